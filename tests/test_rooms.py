@@ -165,7 +165,6 @@ def test_every_error_that_a_user_can_meet_is_in_one_place():
 NOT_FOR_USERS = {
     "dphypo.dpsgd.book.UnknownUse",  # the model is differentiated in another way
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
-    "dphypo.accounting.documents.Refused",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.search.interrupts.Terminated",  # becomes the end of the process
     "dphypo.integrations.training.DivergedError",  # an outcome of a run

@@ -40,8 +40,8 @@ MUTANTS = (
         "the first of several events stands for all",
         "a run is bounded by the supremum over the settings",
         "accounting/one_run.py",
-        "    if len(runs) == 1:\n        return runs[0]\n    remove = supremum",
-        "    if runs:\n        return runs[0]\n    remove = supremum",
+        "    if len(runs) == 1:\n        return runs[0]\n    remove = profiles.supremum",
+        "    if runs:\n        return runs[0]\n    remove = profiles.supremum",
         (f"{_GUARANTEE}::test_the_supremum_of_several_events_is_at_least_each_of_them",),
     ),
     Mutant(
@@ -142,10 +142,9 @@ MUTANTS = (
     Mutant(
         "one direction of the neighbours is left out",
         "ε is the larger of both directions",
-        "accounting/guarantee.py",
-        "        return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]\n\n"
-        "    def _by_profile",
-        "        return [(add, remove)]\n\n    def _by_profile",
+        "accounting/one_run.py",
+        "        return [(remove, add)] if remove is add else [(remove, add), (add, remove)]\n",
+        "        return [(add, remove)]\n",
         (f"{_GUARANTEE}::test_the_numbers_to_hit",),
     ),
     Mutant(
@@ -254,8 +253,8 @@ MUTANTS = (
         "only the last stage is charged",
         "stages compose",
         "accounting/composition.py",
-        "compose(one.to_pld() for one in self.releases)",
-        "compose(one.to_pld() for one in self.releases[-1:])",
+        "compose(one.pld for one in self.releases)",
+        "compose(one.pld for one in self.releases[-1:])",
         ("accounting/test_composition.py::test_composition_is_no_looser_than_dp_accountings_own",),
     ),
     Mutant(
@@ -286,8 +285,8 @@ MUTANTS = (
         "half a search is a term under replacement",
         "under replacement a search is one term that reads all records",
         "accounting/composition.py",
-        "            isinstance(term.releases, Guarantee) and term.side != EVERYONE for term in self.terms\n",
-        "            isinstance(term.releases, Guarantee) and term.side is None for term in self.terms\n",
+        "isinstance(term.releases, Guarantee) and term.side != EVERYONE for term in self.terms)\n",
+        "isinstance(term.releases, Guarantee) and term.side is None for term in self.terms)\n",
         (f"{_SIDES}::test_half_a_search_is_no_term_under_replacement",),
     ),
     Mutant(

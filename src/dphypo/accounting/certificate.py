@@ -56,18 +56,6 @@ _MOST_NAMED = 5  # of other files there
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 
 
-def _not_a_certificate(document: object) -> str:
-    if isinstance(document, Mapping) and "ending" in document:
-        return "this is release.json of a saved release, not its certificate: give the folder, or its certificate.json"
-    found = document.get("format") if isinstance(document, Mapping) else None
-    if isinstance(found, str) and found.startswith("dphypo certificate"):
-        return (
-            f"format = {printable(found, 40)!r} is a certificate of another version, which may state numbers "
-            f"that are too small, and this one reads {FORMAT!r}: account for the search again and certify it anew"
-        )
-    return f"this is not a certificate: its format is {printable(found, 40)!r} and not {FORMAT!r}"
-
-
 @dataclass(frozen=True)
 class Certificate:
     """A guarantee, written down. ``document`` holds JSON values; every one of them is public.
@@ -105,9 +93,16 @@ class Certificate:
     @classmethod
     def from_dict(cls, document: Json) -> Certificate:
         """The certificate of a document; its format is checked here, its numbers by :func:`dphypo.verify`."""
-        if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-            raise ValueError(_not_a_certificate(document))
-        return cls(dict(document))
+        given = document if isinstance(document, Mapping) else {}
+        if (found := given.get("format")) == FORMAT:
+            return cls(dict(document))
+        if "ending" in given:
+            raise FileError("this is release.json of a saved release, not its certificate: give the folder")
+        shown = printable(found, 40)
+        if shown.startswith("dphypo certificate"):
+            why = f"of another version, which may state numbers that are too small: this one reads {FORMAT!r}"
+            raise FileError(f"format = {shown!r} is {why}. Account for the search again and certify it anew")
+        raise FileError(f"this is not a certificate: its format is {shown!r} and not {FORMAT!r}")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the document to a file, whole or not at all; an existing file is replaced."""
@@ -119,7 +114,7 @@ class Certificate:
         found = documents.read(_validate.path(path=path))
         try:
             return cls.from_dict(found)
-        except (ValueError, TypeError) as error:
+        except FileError as error:
             raise FileError(f"{printable(path)}: {error}") from None
 
     def declared_on(self, day: str) -> Certificate:
@@ -150,14 +145,14 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     _refuse_contradictions(guarantee, delta)
     bounds = {name: round_epsilon(epsilon) for name, epsilon in guarantee.bounds(delta).items()}
     name = min(bounds, key=bounds.__getitem__)
-    data_set, public = public.get("data_set"), {key: value for key, value in public.items() if key != "data_set"}
-    public = {"unit": "record", "entropy": "system", "warning": None, **json.loads(json.dumps(public))}
-    if public["unit"] not in UNITS:
-        raise _validate.fail("unit", public["unit"], f"it is one of {', '.join(UNITS)}")
+    stated: dict[str, Any] = {"unit": "record", "entropy": "system", "warning": None} | dict(public)
+    data_set = stated.pop("data_set", None)
+    if stated["unit"] not in UNITS:
+        raise _validate.fail("unit", stated["unit"], f"it is one of {', '.join(UNITS)}")
     if data_set is not None and (not isinstance(data_set, str) or not 0 < len(data_set) <= 200):
         raise _validate.fail("data_set", data_set, "give the public name of the data set, at most 200 letters")
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
-    document: dict[str, Any] = {
+    document = {
         "format": FORMAT,
         "statement": "",
         "epsilon": bounds[name],
@@ -168,7 +163,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         "one_run": {name: round_epsilon(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
         **to_json(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
-        "public": public,
+        "public": json.loads(json.dumps(stated)),
         "data_set": data_set,
         "declared": None,
         "release": None,
@@ -176,8 +171,8 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         | {"python": platform.python_version()},
         "citation": CITATIONS,
     }
-    document = plain(document)
-    return Certificate({**document, "statement": statement(document)})
+    written = plain(document)
+    return Certificate({**written, "statement": statement(written)})
 
 
 def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
@@ -203,11 +198,7 @@ def fingerprints(model: bytes | None, described: Json, public: Json) -> dict[str
 
 
 def canonical_json(value: Any) -> bytes:
-    """One spelling for equal JSON values, which are hashed and signed: sorted names, no spaces, ASCII.
-
-    >>> canonical_json({"b": 1.0, "a": [True, None]})
-    b'{"a":[true,null],"b":1.0}'
-    """
+    """One spelling for equal JSON values, which are hashed and signed: sorted names, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
@@ -268,12 +259,9 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
         shown = ", ".join(more[:_MOST_NAMED]) + (" and others" if more[_MOST_NAMED:] else "")
         yield f"release: {shown}: not part of the release, so that nothing is certified of it. Move it elsewhere"
     models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
-    if bool(models) != (named is not None):
-        missing = "the model is missing from the folder" if named else "the folder holds a model that it does not name"
-        yield f"release: {missing}"
-        return
-    if len(models) > 1:
-        yield "release: the folder holds more than one model"
+    if len(models) != (0 if named is None else 1):
+        many = "more than one model" if named else "a model that it does not name"
+        yield f"release: {f'the folder holds {many}' if models else 'the model is missing from the folder'}"
         return
     model = _files.read(models[0], "model", most=_files.MOST_MODEL_BYTES, within=folder) if models else None
     try:
@@ -284,8 +272,8 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     if found["model_sha256"] != named:
         yield "release.model_sha256: the model in the folder is not the one that was certified"
     if found["described_sha256"] != document["release"]["described_sha256"]:
-        changed = "the parameters in the folder, or what the certificate calls public, were changed"
-        yield f"release.described_sha256: {changed}"
+        public = "what the certificate calls public"
+        yield f"release.described_sha256: the parameters in the folder, or {public}, were changed"
     yield from _tables(document, folder)
 
 

@@ -3,13 +3,10 @@
 A *term* is a mechanism (a search that releases its best run, or runs that are all published) together with the side
 whose records it reads. Each term has a dominating pair, whatever it was told beforehand, so all together are dominated
 by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
-and Wang 2022).
+and Wang 2022). What a record meets depends on the sides that it is on: Proposition G of ``sides.py``.
 
-Runs whose results are all published have no law of T and no selection. Every run may look at all results before it, and
-may be at any setting: it is dominated by the pointwise supremum over the settings, in each direction, and k runs by the
-k-fold product of that pair. A last run at a λ chosen from a published table is one more factor.
-
-What a record meets depends on the sides that it is on: the lemma of ``sides.py``.
+Of runs that are all published, each may look at all results before it, and may be at any setting: it is dominated by
+the pointwise supremum over the settings, in each direction, and k runs by the k-fold product of that pair.
 
 Runs that train on one side and score on the other are two terms: to a record that trains, the score is post-processing
 of the model; to one that scores, the model is given. Where a record is **replaced**, a search is **one** term, whose
@@ -39,7 +36,7 @@ from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 from dphypo.accounting.sides import EVERYONE, Role, Side, Split
-from dphypo.accounting.theorems import theorem1_2_paper
+from dphypo.accounting.theorems.theorem1_2_paper import pure_epsilon
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
@@ -67,25 +64,16 @@ class PublishedRuns:
         """What is known of one of the runs."""
         return describe(self.events, self.relation, self.grid)
 
-    def one_run(self, delta: float) -> dict[str, float]:
-        """ε of one run alone, by its RDP curve and by its privacy loss distribution."""
-        return one_run.charge_slack(self.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(self.events))
-
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of all the runs together without their slack, at orders α > 1; infinite where none is known."""
         wanted = np.asarray(alpha, dtype=np.float64)
-        curve = self.run.curve
-        return np.full(wanted.shape, np.inf) if curve is None else self.count * curve.round_up(wanted)
+        return np.full(wanted.shape, np.inf) if self.run.curve is None else self.count * self.run.curve.round_up(wanted)
 
     @cached_property
-    def _pld(self) -> PrivacyLossDistribution:
-        remove, add = self.run.profiles
-        one = to_pld([remove] if self.run.symmetric else [remove, add], self.grid)
+    def pld(self) -> PrivacyLossDistribution:
+        """A privacy loss distribution that dominates all the runs together, without their slack."""
+        one = to_pld([forward for forward, _ in self.run.ways], self.grid)
         return one if self.count == 1 else one.self_compose(self.count)
-
-    def to_pld(self) -> PrivacyLossDistribution:
-        """A dp_accounting privacy loss distribution that dominates all the runs together, without their slack."""
-        return self._pld
 
 
 def account_published(
@@ -98,10 +86,6 @@ def account_published(
     """``count`` runs whose results are all published, to be composed with others; all that are declared are paid for.
 
     ``event`` is what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
-
-    >>> from dp_accounting import GaussianDpEvent
-    >>> account_published(GaussianDpEvent(20.0), 20).count
-    20
     """
     events, count = read_events(event, relation), _validate.integer(at_least=1, count=count)
     return _published(events, count, relation, _validate.positive(grid=grid))
@@ -145,9 +129,8 @@ class Composition:
             raise ValueError(f"parts under different neighbouring relations ({names}) do not compose: state all alike")
         if len({term.releases.grid for term in self.terms}) != 1:
             raise ValueError("parts accounted on different grids do not compose: give one grid for all")
-        if self.relation is REPLACE_ONE and any(
-            isinstance(term.releases, Guarantee) and term.side != EVERYONE for term in self.terms
-        ):
+        half = any(isinstance(term.releases, Guarantee) and term.side != EVERYONE for term in self.terms)
+        if half and self.relation is REPLACE_ONE:
             raise ValueError(
                 "under REPLACE_ONE a search reads all records: one may leave training and enter scoring of a run, so "
                 "give one search whose event composes both, as a term that states no side"
@@ -157,7 +140,7 @@ class Composition:
     def of(cls, *releases: Releases | Composition) -> Composition:
         """All of these together; what states no side reads all records."""
         terms = (one.terms if isinstance(one, Composition) else (Term(one),) for one in releases)
-        return cls(tuple(term for some in terms for term in some))
+        return cls(tuple(itertools.chain.from_iterable(terms)))
 
     @property
     def relation(self) -> Relation:
@@ -204,7 +187,8 @@ class Composition:
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
         trained = tuple(term for term in self.terms if not term.scores)
-        return (trained or self.terms)[-1].releases.one_run(delta)
+        last = (trained or self.terms)[-1].releases
+        return one_run.charge_slack(last.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(last.events))
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) without slack: the largest, over the combinations of parts, of the sum of what a record meets."""
@@ -272,19 +256,19 @@ class _Composed:
     _known: dict[float, float] = field(default_factory=dict, init=False, repr=False)
 
     def epsilon(self, delta: float) -> float:
-        def composed(rest: float) -> dict[str, float]:
-            return {"": min(max(epsilon_for(profile, rest) for profile in self._profiles), self._pure)}
-
         if delta not in self._known:
-            self._known[delta] = one_run.charge_slack(composed, delta, self.slack)[""]
+            self._known[delta] = one_run.charge_slack(self._composed, delta, self.slack)[""]
         return self._known[delta]
+
+    def _composed(self, delta: float) -> dict[str, float]:
+        return {"": min(max(epsilon_for(profile, delta) for profile in self._profiles), self._pure)}
 
     def delta(self, epsilon: float) -> float:
         return float(self.deltas(np.array([epsilon]))[0])
 
     @property
     def last(self) -> float:
-        """Where a curve for plotting ends."""
+        """The ε at which a curve for plotting ends."""
         return max(min(epsilon_for(profile, 1e-11), profile.top) for profile in self._profiles)
 
     def deltas(self, epsilons: Floats) -> Floats:
@@ -299,19 +283,16 @@ class _Composed:
     def _profiles(self) -> tuple[Discrete, ...]:
         """Of both directions; one if they are the same."""
         convolutions = sum(one.count if isinstance(one, PublishedRuns) else 1 for one in self.releases)
-        pld = dp_library.compose(one.to_pld() for one in self.releases)
+        pld = dp_library.compose(one.pld for one in self.releases)
         return tuple(dict.fromkeys(dp_library.directions(pld, convolutions)))
 
     @cached_property
     def _pure(self) -> float:
         """The sum of the ε of pure DP; infinite where a release has none. Grids leave a trace of δ."""
-        found = [
-            one.count * one.run.pure
-            if isinstance(one, PublishedRuns)
-            else theorem1_2_paper.pure_epsilon(one.run, one.runs, one.band)
+        total = math.fsum(
+            one.count * one.run.pure if isinstance(one, PublishedRuns) else pure_epsilon(one.run, one.runs, one.band)
             for one in self.releases
-        ]
-        total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in found)
+        )
         return math.nextafter(total, math.inf) if 0 < total < math.inf else total
 
 

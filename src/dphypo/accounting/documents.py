@@ -1,21 +1,20 @@
 """Documents: all that a guarantee is computed from, as JSON, and files of strangers.
 
 The form that certificates and plan files share states the relation, the grid, and every term: its events, which records
-it reads, and how many runs are published, or the law of T, the band and the policy of a search. A plan file has besides
-``name``, ``epsilon`` and ``delta``; ``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes a search; and
-``settings`` for people to read.
+it reads, and how many runs are published, or the law of T, the band and the policy of a search. A plan file also has
+``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes a search, and ``settings`` for people to read.
 
 Files are read with limits on everything that could make a reader slow, large or misled. What is refused raises a
-:class:`Refused`, whose text is fit for a terminal.
+``FileError``, whose text is fit for a terminal.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import dp_accounting
 import numpy as np
@@ -36,13 +35,9 @@ from dphypo.errors import FileError
 
 PLAN = "dphypo plan 2"
 _KNOWN = {"format", "name", "epsilon", "delta", "parts", "settings", "relation", "grid", "terms"}
-_LONGEST = 200  # letters of a name
-MOST_DEPTH = 40
-MOST_VALUES = 200_000
-MOST_DIGITS = 25
-MOST_PARTS = 2_000  # events of a run, and searches
-MOST_STEPS = 10**7
-MOST_ORDERS = 1_000
+_LONGEST, _LONGEST_TEXT = 200, 100_000  # letters of a name, and of any other text
+MOST_DEPTH, MOST_VALUES, MOST_DIGITS = 40, 200_000, 25
+MOST_PARTS, MOST_STEPS, MOST_ORDERS = 2_000, 10**7, 1_000  # parts: events of a run, and searches
 MOST_SPREAD = 60.0  # standard deviation of the privacy loss of a run
 GRIDS = (1e-5, 1e-1)
 MOST_BINS = 10**7  # of a loss distribution
@@ -51,16 +46,7 @@ MOST_POINTS = 100_000  # of a law that is listed, and of a cap
 
 
 def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
-    """The public values that a guarantee is computed from.
-
-    >>> from dphypo import Geometric
-    >>> guarantee = account(dp_accounting.GaussianDpEvent(4.0), Geometric(mean=5))
-    >>> found = to_json(guarantee)
-    >>> list(found), list(found["terms"][0])
-    (['relation', 'grid', 'terms'], ['reads', 'events', 'runs', 'band', 'policy'])
-    >>> from_json(found).epsilon(1e-5) == guarantee.epsilon(1e-5)
-    True
-    """
+    """The public values that a guarantee is computed from."""
     whole = Composition.of(guarantee)
     terms = [
         {"reads": term.side.to_json(), **({"scores": True} if term.scores else {}), **_term(term.releases)}
@@ -83,12 +69,9 @@ def _term(releases: Releases) -> dict[str, Any]:
     found: dict[str, Any] = {"events": [events.event_to_dict(event) for event in releases.events]}
     if isinstance(releases, PublishedRuns):
         return {**found, "published": releases.count}
-    policy = {
-        "class": releases.policy.value,
-        "first_from_prior": releases.first_from_prior,
-        "conditions": conditions(releases.policy, releases.first_from_prior),
-    }
-    law = {"law": releases.runs.to_dict(), "mean": releases.runs.mean}
+    first, law = releases.first_from_prior, {"law": releases.runs.to_dict(), "mean": releases.runs.mean}
+    words = conditions(releases.policy, first)
+    policy = {"class": releases.policy.value, "first_from_prior": first, "conditions": words}
     return {**found, "runs": law, "band": {"c": releases.band.c, "C": releases.band.C}, "policy": policy}
 
 
@@ -101,7 +84,7 @@ def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: flo
         policy, first = term["policy"]["class"], term["policy"]["first_from_prior"]
         return account(found, law, band, relation=relation, grid=grid, policy=policy, first_from_prior=first)
     if not isinstance(term["published"], int) or term["published"] > MOST_STEPS:
-        raise Refused("published: should be a number of runs")
+        raise FileError("published: should be a number of runs")
     return account_published(found, term["published"], relation=relation, grid=grid)
 
 
@@ -116,24 +99,26 @@ def write_plan(
 
 def check_plan(document: Json) -> None:
     """Refuse a document that is no plan, that says more than a plan, or that would take too long to account for."""
-    if document.get("format") != PLAN:
-        shown = printable(repr(document.get("format")), 60)
-        raise Refused(f"format = {shown} is not a plan that this version reads: it must be {PLAN!r}")
+    if (found := document.get("format")) != PLAN:
+        shown = printable(repr(found), 60)
+        raise FileError(f"format = {shown} is not a plan that this version reads: it must be {PLAN!r}")
     if unknown := sorted(set(document) - _KNOWN):
-        raise Refused(f"{printable(unknown[0], 60)} is not part of a plan: leave it out")
+        raise FileError(f"{printable(unknown[0], 60)} is not part of a plan: leave it out")
     for name, (fits, what) in _STATED.items():
         if not fits(document.get(name)):
-            raise Refused(f"{name}: should be {what}")
+            raise FileError(f"{name}: should be {what}")
     for part in document["parts"]:
-        if not isinstance(part, Mapping):
-            raise Refused("parts: each should be an object")
         check_law(part)
     check(document)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a JSON value is a number; a boolean is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list) and 1 <= len(value) <= MOST_PARTS
 
 
 def is_name(value: Any) -> bool:
@@ -146,7 +131,7 @@ _STATED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "delta": (lambda value: is_number(value) and 0 <= value < 1, "a number in [0, 1)"),
     "epsilon": (lambda value: is_number(value) and value >= 0, "a number, zero or more"),
     "settings": (lambda value: isinstance(value, Mapping), "an object"),
-    "parts": (lambda value: isinstance(value, list) and 1 <= len(value) <= MOST_PARTS, "a list of one or more"),
+    "parts": (lambda value: _is_list(value) and all(isinstance(one, Mapping) for one in value), "a list of objects"),
 }
 
 
@@ -161,34 +146,25 @@ def plain(value: Any) -> Any:
     return value
 
 
-class Refused(FileError):  # noqa: N818 - the answer to a question
-    """Why a document is not looked at further."""
-
-
 def read(path: Path, what: str = "certificate", *, within: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file; of the folder of a release, its certificate."""
     if path.is_dir():
         path, within = path / "certificate.json", path
     document = read_json(path, what, within=within)
     if not isinstance(document, dict):
-        raise Refused(f"{printable(path)} is not a {what}: it is not an object")
+        raise FileError(f"{printable(path)} is not a {what}: it is not an object")
     return document
 
 
 def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | None = None) -> Any:
-    """The JSON value in a file of a stranger; ``what`` names it where the file is missing.
-
-    It has at most ``most`` bytes, and no link leads out of the folder ``within``.
-    """
+    """The JSON value in a file of a stranger, of at most ``most`` bytes; no link leads out of the folder ``within``."""
     data = _files.read(path, what, most=most, within=within)
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
-    except UnicodeDecodeError:
-        raise Refused(f"{printable(path)} is not JSON: it is not text") from None
     except RecursionError:
-        raise Refused(f"{printable(path)} is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise Refused(f"{printable(path)} is not JSON: {printable(error)}") from None
+        raise FileError(f"{printable(path)} is nested too deeply") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FileError(f"{printable(path)} is not JSON: {printable(error)}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -196,58 +172,50 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise Refused(f"{printable(repr(name))} is stated twice in the certificate")
+            raise FileError(f"{printable(repr(name))} is stated twice in the certificate")
         found[name] = value
     return found
 
 
 def _integer(text: str) -> int:
     if len(text) > MOST_DIGITS:
-        raise Refused(f"the number {printable(text, 20)} is too long")
+        raise FileError(f"the number {printable(text, 20)} is too long")
     return int(text)
 
 
 def _constant(text: str) -> float:
-    raise Refused(f"{text} is not JSON")
+    raise FileError(f"{text} is not JSON")
 
 
 def check(document: Json) -> None:
     """Refuse what has too many values, is nested too deeply, or would take too long to account for."""
-    _count(document)
+    for number, value in enumerate(_values(document), 1):
+        if number > MOST_VALUES:
+            raise FileError("it holds too many values")
+        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+            raise FileError("a text is too long")
     terms, grid = document.get("terms"), document.get("grid")
-    if not isinstance(terms, list) or not 1 <= len(terms) <= MOST_PARTS:
-        raise Refused("terms must be a list of one or more")
-    if not is_number(grid) or not GRIDS[0] <= grid <= GRIDS[1]:  # type: ignore[operator]
-        raise Refused(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
+    if not _is_list(terms):
+        raise FileError("terms must be a list of one or more")
+    if not is_number(grid) or not GRIDS[0] <= grid <= GRIDS[1]:
+        raise FileError(f"grid = {printable(repr(grid), 40)} must lie between {GRIDS[0]:g} and {GRIDS[1]:g}")
     for term in terms:
         if not isinstance(term, Mapping):
-            raise Refused("a term must be an object")
-        if not isinstance(term.get("events"), list) or not 1 <= len(term["events"]) <= MOST_PARTS:
-            raise Refused("events must be a list of one or more")
+            raise FileError("a term must be an object")
+        if not _is_list(term.get("events")):
+            raise FileError("events must be a list of one or more")
         check_law(term.get("runs"))
 
 
-def _count(document: Json) -> None:
-    values = 0
-    level: list[Any] = [document]
-    for _ in range(MOST_DEPTH):
-        below: list[Any] = []
-        for value in level:
-            values += 1
-            if isinstance(value, Mapping):
-                if not all(isinstance(name, str) and len(name) <= 200 for name in value):
-                    raise Refused("a name is too long")
-                below.extend(value.values())
-            elif isinstance(value, list):
-                below.extend(value)
-            elif isinstance(value, str) and len(value) > 100_000:
-                raise Refused("a text is too long")
-        if values > MOST_VALUES:
-            raise Refused("it holds too many values")
-        if not below:
-            return
-        level = below
-    raise Refused("it is nested too deeply")
+def _values(value: Any, depth: int = 1) -> Iterator[Any]:
+    """A value and all that is inside it."""
+    if depth > MOST_DEPTH:
+        raise FileError("it is nested too deeply")
+    if isinstance(value, Mapping) and not all(isinstance(name, str) and len(name) <= _LONGEST for name in value):
+        raise FileError("a name is too long")
+    yield value
+    for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _values(part, depth + 1)
 
 
 def check_law(runs: Any) -> None:
@@ -256,23 +224,21 @@ def check_law(runs: Any) -> None:
     while isinstance(law, Mapping):
         for name, most in (("limit", MOST_POINTS), ("mean", MOST_MEAN), ("shape", MOST_MEAN)):
             if isinstance(law.get(name), (int, float)) and not abs(law[name]) <= most:
-                raise Refused(f"the {name} of the law of T is too large to be verified")
+                raise FileError(f"the {name} of the law of T is too large to be verified")
         if isinstance(law.get("gamma"), (int, float)) and not 1 / MOST_MEAN <= law["gamma"] <= 1:
-            raise Refused("the law of T is too wide to be verified")
+            raise FileError("the law of T is too wide to be verified")
         if isinstance(listed := law.get("probabilities"), Mapping):
             long = any(len(str(k)) > 9 or len(str(p)) > 400 for k, p in listed.items())
             if long or len(listed) > MOST_POINTS:
-                raise Refused("the law of T lists too many values, or too large ones")
+                raise FileError("the law of T lists too many values, or too large ones")
         law = law.get("of")
 
 
 def check_event(event: object, grid: float) -> None:
     """Refuse a canonical event that would take too long or too much memory to account for."""
     event = ideal(event)
-    if isinstance(event, RdpCurve):
-        if len(event.orders) > MOST_ORDERS:
-            raise Refused(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")
-        return
+    if isinstance(event, RdpCurve) and len(event.orders) > MOST_ORDERS:
+        raise FileError(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")
     if not isinstance(event, dp_accounting.DpEvent):
         return
     _check_parts(event)
@@ -281,28 +247,24 @@ def check_event(event: object, grid: float) -> None:
         steps, parts, moved = steps + count, parts + 1, dp_library.sensitivity(leaf)
         variance += count * (rate * moved) ** 2
         if parts > MOST_PARTS or steps > MOST_STEPS:
-            raise Refused(f"an event of over {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified")
+            raise FileError(f"an event of over {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified")
         spread = max(math.sqrt(variance), moved)
         if not spread <= MOST_SPREAD or not spread * (spread / 2 + 9) <= MOST_BINS * grid:
-            raise Refused("the event has so little noise that its losses are too large to be verified")
+            raise FileError("the event has so little noise that its losses are too large to be verified")
+
+
+_FITS: dict[type, Callable[[Any], bool]] = {
+    dp_event.MixtureOfGaussiansDpEvent: lambda event: len(event.sensitivities) <= 50,
+    dp_event.DiscreteLaplaceDpEvent: lambda event: event.sensitivity <= 1000,
+    dp_event.RandomizedResponseDpEvent: lambda event: event.noise_parameter > 1e-12 or event.num_buckets == 1,
+    dp_event.TruncatedSubsampledGaussianDpEvent: lambda event: event.dataset_size <= 10**9,
+    dp_event.RepeatAndSelectDpEvent: lambda event: event.mean <= MOST_MEAN,
+}
 
 
 def _check_parts(event: Any) -> None:
     """Refuse parts of an event whose own description takes too long to evaluate."""
-    match event:
-        case dp_event.MixtureOfGaussiansDpEvent():
-            fits = len(event.sensitivities) <= 50
-        case dp_event.DiscreteLaplaceDpEvent():
-            fits = event.sensitivity <= 1000
-        case dp_event.RandomizedResponseDpEvent():
-            fits = event.noise_parameter > 1e-12 or event.num_buckets == 1
-        case dp_event.TruncatedSubsampledGaussianDpEvent():
-            fits = event.dataset_size <= 10**9
-        case dp_event.RepeatAndSelectDpEvent():
-            fits = event.mean <= MOST_MEAN
-        case _:
-            fits = True
-    if not fits:
-        raise Refused(f"a {type(event).__name__} with these values is too large to be verified")
+    if type(event) in _FITS and not _FITS[type(event)](event):
+        raise FileError(f"a {type(event).__name__} with these values is too large to be verified")
     for part in (*getattr(event, "events", ()), *([event.event] if hasattr(event, "event") else [])):
         _check_parts(part)

@@ -42,10 +42,7 @@ _PIECE = 8192
 def losses(event: DpEvent, relation: Relation, grid: float = DEFAULT_GRID) -> tuple[Discrete, Discrete]:
     """The loss distributions of both directions, remove and add; the same object twice if they are equal.
 
-    Raises:
-        dp_accounting.UnsupportedEventError: if the PLD accountant does not know the event, or has too little noise for
-            the grid.
-        UnaccountableError: if the event is not private.
+    An ``UnsupportedEventError`` says that the PLD accountant does not know the event, or that the grid is too fine.
     """
     if any(isinstance(leaf, dp_event.RandomizedResponseDpEvent) and count > 1 for leaf, count, _ in leaves(event)):
         raise dp_accounting.UnsupportedEventError(
@@ -242,7 +239,7 @@ def pure_epsilon(event: DpEvent) -> float:
 def to_pld(
     profiles: Sequence[Profile], grid: float, sharper: Sequence[Sequence[Profile]] = ()
 ) -> PrivacyLossDistribution:
-    """The distribution that dominates a search or a run, from D to D′ and, unless it is symmetric, from D′ to D.
+    """The distribution that dominates a search or a run, by its profile from D to D′ and, if it differs, from D′ to D.
 
     ``sharper`` are further bounds on the same search, each in the same directions; the smallest counts at every ε.
     """

@@ -18,7 +18,7 @@ from dphypo.accounting import dp_library, one_run
 from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
-from dphypo.accounting.profiles import Curve, Floats, Profile, RunProfile, epsilon_for, infimum, largest
+from dphypo.accounting.profiles import Curve, Floats, Profile, epsilon_for, infimum, largest
 from dphypo.accounting.theorems import theorem1_2_paper
 from dphypo.accounting.theorems.theorem3_renyi import renyi
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
@@ -124,8 +124,7 @@ class Guarantee:
 
     def bound(self, delta: float) -> str:
         """The name of the bound that :meth:`epsilon` reports."""
-        bounds = self.bounds(delta)
-        return min(bounds, key=bounds.__getitem__)
+        return self.compose().bound(delta)
 
     def bounds(self, delta: float) -> dict[str, float]:
         """ε at δ by every bound that applies.
@@ -142,23 +141,25 @@ class Guarantee:
                 found["paper"] = by_paper
             if self._renyi is not None:
                 found["renyi"] = self._renyi.epsilon(delta)[0]
-            found["profile"] = self._by_profile(delta)
-            for name, profiles in self.sharper.items():
-                found[name] = _epsilon(profiles, delta)
-            self._known[delta] = found
+            self._known[delta] = found | self._profile_bounds(delta)
         self._warn_of_the_last_order(self._known[delta], delta)
         return dict(self._known[delta])
 
+    def sharpest_epsilon(self, delta: float) -> float:
+        """ε at δ by the bounds on profiles: Theorem 4 and those of :attr:`sharper`."""
+        return min(one_run.charge_slack(self._profile_bounds, delta, self.slack).values())
+
+    def _profile_bounds(self, delta: float) -> dict[str, float]:
+        sharper = {name: _epsilon(profiles, delta) for name, profiles in self.sharper.items()}
+        return {"profile": self._by_profile(delta), **sharper}
+
     def delta(self, epsilon: float) -> float:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
-        epsilon = _validate.non_negative(epsilon=epsilon)
-        bounds = (self.searches, *self.sharper.values())
-        found = [max(float(search.delta(epsilon)) for search in one) for one in bounds]
-        found += [float(curve.delta(epsilon)) for curve in self._curves]
-        pure = theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band)
-        if pure is not None and epsilon >= pure:
-            found.append(0.0)
-        return float(one_run.add_slack(np.array([epsilon]), np.array([min(found)]), self.slack)[0])
+        at = np.array([_validate.non_negative(epsilon=epsilon)])
+        found = [self._profile_deltas(at), *(curve.delta(at) for curve in self._curves)]
+        if at >= theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band):
+            found.append(np.zeros(1))
+        return float(one_run.add_slack(at, np.min(found, axis=0), self.slack)[0])
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) of the search at orders α > 1, by the smallest of Theorems 1, 3 and 3b; infinite where none is known.
@@ -175,8 +176,7 @@ class Guarantee:
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ falls no further, and δ there by Theorem 4 or a sharper one."""
-        epsilons = np.linspace(0.0, self.last, points)
-        return epsilons, self.deltas(epsilons)
+        return self.compose().profile(points)
 
     @cached_property
     def last(self) -> float:
@@ -190,17 +190,20 @@ class Guarantee:
 
     def deltas(self, epsilons: Floats) -> Floats:
         """δ at increasing ε, by Theorem 4 or a sharper one."""
+        return one_run.add_slack(epsilons, self._profile_deltas(epsilons), self.slack)
+
+    def _profile_deltas(self, epsilons: Floats) -> Floats:
         bounds = (self.searches, *self.sharper.values())
         found = [np.max([one.delta(epsilons) for one in both], axis=0) for both in bounds]
-        return one_run.add_slack(epsilons, np.min(found, axis=0), self.slack)
+        return np.asarray(np.min(found, axis=0))
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
-        return one_run.charge_slack(self.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(self.events))
+        return self.compose().one_run(delta)
 
     def to_pld(self) -> PrivacyLossDistribution:
         """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
-        return self._pld
+        return self.pld
 
     def compose(self, *others: Releases | Composition) -> Composition:
         """The joint guarantee of this and further releases from the same data; each may look at earlier ones."""
@@ -213,14 +216,14 @@ class Guarantee:
         return self.compose().certificate(delta, **public)
 
     @cached_property
-    def _pld(self) -> PrivacyLossDistribution:
-        """Cached: calibration composes the same earlier stages again and again."""
+    def pld(self) -> PrivacyLossDistribution:
+        """What :meth:`to_pld` returns. Calibration composes the same earlier stages again and again."""
         return to_pld(self.searches, self.grid, list(self.sharper.values()))
 
     @cached_property
     def searches(self) -> tuple[SearchProfile, ...]:
         """Theorem 4 in each direction of the neighbouring relation (one serves for both if the run is symmetric)."""
-        return tuple(SearchProfile(*way, self.runs, self.band) for way in self._both_ways(*self.run.profiles))
+        return tuple(SearchProfile(*way, self.runs, self.band) for way in self.run.ways)
 
     @cached_property
     def sharper(self) -> dict[str, tuple[Profile, ...]]:
@@ -228,16 +231,13 @@ class Guarantee:
 
         Without a band there is nothing to adapt, and Theorem 4 is the smallest.
         """
-        ways, of, first = self._both_ways(*self.run.profiles), (self.runs, self.band), self.first_from_prior
+        of, first = (self.runs, self.band), self.first_from_prior
         found: dict[str, tuple[SearchProfile | HistoryProfile, ...]] = {}
         if first and self.band.c < self.band.C:
-            found["prior start"] = tuple(SearchProfile(*way, *of, first) for way in ways)
+            found["prior start"] = tuple(SearchProfile(*way, *of, first) for way in self.run.ways)
         if self.policy is PolicyClass.HISTORY and self.band.c < self.band.C:
-            found["history"] = tuple(HistoryProfile(*way, *of, first) for way in ways)
+            found["history"] = tuple(HistoryProfile(*way, *of, first) for way in self.run.ways)
         return {name: both for name, both in found.items() if all(one.exists for one in both)}
-
-    def _both_ways(self, remove: RunProfile, add: RunProfile) -> list[tuple[RunProfile, RunProfile]]:
-        return [(remove, add)] if self.run.symmetric else [(remove, add), (add, remove)]
 
     def _by_profile(self, delta: float) -> float:
         """Theorem 4 without slack.
@@ -245,33 +245,19 @@ class Guarantee:
         A loss distribution has a trace of infinite loss, which E[T] runs multiply. Where that is a tenth of δ or more,
         the run's profile is taken as the smaller of that distribution's and its RDP curve's, which has no such trace.
         """
-        epsilon = min(_epsilon(self.searches, delta), self._pure_epsilon)
+        epsilon = _epsilon(self.searches, delta)
+        if not math.isinf(self.run.pure):  # for runs that are ε₀-DP, at δ = 0: ε₀ + L + max log(g/g(τ))
+            shift = max(0.0, *(search.phi.largest_shift for search in self.searches))
+            epsilon = min(epsilon, (self.run.pure + self.band.log_ratio + shift) * (1 + 1e-9))
         if self._rest > 0.1 * delta and self.run.has_losses and self.run.curve is not None:
             epsilon = min(epsilon, _epsilon(self._searches_by_both, delta))
         return epsilon
 
-    def sharpest_epsilon(self, delta: float) -> float:
-        """ε at δ by the bounds on profiles: Theorem 4 and those of :attr:`sharper`."""
-
-        def sharpest(rest: float) -> dict[str, float]:
-            return {"": min([self._by_profile(rest), *(_epsilon(one, rest) for one in self.sharper.values())])}
-
-        return one_run.charge_slack(sharpest, delta, self.slack)[""]
-
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
-        curve = self.run.curve
-        assert curve is not None
-        ways = self._both_ways(*(infimum((profile, curve)) for profile in self.run.profiles))
-        return tuple(SearchProfile(*way, self.runs, self.band) for way in ways)
-
-    @property
-    def _pure_epsilon(self) -> float:
-        """Theorem 4 for runs that are ε₀-DP, at δ = 0: ε₀ + L + max log(g/g(τ))."""
-        if math.isinf(self.run.pure):
-            return math.inf
-        shift = max(0.0, *(search.phi.largest_shift for search in self.searches))
-        return (self.run.pure + self.band.log_ratio + shift) * (1 + 1e-9)
+        curves = [] if self.run.curve is None else [self.run.curve]
+        ways = ([infimum((profile, *curves)) for profile in way] for way in self.run.ways)
+        return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in ways)
 
     @cached_property
     def _renyi(self) -> Curve | None:
@@ -292,11 +278,8 @@ class Guarantee:
             return  # no curve, or one whose orders the user cannot add to
         epsilon, order = self._renyi.epsilon(delta)
         if 0 < epsilon <= min(found.values()) and order == self._renyi.orders[-1]:
-            _validate.warn(
-                f"the best Rényi order is the largest one given, {order:g}: with larger orders in the RdpCurve, ε "
-                "would be smaller",
-                OrderWarning,
-            )
+            why = f"the best Rényi order is the largest one given, {order:g}"
+            _validate.warn(f"{why}: with larger orders in the RdpCurve, ε would be smaller", OrderWarning)
 
 
 _remembered = lru_cache(maxsize=32)(Guarantee)  # what is computed from equal values is computed once

@@ -1,10 +1,8 @@
 """Which noise makes these declared parts cost ε at δ: the one place that solves for it, keeps answers and checks them.
 
 Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. What is
-returned was accounted for as it is: it never costs more than ε, and hardly less.
-
-Answers can be kept in a journal or in a study of Optuna's. A kept answer is not trusted. It is accounted for as if the
-user had given it, and solved for again unless it costs what was asked for.
+returned was accounted for as it is: it never costs more than ε, and hardly less. Answers can be kept in a journal or in
+a study of Optuna's. A kept answer is not trusted: it is solved for again unless it costs what was asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import dp_accounting
@@ -134,6 +132,7 @@ def solve_noise(
     def cost(made: Made) -> float:
         return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)
 
+    @cache
     def solve() -> Calibration[Made]:
         first = start if start is not None else _guess(guarantee_at, epsilon, delta)
         first = min(max(first, smallest), largest)
@@ -141,26 +140,20 @@ def solve_noise(
 
     if keep is None:
         return solve()
-    solved: list[Calibration[Made]] = []
-
-    def anew() -> float:
-        solved.append(solve())
-        return solved[0].value
-
     question = {
         "noise for": [epsilon, delta, None if side is None else side.to_json()],
         "at 1": to_json(guarantee_at(1.0)),
         "searched": [start, smallest, largest, decimals, close],
     }
-    value = keep(question, anew)
-    if not solved and math.isfinite(value) and value >= smallest:
+    value = keep(question, lambda: solve().value)
+    if math.isfinite(value) and value >= smallest:
         made = guarantee_at(value)
         kept = Calibration(value, made, cost(made))
         # A search is solved for by its profile alone, which may leave as much again.
         exact = epsilon - kept.epsilon <= 2 * close or value == smallest
         if exact and round_epsilon(kept.epsilon) <= epsilon:
             return kept
-    return solved[0] if solved else solve()
+    return solve()
 
 
 def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
@@ -245,28 +238,25 @@ def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: fl
     for _ in range(12):
         middle = (low + high) / 2
         cost = _renyi(guarantee_at(math.exp(middle)), delta)
-        if cost is None:
+        if math.isinf(cost):
             return 1.0
         low, high = (middle, high) if cost > epsilon else (low, middle)
     return _LOOSE * math.exp(high)
 
 
-def _renyi(whole: Guarantee | Composition, delta: float) -> float | None:
-    """About what all parts cost, by few Rényi orders; None where an event has no such curve."""
+def _renyi(whole: Guarantee | Composition, delta: float) -> float:
+    """About what all parts cost, by few Rényi orders; infinite where an event has no such curve."""
     costs = []
     for met in Composition.of(whole).met.values():
         total = np.zeros(len(_FEW))
         for releases in met:
-            curves = [_curve(ideal(event), releases.relation) for event in releases.events]
-            known = [curve for curve in curves if curve is not None]
-            if len(known) < len(curves):
-                return None
-            total += (releases.count if isinstance(releases, PublishedRuns) else 2) * np.max(known, axis=0)
+            worst = np.max([_curve(ideal(event), releases.relation) for event in releases.events], axis=0)
+            total += (releases.count if isinstance(releases, PublishedRuns) else 2) * worst
         costs.append(Curve(_FEW, total).epsilon(delta)[0])
     return max(costs)
 
 
 @lru_cache(maxsize=64)
-def _curve(event: Event, relation: Relation) -> Floats | None:
+def _curve(event: Event, relation: Relation) -> Floats:
     found = dp_library.curve(event, relation, _FEW) if isinstance(event, dp_accounting.DpEvent) else None
-    return None if found is None else found.epsilons
+    return np.full(len(_FEW), np.inf) if found is None else found.epsilons

@@ -27,20 +27,10 @@ from functools import cached_property, lru_cache
 import dp_accounting
 import numpy as np
 
-from dphypo.accounting import dp_library
+from dphypo.accounting import dp_library, profiles
 from dphypo.accounting.dp_library import Relation
 from dphypo.accounting.events import ApproximateDp, Event, PureDp, RdpCurve, RoundedDp, canonical, ideal
-from dphypo.accounting.profiles import (
-    Curve,
-    Floats,
-    Formula,
-    RunProfile,
-    epsilon_for,
-    infimum,
-    largest,
-    randomised_response,
-    supremum,
-)
+from dphypo.accounting.profiles import Curve, Floats, Formula, RunProfile, epsilon_for, randomised_response
 from dphypo.errors import UnaccountableError
 
 ADD_OR_REMOVE_ONE = Relation.ADD_OR_REMOVE_ONE
@@ -56,24 +46,24 @@ _REFINED = 3
 class OneRun:
     """One run, for every λ of the space.
 
-    ``profiles`` holds the profiles of the two ordered pairs of neighbours ("remove": from D to D without a record;
-    "add": the reverse); one profile serves for both when the run is symmetric. ``pure`` is the ε of pure DP, infinite
-    where there is none, and ``curve`` the RDP curve, where there is one: it is computed when it is asked for.
+    The profiles are those of the two ordered pairs of neighbours, "remove" (from D to D without a record) and "add"
+    (the reverse): the same object twice when the run is symmetric.
     """
 
     profiles: tuple[RunProfile, RunProfile]
-    pure: float
+    pure: float  # the ε of pure DP, infinite where there is none
     make_curve: Callable[[], Curve | None] = field(default=lambda: None, repr=False)
 
     @cached_property
     def curve(self) -> Curve | None:
-        """The RDP curve."""
+        """The RDP curve, where there is one: computed when it is asked for."""
         return self.make_curve()
 
     @property
-    def symmetric(self) -> bool:
-        """Whether both directions have the same profile."""
-        return self.profiles[0] is self.profiles[1]
+    def ways(self) -> list[tuple[RunProfile, RunProfile]]:
+        """The profile of each direction, with that of the other; one direction if both are the same."""
+        remove, add = self.profiles
+        return [(remove, add)] if remove is add else [(remove, add), (add, remove)]
 
     @property
     def has_losses(self) -> bool:
@@ -122,23 +112,23 @@ def _describe_one(event: Event, relation: Relation, grid: float) -> OneRun:
             profile = randomised_response(epsilon, delta)
             return OneRun((profile, profile), math.inf if delta > 0 else epsilon)
         case RdpCurve(orders, epsilons):
-            return _from_curve(Curve(np.array(orders), np.array(epsilons)))
+            curve = Curve(np.array(orders), np.array(epsilons))
+            return OneRun((curve, curve), math.inf, lambda: curve)
     try:
         remove, add = dp_library.losses(event, relation, grid)
     except dp_accounting.UnsupportedEventError as error:
         if isinstance(event, dp_accounting.PoissonSampledDpEvent) and relation is ADD_OR_REMOVE_ONE:
             return _subsampled(event, _describe_one(event.event, relation, grid))
-        curve = dp_library.curve(event, relation)
-        if curve is None:
+        if (known := dp_library.curve(event, relation)) is None:
             raise _unaccountable(event, relation, error) from None
-        return _from_curve(curve)
+        return OneRun((known, known), math.inf, lambda: known)
     pure = dp_library.pure_epsilon(event)
     if math.isinf(pure):
         return OneRun((remove, add), pure, lambda: dp_library.curve(event, relation))
     # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
     exact = _pure(pure)
-    smaller = infimum((remove, exact.profiles[0]))
-    other = smaller if add is remove else infimum((add, exact.profiles[1]))
+    smaller = profiles.infimum((remove, exact.profiles[0]))
+    other = smaller if add is remove else profiles.infimum((add, exact.profiles[1]))
     return OneRun((smaller, other), pure, lambda: dp_library.curve(event, relation) or exact.curve)
 
 
@@ -149,12 +139,8 @@ def _subsampled(event: dp_accounting.PoissonSampledDpEvent, run: OneRun) -> OneR
         return run if rate == 1 else _pure(0.0)
     # ε of the whole where the run is ε-DP: log(1 + q(e^ε − 1)).
     pure = run.pure if math.isinf(run.pure) else float(np.logaddexp(math.log1p(-rate), math.log(rate) + run.pure))
-    profiles = removed(run.profiles[0], rate), added(run.profiles[1], rate)
-    return OneRun(profiles, pure, lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
-
-
-def _from_curve(curve: Curve) -> OneRun:
-    return OneRun((curve, curve), math.inf, lambda: curve)
+    both = removed(run.profiles[0], rate), added(run.profiles[1], rate)
+    return OneRun(both, pure, lambda: dp_library.curve(event, ADD_OR_REMOVE_ONE))
 
 
 def _pure(epsilon: float) -> OneRun:
@@ -176,24 +162,18 @@ def _worst(runs: Sequence[OneRun]) -> OneRun:
     """A run that is at least as bad as each of several, at every ε, every order and in both directions."""
     if len(runs) == 1:
         return runs[0]
-    remove = supremum(run.profiles[0] for run in runs)
-    add = remove if all(run.symmetric for run in runs) else supremum(run.profiles[1] for run in runs)
+    remove = profiles.supremum(run.profiles[0] for run in runs)
+    add = remove if all(len(run.ways) == 1 for run in runs) else profiles.supremum(run.profiles[1] for run in runs)
 
     def curve() -> Curve | None:
         known = [run.curve for run in runs if run.curve is not None]
-        return largest(known) if len(known) == len(runs) else None
+        return profiles.largest(known) if len(known) == len(runs) else None
 
     return OneRun((remove, add), max(run.pure for run in runs), curve)
 
 
 def removed(inner: RunProfile, rate: float) -> Formula:
-    """The profile from the records with x to those without, for a run on one subsample, whose own is ``inner``.
-
-    >>> from dphypo.accounting.profiles import randomised_response
-    >>> whole = randomised_response(1.0)
-    >>> bool(np.isclose(removed(whole, 0.5).delta(0.3), 0.5 * whole.delta(np.log1p(np.expm1(0.3) / 0.5))))
-    True
-    """
+    """The profile from the records with x to those without, for a run on one subsample, whose own is ``inner``."""
     low = math.log1p(-rate)
 
     def deltas(eps: Floats) -> Floats:

@@ -135,11 +135,7 @@ def _pointwise(profiles: tuple[RunProfile, ...], choose: Callable[..., Floats]) 
 
 
 def epsilon_for(profile: Profile, delta: float) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ ``delta``, rounded up; infinite if there is none.
-
-    >>> round(epsilon_for(randomised_response(1.0), 0.0), 6)
-    1.0
-    """
+    """The smallest ε ≥ 0 with δ(ε) ≤ ``delta``, rounded up; infinite if there is none."""
     return smallest(lambda eps: float(profile.delta(eps)), delta, top=profile.top)
 
 
@@ -198,9 +194,8 @@ class Curve:
         usable = (self.orders > 1) & np.isfinite(self.epsilons)
         alpha, r = self.orders[usable], self.epsilons[usable]
         slopes, intercepts = (alpha - 1)[::-1] * -1.0, ((alpha - 1) * (r + np.log1p(-1 / alpha)) - np.log(alpha))[::-1]
-        lines = lower_hull(slopes, intercepts)[::-1]  # the flattest is the smallest at the left
-        slopes, intercepts = slopes[lines], intercepts[lines]
-        return slopes, intercepts, np.diff(intercepts) / -np.diff(slopes)
+        # The flattest is the smallest at the left.
+        return with_switches(slopes, intercepts, lower_hull(slopes, intercepts)[::-1])
 
     def _tail(self, eps: Floats) -> Floats:
         slopes, intercepts, meet = self._lines
@@ -241,7 +236,7 @@ def largest(curves: Sequence[Curve]) -> Curve:
     return Curve(orders, np.max([curve.round_up(orders) for curve in curves], axis=0))
 
 
-def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def lower_hull(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
     """Indices of the points on the lower convex hull, from left to right; ``x`` does not decrease.
 
     Slopes are compared, not areas: products of very small coordinates would underflow, and a slope has a small
@@ -250,7 +245,9 @@ def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.ND
     >>> lower_hull(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 0.0, 2.0, 1.0]))
     array([0, 1, 3])
     """
-    kept = _lowest(x, y)
+    kept, later = np.arange(len(x)), x[1:] > x[:-1]
+    if not later.all():  # keep the lowest point at every x, and of equally low ones the last
+        kept = np.lexsort((-kept, y, x))[np.append(True, later)]
     for _ in range(_ROUNDS):  # a point that is not below the line through its neighbours is not on the hull
         with np.errstate(all="ignore"):
             slopes = np.diff(y[kept]) / np.diff(x[kept])
@@ -260,15 +257,6 @@ def lower_hull(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.ND
             return kept
         kept = kept[below]
     return kept[_scanned(x[kept].tolist(), y[kept].tolist())]
-
-
-def _lowest(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Indices of the lowest point at every ``x``; of equally low ones, the last."""
-    later = x[1:] > x[:-1]
-    if later.all():
-        return np.arange(len(x))
-    order = np.lexsort((-np.arange(len(x)), y, x))
-    return np.asarray(order[np.append(True, later)])  # equal x stay together: the first of each group
 
 
 def _scanned(xs: list[float], ys: list[float]) -> list[int]:
@@ -287,7 +275,13 @@ def _scanned(xs: list[float], ys: list[float]) -> list[int]:
     return kept
 
 
-def falling_part(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def with_switches(slopes: Floats, intercepts: Floats, lines: npt.NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
+    """Slopes and intercepts of these lines of an envelope, in their order, and where each hands over to the next."""
+    s, t = slopes[lines], intercepts[lines]
+    return s, t, np.diff(t) / -np.diff(s)
+
+
+def falling_part(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
     """Indices of the hull from its left end to its lowest point."""
     hull = lower_hull(x, y)
     return hull[: int(np.argmin(y[hull])) + 1]

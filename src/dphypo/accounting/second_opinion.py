@@ -1,7 +1,7 @@
 """A second opinion on ε: a lower and an upper bound of their own, by other means than the accountant's.
 
-Of the library's code this shares the gate of events, the laws of T and what rounding adds. Runs come from
-``second_pair``. Of several releases the lower bound is the largest of theirs, and the upper bound that of all together.
+Of the library's code this shares the gate of events, the laws of T and what rounding adds. Of several releases the
+lower bound is the largest of theirs, and the upper bound that of all together.
 
 A search from below: an explicit attack (docs/theory/search.md). With P(>s) and P(>t) bounded from below, Q(>s) and
 Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is convex and
@@ -22,6 +22,7 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
+from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
 from dphypo.accounting.one_run import charge_slack
 from dphypo.accounting.second_pair import GRID, Floats, NoOpinion, Pair, compose, from_below, largest, one_run
@@ -32,7 +33,6 @@ FINE_GRID = 1e-4  # from below: what a step loses in rounding adds up
 _CUTS = 150
 _REACH = 80_000  # in multiples of the grid: ε up to 40
 _ROUNDING = 1e-12  # of a generating function, for each run
-Groups = list[tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -56,45 +56,41 @@ def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
     True
     """
     lower = epsilon_from_below(guarantee, delta)
+
+    def upper(releases: Sequence[Releases]) -> float:
+        # The lower bound has no slack: a run may be exactly as private as its event.
+        slack = math.fsum(one.slack for one in releases)
+        return charge_slack(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
+
     try:
-        return Opinion(lower, max(_upper(releases, delta) for releases in Composition.of(guarantee).met.values()))
+        return Opinion(lower, max(upper(releases) for releases in Composition.of(guarantee).met.values()))
     except NoOpinion as unknown:
         return Opinion(lower, math.inf, f"not known here: {unknown}")
 
 
 def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float:
-    """An ε that an explicit attack on a search really achieves at δ: no valid guarantee says less.
-
-    Zero where no attack on this kind of run is known here.
-    """
+    """An ε that an explicit attack really achieves at δ, zero where none is known: no valid guarantee says less."""
     releases = dict.fromkeys(one for met in Composition.of(guarantee).met.values() for one in met)
-    return max(_attacked(one, delta) for one in releases)
+    return max(_attacked(one, event, delta) for one in releases for event in one.events)
 
 
-def _attacked(one: Releases, delta: float) -> float:
+def _attacked(one: Releases, event: Event, delta: float) -> float:
     """An ε that one release has: by an attack on a search, or by the composition of runs that are all published."""
-    found = [0.0]
-    for event in one.events:
-        with contextlib.suppress(NoOpinion):
-            for pair in one_run(event, one.relation, above=False, grid=FINE_GRID):
-                if isinstance(one, PublishedRuns):
-                    found.append(from_below(compose([(pair, one.count)], above=False), delta))
-                    continue
-                # The attack's policy knows the data and adapts from the first run on. Where the guarantee is for fewer
-                # policies, the uniform search is still one of them.
-                free = one.policy is PolicyClass.ANYTHING and one.first_from_prior == 0
-                found.append(attack(pair, one.runs, one.band if free else Band(1.0, 1.0), delta))
-    return max(found)
-
-
-def _upper(releases: Sequence[Releases], delta: float) -> float:
-    """An upper bound on ε. The lower bound has no slack: a run may be exactly as private as its event."""
-    slack = math.fsum(one.slack for one in releases)
-    return charge_slack(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
+    with contextlib.suppress(NoOpinion):
+        pairs = one_run(event, one.relation, above=False, grid=FINE_GRID)
+        if isinstance(one, PublishedRuns):
+            found = [from_below(compose([(pair, one.count)], above=False), delta) for pair in pairs]
+        else:
+            # The attack's policy knows the data and adapts from the first run on. Where the guarantee is for fewer
+            # policies, the uniform search is still one of them.
+            free = one.policy is PolicyClass.ANYTHING and one.first_from_prior == 0
+            found = [attack(pair, one.runs, one.band if free else Band(1.0, 1.0), delta) for pair in pairs]
+        return max(found, default=0.0)
+    return 0.0
 
 
 def _bounded(releases: Sequence[Releases], delta: float) -> float:
-    """The same without slack: Theorem 4 of a single search, or their composition."""
+    """An upper bound on ε without slack: Theorem 4 of a single search, or their composition."""
     if any(len(one.events) > 1 for one in releases):
         raise NoOpinion("the privacy of a run depends on its hyperparameters")
     runs = [one_run(one.events[0], one.relation, above=True, grid=GRID) for one in releases]
@@ -106,14 +102,15 @@ def _bounded(releases: Sequence[Releases], delta: float) -> float:
         (run, one.count) if isinstance(one, PublishedRuns) else (search_pairs(run, one.runs, one.band), 1)
         for run, one in zip(runs, releases, strict=True)
     ]
-    return composed_upper(parts, delta)
+    composed = [compose([(pairs[way], count) for pairs, count in parts], above=True) for way in (0, -1)]
+    return max(smallest(pair.delta, delta) for pair in composed)
 
 
 def smallest(delta_at: Callable[[float], float], delta: float, high: float = 200.0) -> float:
     """The smallest ε ≥ 0 at which a decreasing function is at most ``delta``, rounded up; infinite if there is none."""
     low = 0.0
     if delta_at(low) <= delta:
-        return 0.0
+        return low
     if not delta_at(high) <= delta:
         return math.inf
     while high - low > 1e-6:
@@ -122,7 +119,7 @@ def smallest(delta_at: Callable[[float], float], delta: float, high: float = 200
     return high
 
 
-def _groups(band: Band) -> Groups:
+def _groups(band: Band) -> list[tuple[float, float, float]]:
     """Prior masses of the groups of λ, and their densities relative to the prior on D and on D′."""
     if band.c == band.C:
         return [(1.0, 1.0, 1.0)]
@@ -155,7 +152,7 @@ def attack(pair: Pair, runs: Law, band: Band, delta: float) -> float:
 
 
 def _profile(pair: Pair) -> Callable[[Floats], Floats]:
-    """δ at many ε."""
+    """δ as a function of many ε."""
     losses = pair.losses
     above = np.append(np.cumsum(pair.masses[::-1])[::-1], 0.0)
     discounted = np.append(np.cumsum((pair.masses * np.exp(-losses))[::-1])[::-1], 0.0)
@@ -253,12 +250,3 @@ def _as_pair(deltas: Floats) -> Pair:
     masses = np.zeros(int(index[-1] - index[0]) + 1)
     masses[index - index[0]] = np.maximum(right - left, 0.0)
     return Pair(int(index[0]), masses, float(delta[-1]), GRID)
-
-
-def composed_upper(parts: Sequence[tuple[Sequence[Pair], int]], delta: float) -> float:
-    """ε at δ, from above, of parts in both directions, each repeated as often as given."""
-    upper = 0.0
-    for direction in (0, -1):
-        pair = compose([(pairs[direction], count) for pairs, count in parts], above=True)
-        upper = max(upper, smallest(pair.delta, delta))
-    return upper

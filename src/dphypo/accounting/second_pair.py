@@ -83,7 +83,7 @@ def _laplace(scale: float) -> _Noise:
 def one_run(event: Event, relation: NeighboringRelation, *, above: bool, grid: float) -> tuple[Pair, ...]:
     """The privacy loss of a run in both directions of the relation (one, where they are equal), without slack."""
     match event := ideal(event):
-        case PureDp(epsilon) | ApproximateDp(epsilon, _):
+        case PureDp(epsilon) | ApproximateDp(epsilon):
             delta = event.delta if isinstance(event, ApproximateDp) else 0.0
             likely = (1.0 - delta) / (1.0 + math.exp(-epsilon))
             losses, masses = np.array([epsilon, -epsilon]), np.array([likely, likely * math.exp(-epsilon)])
@@ -122,8 +122,6 @@ def from_below(pair: Pair, delta: float) -> float:
 def largest(delta_at: Callable[[float], float], delta: float, high: float = 100.0) -> float:
     """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
     low = 0.0
-    if not delta_at(low) > delta:
-        return 0.0
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
@@ -145,11 +143,10 @@ def _steps(
     leaves: Sequence[tuple[DpEvent, int]], relation: NeighboringRelation | None, above: bool, grid: float
 ) -> tuple[Pair, ...]:
     replaces = relation is NeighboringRelation.REPLACE_ONE
-    pairs = []
-    for removed in (True, False):
-        parts = [_step(leaf, count, replaces, removed, above, grid) for leaf, count in leaves]
-        pairs.append(compose(parts, above) if parts else Pair(0, np.ones(1), 0.0, grid))
-    return tuple(pairs)
+    if not leaves:
+        return (Pair(0, np.ones(1), 0.0, grid),)
+    ways = ([_step(*leaf, replaces, removed, above, grid) for leaf in leaves] for removed in (True, False))
+    return tuple(compose(parts, above) for parts in ways)
 
 
 def _step(leaf: DpEvent, count: int, replaces: bool, removed: bool, above: bool, grid: float) -> tuple[Pair, int]:
@@ -161,9 +158,9 @@ def _step(leaf: DpEvent, count: int, replaces: bool, removed: bool, above: bool,
     half = 0.5 if replaces and rate == 1.0 else 1.0  # a replaced record moves a sum by twice its norm
     match base:
         case dp_event.GaussianDpEvent(sigma):
-            once = rate == 1.0
-            noise = _gaussian(half * sigma / math.sqrt(count) if once else sigma)
-            count = 1 if once else count
+            if rate == 1.0:
+                sigma, count = half * sigma / math.sqrt(count), 1
+            noise = _gaussian(sigma)
         case dp_event.LaplaceDpEvent(scale):
             noise = _laplace(half * scale)
         case dp_event.ZCDpEvent(rho, xi) if not above and rho > 0 and xi == 0:
@@ -179,8 +176,7 @@ def _step(leaf: DpEvent, count: int, replaces: bool, removed: bool, above: bool,
 
 def _discretised(noise: _Noise, rate: float, removed: bool, above: bool, grid: float) -> Pair:
     """One step on the grid: from D with the record to D′ without it (``removed``), or the reverse."""
-    top = float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + noise.largest))
-    bottom = float(np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) - noise.largest))
+    bottom, top = _sampled(np.array([-noise.largest, noise.largest]), rate)
     low, high = math.floor(max(bottom, -_DEEP) / grid) - 1, math.ceil(min(top, _DEEP) / grid) + 1
     if high - low > MOST_BINS:
         raise NoOpinion("too little noise for the grid")
@@ -249,13 +245,17 @@ def _subsampled(event: dp_event.PoissonSampledDpEvent, relation: NeighboringRela
     """A run on one Poisson subsample, from below: with probability ``rate`` the record is in it, and seen."""
     rate = event.sampling_probability
     removed, *_ = one_run(event.event, relation, above=False, grid=grid)
-    losses = np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + removed.losses)
+    losses = _sampled(removed.losses, rate)
     return _from_atoms(losses, rate * removed.masses, rate * removed.infinity, grid, above=False)
+
+
+def _sampled(losses: Floats, rate: float) -> Floats:
+    """log(1 − rate + rate · e^loss): the losses of what is made on a subsample."""
+    return np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + losses)
 
 
 def compose(parts: Sequence[tuple[Pair, int]], above: bool) -> Pair:
     """The sum of independent losses, each repeated as often as given."""
-    grid = parts[0][0].grid
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     low, high = _window(parts)
@@ -271,7 +271,7 @@ def compose(parts: Sequence[tuple[Pair, int]], above: bool) -> Pair:
         finite += count * math.log1p(-min(pair.infinity, 1 - 1e-16))
     masses = np.roll(irfft(spectrum, size), (offset - low) % size)
     error = 4.0 * convolutions * 2.0**-53 * float(masses.max()) + 2 * _TAIL
-    infinity = -math.expm1(finite)
+    grid, infinity = parts[0][0].grid, -math.expm1(finite)
     if above:
         missing = max(0.0, 1.0 - infinity - float(masses.sum()))
         return Pair(low, np.maximum(masses, 0.0), infinity + missing + error * size + 4 * _TAIL, grid, error)

@@ -132,11 +132,7 @@ class Sides:
 
 
 def read_sides(split: Sides | Split | str | None) -> Sides | None:
-    """What was given as ``split``: None, or "same", where one record may train and score.
-
-    >>> read_sides("same") is None, read_sides(Split("odd numbers score")).training.to_json()[0]["part"]
-    (True, 'training')
-    """
+    """What was given as ``split``: None, or "same", where one record may train and score."""
     given: object = split
     if given is None or (isinstance(given, str) and given == "same"):
         return None

@@ -25,14 +25,7 @@ _watcher: ContextVar[Callable[[float], object] | None] = ContextVar("watcher", d
 
 @contextlib.contextmanager
 def watch(watcher: Callable[[float], object]) -> Iterator[None]:
-    """Call ``watcher`` with the ε of every value that a :class:`Knob` tries inside.
-
-    >>> tried = []
-    >>> with watch(tried.append):
-    ...     _ = Knob(lambda x: x, lambda x: 1 / x, start=1.0, safe=8.0, daring=0.1).spend(0.5, unreachable=str)
-    >>> tried[0], len(tried) > 1
-    (1.0, True)
-    """
+    """Call ``watcher`` with the ε of every value that a :class:`Knob` tries inside."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -119,11 +112,8 @@ class Knob(Generic[Costly]):
     def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Calibration[Costly]:
         """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.
 
-        ε is monotone in the knob up to rounding. The returned value has been evaluated, so its reported ε never exceeds
-        the target, even if ε is not monotone.
-
-        Raises:
-            UnreachableError: if not even the safe end meets the target; ``unreachable`` words it, given the ε there.
+        The returned value has been evaluated, so its reported ε never exceeds the target, even if ε is not monotone. An
+        ``UnreachableError`` says that not even the safe end meets it; ``unreachable`` words it, given the ε there.
         """
         found, beyond = self._bracket(epsilon)
         if found is None:

@@ -30,8 +30,7 @@ def statement(document: Json) -> str:
     trained = [term for term in terms if not term.get("scores")]
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
-    scored = any(term.get("scores") for term in terms)
-    both = sum(term.get("published", 1) for term in trained if not term["reads"])
+    sides = _sides(trained) if len(trained) < len(terms) else ""
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
@@ -41,8 +40,8 @@ def statement(document: Json) -> str:
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
         f"What was released: {_released(runs, len(searches), last=last)}",
-        f"What the number covers: {_covered(runs, searches, _sides(both) if scored else '')}{alone}",
-        _conditions(runs, searches, scored=scored, durations=durations),
+        f"What the number covers: {_covered(runs, searches, sides)}{alone}",
+        _conditions(runs, searches, scored=bool(sides), durations=durations),
     ]
     for number, search in enumerate(searches, 1):
         where = f"of search {number} " if len(searches) > 1 else ""
@@ -83,7 +82,8 @@ def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
-def _sides(both: int) -> str:
+def _sides(trained: Sequence[Json]) -> str:
+    both = sum(term.get("published", 1) for term in trained if not term["reads"])
     apart = ". Records that train and records that score are set apart by a rule"
     if not both:
         return f"{apart}, so that a record meets one of the two"
@@ -134,11 +134,7 @@ def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
 
 
 def assumptions(document: Json) -> list[str]:
-    """What must be true for the guarantee of this certificate to hold, one sentence a line.
-
-    >>> assumptions({"data_set": "digits", "terms": [{"runs": {}}]})[-1]
-    'noise that is drawn in floating point is taken as real numbers'
-    """
+    """What must be true for the guarantee of this certificate to hold, one sentence a line."""
     lines = [
         "one run satisfies the stated event for every value of the hyperparameters, its score included",
         "given its hyperparameters and its seed, a run depends on no other run",
@@ -150,8 +146,9 @@ def assumptions(document: Json) -> list[str]:
         lines.append("the number of runs was drawn once, from the stated law, and is secret")
     if any(_mapping(part.get("policy")).get("class") == "history" for part in parts):
         lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
-    for split in _splits(parts):
-        lines.append(f"each record was put on one side by a rule that looks at that record alone: {split}")
+    splits = [_mapping(_mapping(one).get("split")) for part in parts for one in _list(part.get("reads"))]
+    for rule in dict.fromkeys(map(_rule, splits)):
+        lines.append(f"each record was put on one side by a rule that looks at that record alone: {rule}")
     lines += arithmetic(document)
     if document.get("data_set") is None:
         lines.append("the reader knows which data set is meant: the certificate does not name it")
@@ -162,17 +159,14 @@ def arithmetic(document: Json) -> list[str]:
     """What is taken for granted about the numbers that runs compute with."""
     events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
     exact = [_mapping(event).get("exact") is True for event in events]
-    lines = []
-    if any(exact):
-        slack = document.get("slack")
-        size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
-        lines.append(
-            f"noise is drawn exactly: what rounding adds, a total variation of {size} at most, is in delta, random "
-            "words are taken as ideal, and a device computes the same twice"
-        )
-    if not all(exact):
-        lines.append("noise that is drawn in floating point is taken as real numbers")
-    return lines
+    slack = document.get("slack")
+    size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
+    drawn = (
+        f"noise is drawn exactly: what rounding adds, a total variation of {size} at most, is in delta, random "
+        "words are taken as ideal, and a device computes the same twice"
+    )
+    real = "noise that is drawn in floating point is taken as real numbers"
+    return [line for line, holds in ((drawn, any(exact)), (real, not all(exact))) if holds]
 
 
 def breaks(document: Json) -> list[str]:
@@ -195,15 +189,9 @@ def _parts(document: Json) -> list[Json]:
     return [_mapping(part) for part in _list(document.get("terms"))]
 
 
-def _splits(parts: list[Json]) -> list[str]:
-    """The rules by which records are set apart, in words, each once."""
-    found = []
-    for part in parts:
-        for condition in _list(part.get("reads")):
-            split = _mapping(_mapping(condition).get("split"))
-            more = [f"{name} {split[name]}" for name in ("hashed", "share", "key", "data") if name in split]
-            found.append(printable(", ".join([str(split.get("rule")), *more]), 500))
-    return list(dict.fromkeys(found))
+def _rule(split: Json) -> str:
+    more = [f"{name} {split[name]}" for name in ("hashed", "share", "key", "data") if name in split]
+    return printable(", ".join([str(split.get("rule")), *more]), 500)
 
 
 def _list(value: object) -> list[Any]:

@@ -19,7 +19,7 @@ from dphypo._validate import printable
 from dphypo.accounting import documents
 from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, folder_faults, issue, read_key, signing_faults
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.documents import PLAN, Refused, check_plan, from_json, is_name, is_number
+from dphypo.accounting.documents import PLAN, check_plan, from_json, is_name, is_number
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
@@ -53,9 +53,8 @@ class Verification:
             shown = [f"  {printable(problem)}" for problem in self.problems[:_MOST_PROBLEMS]]
             more = len(self.problems) - len(shown)
             return "no, because\n" + "\n".join(shown) + (f"\n  and {more} more" if more else "") + remarks
-        confirmed = "yes: every number of the certificate follows from the runs that it states"
         warned = "" if self.warning is None else f"\nbut it carries a warning: {printable(self.warning)}"
-        return confirmed + warned + remarks
+        return f"yes: every number of the certificate follows from the runs that it states{warned}{remarks}"
 
 
 def verify(
@@ -78,85 +77,74 @@ def verify(
     public = None if key is None else read_key(_validate.path(key=key), "public")
     try:
         return _verify(certificate, public)
-    except FileError as refused:
+    except (FileError, OSError) as refused:
         return Verification((str(refused),))
     except (RecursionError, MemoryError, OverflowError) as error:
         return Verification((f"it cannot be recomputed within bounds ({type(error).__name__})",))
 
 
-@contextlib.contextmanager
-def _recomputing() -> Iterator[None]:
-    """Whatever a stranger's file makes the accountant raise is the answer no."""
-    try:
-        yield
-    except FileError:
-        raise
-    except Exception as error:
-        raise Refused(f"it cannot be recomputed: {type(error).__name__}: {error}") from None
-
-
 def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519PublicKey | None) -> Verification:
     folder = None
-    if not isinstance(certificate, Certificate):
+    if isinstance(certificate, Certificate):
+        document = certificate.to_dict()
+    else:
         path = _validate.path(certificate=certificate)
-        folder = path if path.is_dir() else None
-        try:
-            found = documents.read(path)
-            if found.get("format") == PLAN:
-                return _verify_plan(found, signed=key is not None)
-            certificate = Certificate.from_dict(found)
-        except (OSError, ValueError) as error:
-            raise Refused(str(error)) from None
-    document = certificate.to_dict()
-    if problems := list(_shape(document)):
+        folder, document = path if path.is_dir() else None, documents.read(path)
+    planned = document.get("format") == PLAN
+    if planned:
+        check_plan(document)
+    elif problems := list(_shape(Certificate.from_dict(document).document)):
         return Verification(tuple(problems))
-    documents.check(document)
-    with _recomputing():
+    else:
+        documents.check(document)
+    try:
         guarantee = from_json(document)
-        expected = issue(guarantee, document["delta"], document["public"]).to_dict()
-        expected["statement"] = statement(document)
-        least = _least(guarantee, document["delta"])
         opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
-    problems += _shortened(list(_differences(document, expected, least, "")))
-    if folder is not None:
+        problems = (_plan_faults if planned else _certificate_faults)(document, guarantee)
+    except FileError:
+        raise
+    except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
+        raise FileError(f"it cannot be recomputed: {type(error).__name__}: {error}") from None
+    if folder is not None and not planned:
         problems += folder_faults(document, folder)
-    if key is not None:
+    if key is not None and planned:
+        problems.append("a plan carries no signature: sign the certificate of what was run")
+    elif key is not None:
         problems += signing_faults(document, key)
-    remarks: tuple[str, ...] = ()
-    if isinstance(stated, (int, float)):
+    remarks = ["that the parts of the plan are what it states is checked where it is run"] if planned else []
+    if is_number(stated):
         if stated < opinion.lower:
             attack = f"an explicit attack on the same search achieves {opinion.lower:.6g}"
-            problems.append(f"epsilon: the certificate says {stated!r}, but {attack}")
-        remarks = tuple(_remarks(stated, opinion.upper, opinion.why))
-    return Verification(tuple(problems), certificate.warning, remarks)
+            problems.append(f"epsilon: the {'plan' if planned else 'certificate'} says {stated!r}, but {attack}")
+        remarks += _remarks(stated, opinion.upper, opinion.why)
+    return Verification(tuple(problems), None if planned else document["public"]["warning"], tuple(remarks))
+
+
+def _certificate_faults(document: Json, guarantee: Composition) -> list[str]:
+    """What is not as it is recomputed; no line may say less than ε was before it was rounded up."""
+    delta = document["delta"]
+    expected = {**issue(guarantee, delta, document["public"]).document, "statement": statement(document)}
+    bounds = guarantee.bounds(delta)
+    lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}
+    lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
+    least = {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
+    return _shortened(list(_differences(document, expected, least, "")))
+
+
+def _plan_faults(document: Json, guarantee: Composition) -> list[str]:
+    least, stated = guarantee.epsilon(document["delta"]), document["epsilon"]
+    if least <= stated <= least * (1 + _LARGER) + _ROUNDED:
+        return []
+    return [f"epsilon: the plan says {stated!r}, recomputed it is {round_epsilon(least)!r}"]
 
 
 def _shortened(problems: list[str]) -> list[str]:
     """Where ε itself is wrong, the numbers that follow from it are not listed one by one."""
-    wrong = [one for one in problems if one.startswith("epsilon:")]
-    others = [one for one in problems if not one.startswith(("epsilon:", "bounds", "profile", "one_run", "statement"))]
-    left = len(problems) - len(wrong) - len(others)
-    if not wrong or left < 2:
+    kept = [one for one in problems if not one.startswith(("bounds", "profile", "one_run", "statement"))]
+    left = len(problems) - len(kept)
+    if left < 2 or not any(one.startswith("epsilon:") for one in kept):
         return problems
-    return [*wrong, *others, f"{left} other numbers that follow from the runs it states are wrong, too"]
-
-
-def _verify_plan(document: Json, *, signed: bool) -> Verification:
-    """The ε of a plan file, recomputed from its events, laws, bands and sides, and compared with a second opinion."""
-    check_plan(document)
-    with _recomputing():
-        guarantee = from_json(document)
-        least = guarantee.epsilon(document["delta"])
-        opinion = second_opinion(guarantee, document["delta"])
-    stated, problems = document["epsilon"], []
-    if signed:
-        problems.append("a plan carries no signature: sign the certificate of what was run")
-    if not least <= stated <= least * (1 + _LARGER) + _ROUNDED:
-        problems.append(f"epsilon: the plan says {stated!r}, recomputed it is {round_epsilon(least)!r}")
-    if stated < opinion.lower:
-        problems.append(f"epsilon: the plan says {stated!r}, but an attack on it achieves {opinion.lower:.6g}")
-    why = "that the parts of the plan are what it states is checked where it is run"
-    return Verification(tuple(problems), None, (why, *_remarks(stated, opinion.upper, opinion.why)))
+    return [*kept, f"{left} other numbers that follow from the runs it states are wrong, too"]
 
 
 def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
@@ -175,17 +163,16 @@ def _shape(document: Json) -> Iterator[str]:
     for name in ("unit", "warning", "entropy"):
         if name not in public:
             yield f"public.{name}: is missing"
-    if public.get("unit", "record") not in UNITS:
-        yield f"public.unit: {public['unit']!r} is not one of {', '.join(UNITS)}"
+    for name, known in (("unit", UNITS), ("entropy", ENTROPIES)):
+        if name in public and public[name] not in known:
+            yield f"public.{name}: {public[name]!r} is not one of {', '.join(known)}"
     for name in ("warning", "lost runs"):  # the statement quotes them
         text = public.get(name)
         if text is not None and (not isinstance(text, str) or not text.isprintable()):
             yield f"public.{name}: {text!r} should be a text on one line, or null"
-    if public.get("entropy", "system") not in ENTROPIES:
-        yield f"public.entropy: {public['entropy']!r} is not one of {', '.join(ENTROPIES)}"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
         yield "public.warning: the search was seeded, so that nothing is guaranteed, and there is no warning"
-    if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:  # type: ignore[operator]
+    if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:
         yield f"delta: {delta!r} should be a number in [0, 1)"
     for name, fits in _TIES.items():
         if name not in document:
@@ -200,17 +187,11 @@ def _is_day(value: object) -> bool:
     return False
 
 
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
 def _is_release(value: object) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and set(value) == {"model_sha256", "described_sha256"}
-        and _is_digest(value["described_sha256"])
-        and (value["model_sha256"] is None or _is_digest(value["model_sha256"]))
-    )
+    if not isinstance(value, Mapping) or set(value) != {"model_sha256", "described_sha256"}:
+        return False
+    digests = [text for name, text in value.items() if text is not None or name == "described_sha256"]
+    return all(isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) for text in digests)
 
 
 _TIES = {"declared": _is_day, "data_set": is_name, "release": _is_release}
@@ -220,16 +201,9 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
     """The guarantee that a certificate or a plan file states, accounted afresh: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
-
-    >>> from dp_accounting import GaussianDpEvent
-    >>> from dphypo import Geometric, account
-    >>> stated = account(GaussianDpEvent(4.0), Geometric(mean=5)).certificate(1e-5)
-    >>> guarantee_of(stated).terms[0].releases.runs
-    Geometric(mean=5)
     """
-    if isinstance(certificate, Certificate):
-        certificate = certificate.document
-    document = certificate if isinstance(certificate, Mapping) else documents.read(Path(certificate))
+    given = certificate.document if isinstance(certificate, Certificate) else certificate
+    document = given if isinstance(given, Mapping) else documents.read(Path(given))
     if document.get("format") != PLAN:
         Certificate.from_dict(document)
     documents.check(document)
@@ -237,14 +211,6 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
         return from_json(document)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
-
-
-def _least(guarantee: Composition, delta: float) -> dict[str, float]:
-    """By the line, the recomputed ε before it is rounded up: no line may say less."""
-    bounds = guarantee.bounds(delta)
-    lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}
-    lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
-    return {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
 
 
 def _differences(found: Any, expected: Any, least: Mapping[str, float], path: str) -> Iterator[str]:

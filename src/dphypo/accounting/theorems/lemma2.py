@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.accounting.profiles import Floats, RunProfile, falling_part, lower_hull
+from dphypo.accounting.profiles import Floats, RunProfile, falling_part, lower_hull, with_switches
 from dphypo.band import Band
 
 _SLACK = 1e-12  # a relative allowance for the rounding of a product and a sum
@@ -81,12 +81,13 @@ class Tau:
         log_r, intercepts = _deltas(reverse, band)
         slopes = np.exp(log_r)
         lines = falling_part(slopes, intercepts)[::-1]  # steepest first
-        self._slopes, self._intercepts = slopes[lines], intercepts[lines]
-        self._switches = np.diff(self._intercepts) / -np.diff(self._slopes)
+        self._slopes, self._intercepts, self._switches = with_switches(slopes, intercepts, lines)
         self._complement: tuple[Floats, Floats, Floats] | None = None
         if forward is not None:
             log_r, deltas = _deltas(forward, band)
-            self._complement = _upper_lines(np.exp(-log_r[::-1]), (-deltas * np.exp(-log_r))[::-1])
+            slopes, intercepts = np.exp(-log_r[::-1]), (-deltas * np.exp(-log_r))[::-1]
+            # Those that attain the maximum for some x ≥ 0, flattest first.
+            self._complement = with_switches(slopes, intercepts, lower_hull(slopes, -intercepts))
 
     def __call__(self, v: npt.ArrayLike) -> Floats:
         at = np.asarray(v, dtype=np.float64)
@@ -110,10 +111,3 @@ def _deltas(profile: RunProfile, band: Band) -> tuple[Floats, Floats]:
     ends = np.clip([profile.bottom - band.log_ratio, profile.top + band.log_ratio], -LARGEST_LOG, LARGEST_LOG)
     log_r = np.linspace(ends.min(), ends.max(), _LINES)
     return log_r, transformed(profile.delta, band)(log_r) * (1 + _SLACK)
-
-
-def _upper_lines(slopes: Floats, intercepts: Floats) -> tuple[Floats, Floats, Floats]:
-    """The lines that attain the maximum for some x ≥ 0, flattest first, and the x at which each hands over."""
-    lines = lower_hull(slopes, -intercepts)
-    s, t = slopes[lines], intercepts[lines]
-    return s, t, np.diff(t) / -np.diff(s)

@@ -61,26 +61,22 @@ def renyi_curve(run: OneRun, runs: Law, band: Band) -> Curve | None:
     return theorem_1(run.curve, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
 
 
-def pure_epsilon(run: OneRun, runs: Law, band: Band) -> float | None:
-    """ε of the search by Theorem 2, if it applies."""
+def pure_epsilon(run: OneRun, runs: Law, band: Band) -> float:
+    """ε of the search by Theorem 2; infinite if it does not apply."""
     if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):
-        return None
+        return math.inf
     return theorem_2(run.pure, shape=runs.shape, band=band)
 
 
 def epsilon(run: OneRun, runs: Law, band: Band, delta: float) -> float | None:
     """ε at δ by the better of both theorems, if one applies. Theorem 1 is minimised between the curve's orders too."""
-    values = (_by_theorem_1(run, runs, band, delta), pure_epsilon(run, runs, band))
-    return min((value for value in values if value is not None), default=None)
-
-
-def _by_theorem_1(run: OneRun, runs: Law, band: Band, delta: float) -> float | None:
-    coarse = renyi_curve(run, runs, band)
+    pure, coarse = pure_epsilon(run, runs, band), renyi_curve(run, runs, band)
     if coarse is None or run.curve is None or not isinstance(runs, NegativeBinomial):
-        return None
+        return None if math.isinf(pure) else pure
     value, order = coarse.epsilon(delta)
-    if not math.isfinite(value) or value == 0.0:
-        return value
-    order_hat = float(run.curve.orders[np.argmin(_hat_terms(run.curve, runs.gamma))])
-    finer = run.curve.around(order, order_hat)
-    return min(value, theorem_1(finer, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band).epsilon(delta)[0])
+    if 0 < value < math.inf:
+        order_hat = float(run.curve.orders[np.argmin(_hat_terms(run.curve, runs.gamma))])
+        around = run.curve.around(order, order_hat)
+        finer = theorem_1(around, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
+        value = min(value, finer.epsilon(delta)[0])
+    return min(value, pure)

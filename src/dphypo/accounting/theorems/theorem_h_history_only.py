@@ -133,7 +133,8 @@ class HistoryProfile:
         """
         level, (epsilon, delta, left) = self, self._to_depth
         while level._cut and delta[-1] > max(_INTERESTING[0], 2 * left) and 2 * level.effort.depth <= _DEEPEST:
-            level = level._deeper
+            atoms = math.ceil(level.effort.atoms / math.sqrt(2))
+            level = replace(level, effort=replace(level.effort, depth=2 * level.effort.depth, atoms=atoms))
             try:
                 more_epsilon, more_delta, left = level._to_depth
             except LatticeError:  # what was found before is a bound without it
@@ -142,16 +143,9 @@ class HistoryProfile:
         return epsilon, delta
 
     @property
-    def _deeper(self) -> HistoryProfile:
-        """The same with twice the depth."""
-        atoms = math.ceil(self.effort.atoms / math.sqrt(2))
-        return replace(self, effort=replace(self.effort, depth=2 * self.effort.depth, atoms=atoms))
-
-    @property
     def _cut(self) -> bool:
         """Whether sums of losses may get further than the lattice."""
-        pair = self._pair(self.effort.coarse_atoms)
-        return self._reach(pair) > self.effort.depth
+        return self._reach(self._pair(self.effort.coarse_atoms)) > self.effort.depth
 
     @cached_property
     def _to_depth(self) -> tuple[Floats, Floats, float]:
@@ -202,8 +196,8 @@ class HistoryProfile:
 
     def _weights(self, pair: LatticePair, lattice: Lattice, value: Floats) -> Floats:
         """How much of δ each cell answers for: the largest share at any ε at which δ is of interest."""
-        masses = np.array([mass for _, _, mass in corners(self.band)])
         winner = np.argmax(value, axis=0)
+        masses = np.array([mass for _, _, mass in corners(self.band)])
         best = masses[:, None] * np.max(value, axis=0)
         _, at = _shifts(pair, lattice, best.sum(axis=0))
         total = best.sum(axis=0)[at] @ pair.on
