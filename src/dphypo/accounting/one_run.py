@@ -122,7 +122,8 @@ def _describe_one(event: Event, relation: Relation, grid: float) -> OneRun:
         if (known := dp_library.curve(event, relation)) is None:
             raise _unaccountable(event, relation, error) from None
         return OneRun((known, known), math.inf, lambda: known)
-    pure = dp_library.pure_epsilon(event)
+    # The pure ε of an event is that of a record added or removed; a replaced one may count twice.
+    pure = dp_library.pure_epsilon(event) if relation is ADD_OR_REMOVE_ONE else math.inf
     if math.isinf(pure):
         return OneRun((remove, add), pure, lambda: dp_library.curve(event, relation))
     # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
