@@ -19,6 +19,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from multiprocessing import connection
@@ -37,34 +38,32 @@ _TRIES = 3  # to connect; what was asked is never asked again
 
 
 class Futures:
-    """Makes runs on an executor of ``concurrent.futures``, which stays open for its owner to close.
+    """Makes runs by whatever gives a future of ``concurrent.futures`` for each.
 
     Where one dead worker breaks the whole pool, as in ``ProcessPoolExecutor``, all runs under way are lost with it:
     :class:`dphypo.executors.processes.Processes` loses one.
 
     Args:
-        mechanism: what one run is. An executor of processes must be able to pickle it.
-        pool: the executor.
+        mechanism: what one run is. A cluster must be able to send it.
+        submit: as ``submit`` of an executor. ``cancel`` of its futures is called when the runs end before them.
         workers: how many runs to submit at a time.
-        host: the address of this machine that workers on other machines can reach; this machine alone by default.
+        host: the address of this machine that workers can reach; by default only those on this machine can.
         died: what a future raises if the worker died that had its run.
         gone: what a future raises if the cluster itself is gone.
-        ours: whether to shut the pool down when the runs end: it was made for them.
     """
 
     def __init__(
         self,
         mechanism: Mechanism,
-        pool: concurrent.futures.Executor,
+        submit: Callable[..., Future[Any]],
         *,
         workers: int = 1,
         host: str = "",
         died: tuple[type[BaseException], ...] = (concurrent.futures.BrokenExecutor,),
         gone: tuple[type[BaseException], ...] = (),
-        ours: bool = False,
     ) -> None:
-        self._mechanism, self._pool, self._count = mechanism, pool, workers
-        self._died, self._gone, self._ours = died, gone, ours
+        self._mechanism, self._submit, self._count = mechanism, submit, workers
+        self._died, self._gone = died, gone
         self._early_deaths = 0
         self._withdrawals: Counter[int] = Counter()  # of runs that were begun
         self._working: dict[Future[Ended], tuple[Trial, Ticket]] = {}
@@ -82,7 +81,7 @@ class Futures:
         ticket = self._claims.issue()
         future: Future[Any] | None = None
         with contextlib.suppress(concurrent.futures.BrokenExecutor, *self._gone):
-            future = self._pool.submit(make_once, Task(ticket, trial.params, trial.seed), self._mechanism)
+            future = self._submit(make_once, Task(ticket, trial.params, trial.seed), self._mechanism)
         if future is None:  # raised here: what a cluster says may hold its task
             raise ExecutorError
         self._working[future] = trial, ticket
@@ -130,8 +129,6 @@ class Futures:
         for future in self._working:
             future.cancel()
         self._working.clear()
-        if self._ours:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ class Pool:
     breaks = True  # one worker that dies breaks most of them, and none says whether it does
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Futures:
-        return Futures(mechanism, self.pool, workers=workers, host=self.host)
+        return Futures(mechanism, self.pool.submit, workers=workers, host=self.host)
 
 
 def package(module: str, extra: str) -> Any:
@@ -220,10 +217,13 @@ class Claims:
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Refuse a start from now on; True if it was never asked for, so that the run was not begun."""
+        return self._take(ticket.start)
+
+    def _take(self, start: str) -> bool:
         with self._lock:
-            asked = ticket.start not in self._open
-            self._open.discard(ticket.start)
-            return not asked
+            found = start in self._open
+            self._open.discard(start)
+            return found
 
     def _serve(self) -> None:
         while not self._closed:
@@ -237,10 +237,7 @@ class Claims:
             _limit(asked)
             connection.deliver_challenge(asked, self._key)
             connection.answer_challenge(asked, self._key)
-            start = asked.recv_bytes(64).decode("ascii", "replace")
-            with self._lock:
-                granted = start in self._open
-                self._open.discard(start)
+            granted = self._take(asked.recv_bytes(64).decode("ascii", "replace"))
             asked.send_bytes(b"go" if granted else b"no")
 
     def close(self) -> None:
@@ -300,14 +297,3 @@ def make_once(task: Task, mechanism: Mechanism) -> Ended:
         return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task.ticket) else None
     except Stopped:
         return Withdrawn()
-
-
-def facing(host: str) -> str:
-    """The address of this machine that another one sees: the one from which it would be reached.
-
-    >>> facing("127.0.0.1")
-    '127.0.0.1'
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_sent:
-        nothing_sent.connect((host, 9))
-        return str(nothing_sent.getsockname()[0])
