@@ -21,7 +21,7 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
 from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times, warn_of_texts
+from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.mechanisms import SampledGaussian, Saver
@@ -118,8 +118,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     def _features(self, X: Any, *, reset: bool = True) -> Any:
         """A table of numbers, with NaN for what is none. It may have no rows: no record makes a fit fail."""
         if reset:
-            refuse_times(X)
-            warn_of_texts(X)
+            refuse_times(X, texts=False)
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 

@@ -9,12 +9,12 @@ import operator
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
@@ -58,39 +58,14 @@ class Private:
     held_out: TableRecords
     noise_multiplier: float | str  # standard deviation on the count, or on the sum in units of ``error_bound``
     records: int  # their declared number
-    error_bound: float | None = None  # of a regressor, the largest absolute error that counts
-
-    @classmethod
-    def of(
-        cls,
-        estimator: Any,
-        held_out: TableRecords,
-        noise_multiplier: float | None,
-        records: int,
-        error_bound: float | None,
-    ) -> Private:
-        """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
-        noise: float | str = CALIBRATE
-        if noise_multiplier is not None:
-            noise = _validate.positive(score_noise_multiplier=noise_multiplier)
-            _validate.warn_of_score_noise(noise / records)
-        if is_classifier(estimator):
-            return cls(held_out, noise, records)
-        if error_bound is None:
-            raise ValueError(
-                "error_bound = None: to score a regressor on private records, give the largest absolute error that "
-                "counts, from public knowledge; or pass public records, fit(X, y, holdout=(X_public, y_public))"
-            )
-        return cls(held_out, noise, records, _validate.positive(error_bound=error_bound))
+    error_bound: float | None  # of a regressor, the largest absolute error that counts; None for a classifier
 
     @property
     def sigma(self) -> float:
         """The noise, which must have been found."""
         if isinstance(self.noise_multiplier, str):
-            raise ValueError(
-                f"score_noise_multiplier = {self.noise_multiplier!r} needs a survey that solves for it: give a number, "
-                f"or epsilon=... and no runs"
-            )
+            remedy = "a survey solves for it: give a number, or epsilon=... and no runs"
+            raise _validate.fail("score_noise_multiplier", self.noise_multiplier, remedy)
         return self.noise_multiplier
 
     @property
@@ -159,7 +134,7 @@ class Fitting:
 
     def has_free_noise(self, space: Space) -> bool:
         """Whether the estimator has a parameter ``noise_multiplier`` that is not tuned."""
-        return self._has_noise and f"{self._parts.prefix}noise_multiplier" not in space.names
+        return self._takes("noise_multiplier") and f"{self._parts.prefix}noise_multiplier" not in space.names
 
     def at(
         self,
@@ -187,7 +162,7 @@ class Fitting:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
         X = self.train.X
         columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
-        kinds = [type(step).__name__ for step in (*(step for _, step in self._parts.steps), self._parts.last)]
+        kinds = [type(step).__name__ for _, step in (*self._parts.steps, ("", self._parts.last))]
         return " > ".join(kinds) + f" on {columns} columns"
 
     def check_space(self, space: Space) -> None:
@@ -208,7 +183,7 @@ class Fitting:
         """One run: ``M_λ(D)`` of the paper."""
         prefix = self._parts.prefix
         own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
-        if self._takes_records:
+        if self._takes("records"):
             own["records"] = self.records
         chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
         key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
@@ -223,22 +198,19 @@ class Fitting:
     def _parts(self) -> Parts:
         return Parts.accepted(self.estimator)
 
-    @property
-    def _has_noise(self) -> bool:
-        return f"{self._parts.prefix}noise_multiplier" in self.estimator.get_params()
-
-    @property
-    def _takes_records(self) -> bool:
-        return f"{self._parts.prefix}records" in self.estimator.get_params()
+    def _takes(self, name: str) -> bool:
+        """Whether the private part has a parameter of this name."""
+        return name in self._parts.last.get_params()
 
     def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
         seen = _Seen(params, self._parts.prefix, self._over(params, noise, transfer=False))
-        event: Event = self._parts.last.privacy_event(seen, records=self.records)
-        if not self._takes_records:
-            self._refuse_another_number(event, seen)
+        state = partial(self._parts.last.privacy_event, seen)
+        event: Event = state(records=self.records)
+        if not self._takes("records"):
+            self._refuse_another_number(event, state)
         return event
 
-    def _refuse_another_number(self, event: Event, seen: Mapping[str, Any]) -> None:
+    def _refuse_another_number(self, event: Event, state: Callable[..., Event]) -> None:
         """Refuse an event that depends on the number of records, where ``fit`` is not told the declared number.
 
         It would count the records that it is given. How many those are is private: a hash decides which records score,
@@ -247,7 +219,7 @@ class Fitting:
         declared, stated = self.records, _canonical(event)
         for records in (max(1, declared // 2), max(1, declared - 1), declared + 1, 2 * declared, 10 * declared):
             try:
-                same = _canonical(self._parts.last.privacy_event(seen, records=records)) == stated
+                same = _canonical(state(records=records)) == stated
             except (ValueError, ArithmeticError):  # such as a batch that is larger than the data
                 same = False
             if not same:
@@ -264,7 +236,7 @@ class Fitting:
         if self.fraction < 1 and isinstance(last, CutShort):
             seen, transfer = _Seen(params, prefix, {}), transfer and self.match
             over.update(last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
-        if noise is not None and self._has_noise:
+        if noise is not None and self._takes("noise_multiplier"):
             over["noise_multiplier"] = noise
         return over
 
