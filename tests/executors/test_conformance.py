@@ -143,7 +143,8 @@ def test_a_claim_needs_the_key_and_the_study():
         claim(stranger)
     assert claim(ticket)
     assert not claim(ticket)
-    claims.withdraw(other)
+    assert not claims.withdraw(ticket), "the run was begun"
+    assert claims.withdraw(other), "it was never asked for"
     assert not claim(other)
     late = claims.issue()
     claims.close()
@@ -188,7 +189,8 @@ def test_an_engine_that_is_not_installed_says_how_to_install_it(monkeypatch):
         module = "distributed" if name == "dask" else name
         with monkeypatch.context() as without:
             without.setitem(sys.modules, module, None)  # as if there were none
-            with pytest.raises(ModuleNotFoundError, match=re.escape(f"pip install 'dphypo[{name}]'")):
+            said = re.escape(f"this executor needs the package {module}: pip install 'dphypo[{name}]'")
+            with pytest.raises(ModuleNotFoundError, match=said):
                 use()
 
 

@@ -31,11 +31,7 @@ class Withdrawn:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Something that makes runs. :func:`dphypo.testing.check_executor` tests one.
-
-    A run that is started is made at most once. If that is uncertain, because its process died, ``wait`` says so with
-    None; the study then decides whether it is started again.
-    """
+    """Something that makes runs, each at most once. :func:`dphypo.testing.check_executor` tests one."""
 
     @property
     def idle(self) -> bool:
@@ -51,8 +47,8 @@ class Executor(Protocol):
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended, only while ``busy``.
 
-        In place of the outcome, None if the run's process died, or may have died; :class:`Withdrawn` if it is known
-        that it did not.
+        In place of the outcome, None if the run's process died, or may have died: the study decides whether to start it
+        again. :class:`Withdrawn` if it is known that it did not.
         """
 
     def close(self) -> None:
@@ -112,21 +108,11 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Crew:
-    """Who makes the runs: the arguments from which :meth:`hire` makes an executor.
-
-    Args:
-        workers: how many runs to make at a time.
-        start_method: how processes of our own start (see ``multiprocessing``).
-        executor: None makes runs in this process if there is one worker, and in processes of their own if there are
-            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory` such as
-            ``Dask(client)``, ``Ray(num_gpus=1)`` or ``Submitit(executor)``.
-        devices: of this machine, such as ["cuda:0", "cuda:1"], or "all"; every worker and every group has its own.
-        checkpoint_every: how often a last run keeps its state.
-    """
+    """Who makes the runs: the arguments of ``run`` from which :meth:`hire` makes an executor."""
 
     workers: int = 1
     start_method: str = "spawn"
-    executor: str | Factory | concurrent.futures.Executor | None = None
+    executor: str | Factory | concurrent.futures.Executor | None = None  # None: this process, or several of ours
     devices: Sequence[str] | str | None = None
     checkpoint_every: Every = FIVE_MINUTES
 
@@ -220,7 +206,7 @@ class Lost(StrEnum):
         if self is Lost.FAILED and crew.breaks:
             remedy = (
                 "a process that dies takes the other runs of such a pool with it: failures are not independent. Use "
-                'executor="processes" or workers=1; or, if all randomness of a run comes from its seed, lost="again"'
+                'executor="processes" or workers=1; or seeded=True or lost="again" if all randomness is from the seed'
             )
             raise _validate.fail("executor", crew.executor, remedy)
 

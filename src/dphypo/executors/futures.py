@@ -40,13 +40,8 @@ _TRIES = 3  # to connect; what was asked is never asked again
 class Futures:
     """Makes runs by whatever gives a future of ``concurrent.futures`` for each.
 
-    Where one dead worker breaks the whole pool, as in ``ProcessPoolExecutor``, all runs under way are lost with it:
-    :class:`dphypo.executors.processes.Processes` loses one.
-
     Args:
-        mechanism: what one run is. A cluster must be able to send it.
-        submit: as ``submit`` of an executor. ``cancel`` of its futures is called when the runs end before them.
-        workers: how many runs to submit at a time.
+        submit: as of an executor. Futures that have not ended when the search stops are cancelled.
         host: the address of this machine that workers can reach; by default only those on this machine can.
         died: what a future raises if the worker died that had its run.
         gone: what a future raises if the cluster itself is gone.
@@ -154,12 +149,7 @@ class Pool:
 
 
 def package(module: str, extra: str) -> Any:
-    """Import the package of a cluster, or say how to install it.
-
-    >>> package("no_such_package", "dask")
-    Traceback (most recent call last):
-    ModuleNotFoundError: this executor needs the package no_such_package: pip install 'dphypo[dask]'
-    """
+    """Import the package of a cluster, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -185,19 +175,7 @@ class Ticket:
 
 
 class Claims:
-    """Grants each start of a run once, to whoever asks first; it ends with the process that runs the study.
-
-    Args:
-        host: the address of this machine that workers can reach; by default only those on this machine can.
-
-    >>> claims = Claims()
-    >>> ticket = claims.issue()
-    >>> claim(ticket), claim(ticket)
-    (True, False)
-    >>> claims.withdraw(ticket), claims.withdraw(claims.issue())
-    (False, True)
-    >>> claims.close()
-    """
+    """Grants each start of a run once, to whoever asks first; it ends with the process that runs the study."""
 
     def __init__(self, host: str = "") -> None:
         self._key = secrets.token_bytes(32)

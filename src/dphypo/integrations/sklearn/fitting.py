@@ -173,11 +173,7 @@ class Fitting:
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
         self.check_space(space)
-
-        def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
-            return [RunKind(self._key(params), lambda noise: self._event(params, noise))]
-
-        return over_space.everywhere(kinds_at, space)
+        return over_space.everywhere(lambda params: [RunKind(self._key(params), partial(self._event, params))], space)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""

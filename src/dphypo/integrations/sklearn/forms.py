@@ -22,7 +22,7 @@ def in_form(X: Any, steps: Pipeline) -> Any:
     """The table in the form that the first step reads: every value read by itself, in a type that none decides."""
     forms = _forms(X, steps)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
-        read = {
+        read: dict[Reads, Any] = {
             Reads.NUMBERS: lambda column: numbers(column).astype(np.float64),
             Reads.VALUES: plain_values,
             Reads.ROWS: lambda column: column,

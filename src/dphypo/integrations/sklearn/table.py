@@ -31,11 +31,7 @@ class Holds(enum.Enum):
 
 
 def holds(values: object) -> Holds:
-    """What a column, an array or a series holds, by its type.
-
-    >>> holds(np.array(["a"])), holds(np.array([1.5])), holds(np.array(["2024-01-01"], dtype="datetime64[D]"))
-    (<Holds.TEXTS: 'texts'>, <Holds.NUMBERS: 'numbers'>, <Holds.TIMES: 'times'>)
-    """
+    """What a column, an array or a series holds, by its type."""
     kind = getattr(values, "dtype", None)
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # of a categorical column, that of its categories
     letter, name = getattr(kind, "kind", "O"), str(kind)
@@ -81,12 +77,7 @@ def check_labels(y: Any, classes: Any) -> None:
 
 
 def numbers(values: Any) -> Any:
-    """A table in which every value that is not a number is NaN, each judged by itself; frames stay frames.
-
-    >>> numbers([["1.5", 2], [None, "two"]])
-    array([[1.5, 2. ],
-           [nan, nan]])
-    """
+    """A table in which every value that is not a number is NaN, each judged by itself; frames stay frames."""
     if hasattr(values, "iloc"):
         types = values.dtypes if hasattr(values, "columns") else [values.dtype]
         read = all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in types)
@@ -102,11 +93,7 @@ def numbers(values: Any) -> Any:
 
 
 def plain_values(values: Any) -> Any:
-    """A table of plain Python values, NaN for what is missing, each read by itself; frames stay frames.
-
-    >>> plain_values([[np.int64(1), None]])
-    array([[1, nan]], dtype=object)
-    """
+    """A table of plain Python values, NaN for what is missing, each read by itself; frames stay frames."""
     return _each(values if hasattr(values, "iloc") else np.asarray(values, dtype=object), _plain, object)
 
 
