@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from dphypo import _validate
@@ -149,7 +150,7 @@ def _describe(value: Any) -> Any:
     if not hasattr(value, "get_params") or isinstance(value, type):
         return full_name(getattr(value, "function", value))  # of a per_record its function
     held = value.get_params(deep=False)
-    if full_name(value).endswith("FrozenEstimator"):  # what it was fitted to is part of it
+    if isinstance(value, FrozenEstimator):  # what it was fitted to is part of it
         held |= vars(value.estimator)
     return {"class": full_name(value), **{name: _describe(one) for name, one in held.items()}}
 

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -174,8 +175,8 @@ def refuse_mixing(why: str) -> TypeError:
 def _reasons(step: Any) -> Iterator[str]:
     """What a step, or one inside it, may learn."""
     kind = type(step)
-    if step is None or isinstance(step, str) or says_per_record(step) or _is_frozen(step):
-        return
+    if step is None or isinstance(step, str) or _says_per_record(step) or kind is FrozenEstimator:
+        return  # a frozen step was fitted before, by declaration on public records
     if kind in (Pipeline, FeatureUnion):
         for inner in parts_of(step):
             yield from _reasons(inner)
@@ -215,14 +216,9 @@ def parts_of(step: Any) -> list[Any]:
     return [inner for _, inner in pairs]
 
 
-def says_per_record(step: object) -> bool:
+def _says_per_record(step: object) -> bool:
     """Whether the class that defines ``transform`` declares that each record is treated by itself."""
     return class_promises(step, "per_record", "transform")
-
-
-def _is_frozen(step: object) -> bool:
-    """A step that was fitted before, by declaration on public records."""
-    return type(step).__name__ == "FrozenEstimator" and type(step).__module__.startswith("sklearn.")
 
 
 class Reads(enum.Enum):
@@ -240,14 +236,14 @@ def reads(step: Any) -> Reads | None:
         return None
     if kind in (Pipeline, FeatureUnion):
         return next((found for inner in parts_of(step) if (found := reads(inner)) is not None), None)
-    if _is_frozen(step):
+    if kind is FrozenEstimator:
         return reads(step.estimator)
     if kind in _ENCODERS:
         counted = all(isinstance(one, int | float | np.number) for given in step.categories for one in given)
         return Reads.NUMBERS if counted else Reads.VALUES
     if kind is SimpleImputer and isinstance(step.fill_value, str):
         return Reads.VALUES
-    declared = says_per_record(step) or (kind is FunctionTransformer and type(step.func) is per_record)
+    declared = _says_per_record(step) or (kind is FunctionTransformer and type(step.func) is per_record)
     return Reads.ROWS if declared or kind in (*_OF_ROWS, ColumnTransformer) else Reads.NUMBERS
 
 
