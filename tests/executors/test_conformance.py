@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,8 +138,8 @@ def test_a_run_that_an_engine_starts_twice_is_made_once():
 
 def test_a_claim_needs_the_key_and_the_study():
     claims = Claims()
-    ticket, other = claims.issue(), claims.issue()
-    stranger = type(ticket)(ticket.address, b"wrong", ticket.start)
+    ticket, other = claims.issue({}, 0), claims.issue({}, 0)
+    stranger = replace(ticket, key=b"wrong")
     with pytest.raises(Exception, match="digest"):
         claim(stranger)
     assert claim(ticket)
@@ -146,7 +147,7 @@ def test_a_claim_needs_the_key_and_the_study():
     assert not claims.withdraw(ticket), "the run was begun"
     assert claims.withdraw(other), "it was never asked for"
     assert not claim(other)
-    late = claims.issue()
+    late = claims.issue({}, 0)
     claims.close()
     assert not claim(late)
 
@@ -174,7 +175,7 @@ def test_workers_that_cannot_reach_the_study_are_an_error_and_cost_no_run():
 
 def test_a_stranger_who_says_nothing_holds_up_nobody():
     claims = Claims()
-    ticket = claims.issue()
+    ticket = claims.issue({}, 0)
     with socket.create_connection(ticket.address):
         assert claim(ticket)
     claims.close()

@@ -451,8 +451,8 @@ MUTANTS = (
         "a private accuracy has float noise",
         "a noisy count is a whole number",
         "integrations/sklearn/fitting.py",
-        "            return noise.noisy_count(correct, self.sigma, words) / self.records\n",
-        "            return (correct + self.sigma * 0.1234) / self.records\n",
+        "            return noise.noisy_count(correct, sigma, words) / records\n",
+        "            return (correct + sigma * 0.1234) / records\n",
         ("integrations/test_sklearn_records.py::test_a_private_score_is_a_whole_number_over_the_declared_size",),
     ),
     Mutant(

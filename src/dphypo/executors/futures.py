@@ -61,7 +61,7 @@ class Futures:
         self._died, self._gone = died, gone
         self._early_deaths = 0
         self._withdrawals: Counter[int] = Counter()  # of runs that were begun
-        self._working: dict[Future[Ended], tuple[Trial, Ticket]] = {}
+        self._working: dict[Future[Ended], tuple[Trial, Task]] = {}
         self._claims = Claims(host)
 
     @property
@@ -73,13 +73,13 @@ class Futures:
         return bool(self._working)
 
     def start(self, trial: Trial) -> None:
-        ticket = self._claims.issue()
+        task = self._claims.issue(trial.params, trial.seed)
         future: Future[Any] | None = None
         with contextlib.suppress(concurrent.futures.BrokenExecutor, *self._gone):
-            future = self._submit(make_once, Task(ticket, trial.params, trial.seed), self._mechanism)
+            future = self._submit(make_once, task, self._mechanism)
         if future is None:  # raised here: what a cluster says may hold its task
             raise ExecutorError
-        self._working[future] = trial, ticket
+        self._working[future] = trial, task
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended.
@@ -90,8 +90,8 @@ class Futures:
         """
         done = concurrent.futures.wait(self._working, return_when=concurrent.futures.FIRST_COMPLETED).done
         future = next(future for future in self._working if future in done)
-        trial, ticket = self._working.pop(future)
-        begun = not self._claims.withdraw(ticket)
+        trial, task = self._working.pop(future)
+        begun = not self._claims.withdraw(task)
         ended = self._read(future)
         if isinstance(ended, UnsupportedModelError):
             raise ended
@@ -166,12 +166,14 @@ def sendable(mechanism: Mechanism) -> Mechanism:
 
 
 @dataclass(frozen=True, repr=False)
-class Ticket:
-    """What a worker needs to ask whether it may make a run. The key is a secret."""
+class Task:
+    """One start of a run, as it is handed to a cluster. Clusters log their arguments: this one shows nothing."""
 
-    address: tuple[str, int]
-    key: bytes
+    address: tuple[str, int]  # where to ask whether the run may be made
+    key: bytes  # with which to ask: a secret
     start: str
+    params: dict[str, Any]
+    seed: int
 
 
 class Claims:
@@ -186,16 +188,16 @@ class Claims:
         self.address: tuple[str, int] = self._listener.getsockname()  # where workers ask
         threading.Thread(target=self._serve, name="dphypo claims", daemon=True).start()
 
-    def issue(self) -> Ticket:
-        """A ticket for one start of a run."""
+    def issue(self, params: dict[str, Any], seed: int) -> Task:
+        """A start of a run, which may be asked for once."""
         start = secrets.token_hex(16)
         with self._lock:
             self._open.add(start)
-        return Ticket(self.address, self._key, start)
+        return Task(self.address, self._key, start, params, seed)
 
-    def withdraw(self, ticket: Ticket) -> bool:
+    def withdraw(self, task: Task) -> bool:
         """Refuse a start from now on; True if it was never asked for, so that the run was not begun."""
-        return self._take(ticket.start)
+        return self._take(task.start)
 
     def _take(self, start: str) -> bool:
         with self._lock:
@@ -228,17 +230,17 @@ class Claims:
         self._listener.close()
 
 
-def claim(ticket: Ticket) -> bool:
+def claim(task: Task) -> bool:
     """Whether this start of the run is the first. False if the study is gone, too: nothing waits for the run."""
     asked = False
     for tried in range(_TRIES):
         try:
-            with connection.Client(ticket.address) as study:
+            with connection.Client(task.address) as study:
                 _limit(study)
-                connection.answer_challenge(study, ticket.key)
-                connection.deliver_challenge(study, ticket.key)
+                connection.answer_challenge(study, task.key)
+                connection.deliver_challenge(study, task.key)
                 asked = True
-                study.send_bytes(ticket.start.encode())
+                study.send_bytes(task.start.encode())
                 return bool(study.recv_bytes(2) == b"go")
         except ConnectionRefusedError:
             return False
@@ -257,21 +259,12 @@ def _limit(end: Any) -> None:
             same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _SILENCE_S, 0))
 
 
-@dataclass(frozen=True, repr=False)
-class Task:
-    """One start of a run, as it is handed to a cluster. Clusters log their arguments: this one shows nothing."""
-
-    ticket: Ticket
-    params: dict[str, Any]
-    seed: int
-
-
 Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
     """Make a run unless it was begun elsewhere; None if it was. A run whose worker a signal stops is withdrawn."""
     try:
-        return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task.ticket) else None
+        return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task) else None
     except Stopped:
         return Withdrawn()

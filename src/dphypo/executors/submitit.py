@@ -62,7 +62,11 @@ class Submitit:
         kind = self.executor.cluster if isinstance(self.executor, submitit.AutoExecutor) else None
         local = isinstance(self.executor, submitit.LocalExecutor) or kind in ("local", "debug")
         if not local:
-            _forbid_requeue(self.executor, "slurm_" if kind else "")
+            given = dict(self.executor.parameters.get("additional_parameters", {}) or {})
+            if given.pop("requeue", None):
+                raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
+            name = f"{'slurm_' if kind else ''}additional_parameters"
+            self.executor.update_parameters(**{name: {**given, "no-requeue": True}})
         _make_private(Path(self.executor.folder))
         died = (submitit.core.utils.UncompletedJobError,)
         host = self.host or ("" if local else _own_address())
@@ -71,13 +75,6 @@ class Submitit:
             return _Job(self.executor.submit(_make_preemptible, make, *arguments))
 
         return Futures(sendable(mechanism), submit, workers=workers, host=host, died=died)
-
-
-def _forbid_requeue(executor: Any, prefix: str) -> None:
-    given = dict(executor.parameters.get("additional_parameters", {}) or {})
-    if given.pop("requeue", None):
-        raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
-    executor.update_parameters(**{f"{prefix}additional_parameters": {**given, "no-requeue": True}})
 
 
 def _own_address() -> str:

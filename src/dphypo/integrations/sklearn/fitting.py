@@ -30,71 +30,25 @@ from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.space import Space
 
 
-@dataclass(frozen=True, repr=False)
-class Public:
-    """Any of scikit-learn's scorers on public records."""
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Fitting:
+    """Fits of an estimator on some records, each with a score.
 
-    X: Any
-    y: Any
-    scorer: Callable[..., float]
-    event: ClassVar[None] = None
-    noise_multiplier: ClassVar[None] = None
-    records: ClassVar[None] = None
-
-    def __call__(self, fitted: Prepared, seed: int) -> float:
-        return float(self.scorer(fitted.whole, self.X, self.y))
-
-
-@dataclass(frozen=True, repr=False)
-class Private:
-    """On private records: the share that is classified correctly, or minus the mean absolute error, with exact noise.
-
-    The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
+    A score on private records is the share that is classified correctly, or minus the mean absolute error, with exact
+    noise. The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
     removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
     whole number of units over a public number of records is published. What an estimator predicts of a record is taken
     as a function of that record alone: in the last bit a product of matrices may round a row by its place.
     """
 
-    held_out: TableRecords
-    noise_multiplier: float | str  # standard deviation on the count, or on the sum in units of ``error_bound``
-    records: int  # their declared number
-    error_bound: float | None  # of a regressor, the largest absolute error that counts; None for a classifier
-
-    @property
-    def sigma(self) -> float:
-        """The noise, which must have been found."""
-        if isinstance(self.noise_multiplier, str):
-            remedy = "a survey solves for it: give a number, or epsilon=... and no runs"
-            raise _validate.fail("score_noise_multiplier", self.noise_multiplier, remedy)
-        return self.noise_multiplier
-
-    @property
-    def event(self) -> RoundedDp:
-        slack = noise.slack(1, self.sigma) if self.error_bound is None else noise.slack_of_sum(self.sigma)
-        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), slack)
-
-    def __call__(self, fitted: Prepared, seed: int) -> float:
-        X, y = self.held_out.met_by(fitted)
-        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
-        words = noise.Words.of_seed(seed).stream("score")
-        if self.error_bound is None:
-            # By value, each record alone: one label of another type changes the type of all of them.
-            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
-            return noise.noisy_count(correct, self.sigma, words) / self.records
-        # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
-        targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
-        errors = np.abs(targets - guesses)
-        return -noise.noisy_sum(errors, self.error_bound, self.sigma, words) / self.records
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Fitting:
-    """Fits of an estimator on some records, each with a score."""
-
     estimator: Any  # states its event; or a pipeline that ends in one that does
     train: TableRecords  # to fit on
-    score: Public | Private  # ranks the fits
-    records: int  # the declared number of records to fit on
+    records: int  # their declared number
+    held_out: TableRecords  # to rank the fits by: public with a scorer, else private
+    scorer: Callable[..., float] | None = None  # any of scikit-learn's
+    score_noise_multiplier: float | str | None = None  # deviation on the count, or on the sum in units of error_bound
+    score_records: int | None = None  # the declared number of private records that score
+    error_bound: float | None = None  # of a regressor, the largest absolute error that counts; None for a classifier
     saver: Saver  # saves fitted copies of the estimator
     noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
     fraction: float = 1.0  # of a full fit's steps
@@ -113,19 +67,13 @@ class Fitting:
     @property
     def score_event(self) -> Any:
         """The event of the score; None on public records, a function that raises if its noise is not known yet."""
-        if self.score.noise_multiplier == CALIBRATE:
-            return lambda params: self.score.event
-        return self.score.event
-
-    @property
-    def score_noise_multiplier(self) -> float | str | None:
-        """The noise of the score, where it looks at private records."""
-        return self.score.noise_multiplier
-
-    @property
-    def score_records(self) -> int | None:
-        """The declared number of records that the score looks at, where they are private."""
-        return self.score.records
+        if self.scorer is not None:
+            return None
+        if self.score_noise_multiplier == CALIBRATE:
+            return lambda params: self._score_noise
+        sigma = self._score_noise
+        slack = noise.slack(1, sigma) if self.error_bound is None else noise.slack_of_sum(sigma)
+        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
 
     @property
     def can_be_cut_short(self) -> bool:
@@ -153,10 +101,9 @@ class Fitting:
         if match and noise is not None:
             ratio = match_noise(1.0, part / self.fraction)
             noise = {key: ratio * one for key, one in noise.items()} if isinstance(noise, Mapping) else ratio * noise
-        score: Any = self.score
-        if score_noise_multiplier is not None:
-            score = replace(score, noise_multiplier=score_noise_multiplier)
-        return replace(self, noise=noise, fraction=part, match=self.match or match, score=score)
+        scoring = self.score_noise_multiplier if score_noise_multiplier is None else score_noise_multiplier
+        changes: dict[str, Any] = {"noise": noise, "fraction": part, "score_noise_multiplier": scoring}
+        return replace(self, **changes, match=self.match or match)
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
@@ -186,9 +133,33 @@ class Fitting:
         fitted = Prepared.of(clone(self.estimator).set_params(**chosen), self.train.X, key)
         with warnings.catch_warnings(action="ignore"):  # about single records
             fitted.last.fit(*self.train.met_by(fitted))
-            score = self.score(fitted, seed)
+            score = self._score(fitted, seed)
         fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
         return Outcome(fitted.whole, score)
+
+    def _score(self, fitted: Prepared, seed: int) -> float:
+        if self.scorer is not None:
+            return float(self.scorer(fitted.whole, self.held_out.X, self.held_out.y))
+        sigma, records = self._score_noise, self.score_records
+        assert records is not None
+        X, y = self.held_out.met_by(fitted)
+        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
+        words = noise.Words.of_seed(seed).stream("score")
+        if self.error_bound is None:
+            # By value, each record alone: one label of another type changes the type of all of them.
+            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
+            return noise.noisy_count(correct, sigma, words) / records
+        # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
+        targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
+        return -noise.noisy_sum(np.abs(targets - guesses), self.error_bound, sigma, words) / records
+
+    @property
+    def _score_noise(self) -> float:
+        """The noise of a score on private records, which must have been found."""
+        if self.score_noise_multiplier is None or isinstance(self.score_noise_multiplier, str):
+            remedy = "a survey solves for it: give a number, or epsilon=... and no runs"
+            raise _validate.fail("score_noise_multiplier", self.score_noise_multiplier, remedy)
+        return self.score_noise_multiplier
 
     @cached_property
     def _parts(self) -> Parts:

@@ -22,7 +22,7 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
-from dphypo.integrations.sklearn.fitting import Fitting, Private, Public
+from dphypo.integrations.sklearn.fitting import Fitting
 from dphypo.integrations.sklearn.pipeline import Parts, look_around, saver_for
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.split import hash_split, hashed_apart
@@ -218,7 +218,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if prepared.steps is not None:
                 prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
             scorer = check_scoring(self.estimator, scoring=self.scoring)
-            return make(train=given, score=Public(holdout[0], holdout[1], scorer), records=records)
+            return make(train=given, records=records, held_out=TableRecords(*holdout), scorer=scorer)
         if self.scoring is not None:
             raise ValueError(
                 f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
@@ -235,9 +235,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 remedy = "for a regressor give the largest absolute error that counts, or public records, holdout="
                 raise _validate.fail("error_bound", None, remedy)
             bound = _validate.positive(error_bound=self.error_bound)
-        score = Private(given.only(apart), noise, to_score, bound)
-        split = hash_split(given.X, share=self.score_share).sides
-        return make(train=given.only(~apart), score=score, records=max(1, records - to_score), split=split)
+        return make(
+            train=given.only(~apart),
+            records=max(1, records - to_score),
+            held_out=given.only(apart),
+            score_noise_multiplier=noise,
+            score_records=to_score,
+            error_bound=bound,
+            split=hash_split(given.X, share=self.score_share).sides,
+        )
 
     def _surveys(self, mechanism: Fitting, space: Space) -> bool:
         """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
