@@ -168,7 +168,6 @@ def saver_for(estimator: Any) -> Saver:
 
 
 def refuse_mixing(why: str) -> TypeError:
-    """The error for steps that mix records."""
     return TypeError(f"the steps before the private estimator {why}, and {_REMEDY}")
 
 
