@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,15 +138,16 @@ def test_a_run_that_an_engine_starts_twice_is_made_once():
 
 def test_a_claim_needs_the_key_and_the_study():
     claims = Claims()
-    ticket, other = claims.issue(), claims.issue()
-    stranger = type(ticket)(ticket.address, b"wrong", ticket.start)
+    ticket, other = claims.issue({}, 0), claims.issue({}, 0)
+    stranger = replace(ticket, key=b"wrong")
     with pytest.raises(Exception, match="digest"):
         claim(stranger)
     assert claim(ticket)
     assert not claim(ticket)
-    claims.withdraw(other)
+    assert not claims.withdraw(ticket), "the run was begun"
+    assert claims.withdraw(other), "it was never asked for"
     assert not claim(other)
-    late = claims.issue()
+    late = claims.issue({}, 0)
     claims.close()
     assert not claim(late)
 
@@ -173,7 +175,7 @@ def test_workers_that_cannot_reach_the_study_are_an_error_and_cost_no_run():
 
 def test_a_stranger_who_says_nothing_holds_up_nobody():
     claims = Claims()
-    ticket = claims.issue()
+    ticket = claims.issue({}, 0)
     with socket.create_connection(ticket.address):
         assert claim(ticket)
     claims.close()
@@ -188,7 +190,8 @@ def test_an_engine_that_is_not_installed_says_how_to_install_it(monkeypatch):
         module = "distributed" if name == "dask" else name
         with monkeypatch.context() as without:
             without.setitem(sys.modules, module, None)  # as if there were none
-            with pytest.raises(ModuleNotFoundError, match=re.escape(f"pip install 'dphypo[{name}]'")):
+            said = re.escape(f"this executor needs the package {module}: pip install 'dphypo[{name}]'")
+            with pytest.raises(ModuleNotFoundError, match=said):
                 use()
 
 

@@ -157,7 +157,7 @@ class Preempting(concurrent.futures.ThreadPoolExecutor):
     def submit(self, make, task, mechanism):
         self.starts += 1
         assert self.starts < 1000, "a run is made again without end"
-        return super().submit(lambda: Withdrawn() if claim(task.ticket) else None)
+        return super().submit(lambda: Withdrawn() if claim(task) else None)
 
 
 def test_a_run_that_is_withdrawn_again_and_again_is_lost_in_the_end():

@@ -27,9 +27,9 @@ from sklearn.preprocessing import (
 )
 
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema, per_record
-from dphypo.integrations.sklearn.network import network, outputs_of
+from dphypo.integrations.sklearn.network import difference, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
-from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.sklearn.table import Holds, holds, numbers, plain_values
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -163,6 +163,23 @@ def test_one_value_in_a_list_changes_no_other(row: list[Any]) -> None:
         assert found[:-1].tobytes() == alone.tobytes()
 
 
+def test_values_are_read_by_their_type_and_one_by_one() -> None:
+    days = np.array(["2024-01-01"], dtype="datetime64[D]")
+    kinds = [holds(np.array(["a"])), holds(np.array([1.5])), holds(days)]
+    assert kinds == [Holds.TEXTS, Holds.NUMBERS, Holds.TIMES]
+    assert np.array_equal(numbers([["1.5", 2], [None, "two"]]), [[1.5, 2.0], [np.nan, np.nan]], equal_nan=True)
+    (row,) = plain_values([[np.int64(1), None]])
+    assert (type(row[0]), np.isnan(row[1])) == (int, True)
+    scaled = to_unit([[0.0, 5.0, 30.0, np.nan]], (0, 20))
+    assert (scaled.tolist(), scaled.dtype) == ([[-1.0, -0.5, 1.0, 0.0]], np.float32)
+
+
+def test_the_first_difference_of_two_descriptions_is_named() -> None:
+    found = difference({"schema": {"columns": {"age": [18, 90]}}}, {"schema": {"columns": {"age": [0, 50]}}})
+    assert found == ("schema['columns']['age']", "[18, 90]", "[0, 50]")
+    assert difference({"a": [1]}, {"a": [1]}) is None
+
+
 @pytest.mark.filterwarnings("ignore:target_bounds = None")
 def test_one_target_in_a_list_changes_no_other() -> None:
     regressor = DPSGDRegressor(device="cpu")
@@ -240,6 +257,7 @@ def test_texts_and_dicts_are_hashed_one_by_one() -> None:
 
 def test_a_prediction_does_not_depend_on_the_rows_beside_it() -> None:
     model = network(3, (16, 8), 2)
+    assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
     rows = X.astype(np.float32)
     whole = outputs_of(model, rows)
     assert all(outputs_of(model, rows[[place]]).tobytes() == whole[[place]].tobytes() for place in range(60))

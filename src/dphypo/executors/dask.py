@@ -8,18 +8,18 @@ of a worker that is retired while it runs them.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from dphypo import _validate
 from dphypo.executors.executor import Executor, executors
-from dphypo.executors.futures import Futures, facing, package, sendable
+from dphypo.executors.futures import Futures, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _REMEDY = (
@@ -65,11 +65,23 @@ class Dask:
         allowed = self.client.run_on_scheduler(lambda dask_scheduler: int(dask_scheduler.allowed_failures))
         if allowed != 0:
             raise _validate.fail("client", f"a scheduler with allowed-failures: {allowed}", _REMEDY)
-        address = self.client.scheduler.address
-        host = self.host or facing(distributed.comm.get_address_host(address))
+        host = self.host
+        if not host:  # the address from which this machine reaches the scheduler
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_sent:
+                nothing_sent.connect((distributed.comm.get_address_host(self.client.scheduler.address), 9))
+                host = nothing_sent.getsockname()[0]
         died = (distributed.scheduler.KilledWorker, _DiedError)
-        tasks = _Tasks(self.client, sendable(mechanism), self.resources)
-        return Futures(mechanism, tasks, workers=workers, host=host, died=died, gone=(_GoneError,), ours=True)
+        # The mechanism goes with every task. Data that were sent before are gone when the workers die that have them,
+        # and the tasks that need them would wait for ever.
+        sent = sendable(mechanism)
+        return Futures(sent, self._submit, workers=workers, host=host, died=died, gone=(_GoneError,))
+
+    def _submit(self, make: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if self.client.status != "running":
+            raise _GoneError
+        resources = None if self.resources is None else dict(self.resources)
+        options = {"pure": False, "retries": 0, "resources": resources, "key": f"dphypo-{secrets.token_hex(16)}"}
+        return _Task(self.client, self.client.submit(make, *arguments, **options))
 
 
 class _DiedError(Exception):
@@ -80,67 +92,43 @@ class _GoneError(Exception):
     """The client is closed, or has lost its scheduler."""
 
 
-class _Tasks(concurrent.futures.Executor):
-    """The cluster as an executor of ``concurrent.futures``.
+class _Task(Future[Any]):
+    """A task of Dask as a future of ``concurrent.futures``."""
 
-    The mechanism goes with every task. Data that were sent before are gone when the workers die that have them, and the
-    tasks that need them would wait for ever.
-    """
+    def __init__(self, client: Any, task: Any) -> None:
+        super().__init__()
+        self._client, self._task = client, task
+        task.add_done_callback(lambda _: self._end())
 
-    def __init__(self, client: Any, mechanism: Mechanism, resources: Mapping[str, float] | None) -> None:
-        self._client, self._mechanism = client, mechanism
-        self._resources = None if resources is None else dict(resources)
-        self._tasks: dict[Future[Any], Any] = {}
-
-    def submit(self, make: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
-        if self._client.status != "running":
-            raise _GoneError
-        task = self._client.submit(
-            make,
-            arguments[0],
-            self._mechanism,
-            key=f"dphypo-{secrets.token_hex(16)}",
-            pure=False,
-            retries=0,
-            resources=self._resources,
-        )
-        future: Future[Any] = Future()
-        self._tasks[future] = task
-        task.add_done_callback(lambda _: self._ended(future))
-        return future
-
-    def _ended(self, future: Future[Any]) -> None:
-        task = self._tasks.get(future)
-        if task is None or not future.set_running_or_notify_cancel():
+    def _end(self) -> None:
+        if not self.set_running_or_notify_cancel():
             return
-        if task.status == "finished":  # one thread calls all callbacks of Dask: it must not wait for a worker
-            threading.Thread(target=self._fetch, args=(future, task), name="dphypo result", daemon=True).start()
-        elif task.status == "error":
-            self._settle(future, partial(future.set_exception, task.exception()))
+        if self._task.status == "finished":  # one thread calls all callbacks of Dask: it must not wait for a worker
+            threading.Thread(target=self._fetch, name="dphypo result", daemon=True).start()
+        elif self._task.status == "error":
+            self._settle(partial(self.set_exception, self._task.exception()))
         else:
             taken_back = self._client.status == "running"
-            error = concurrent.futures.CancelledError() if taken_back else _GoneError()
-            self._settle(future, partial(future.set_exception, error))
+            self._settle(partial(self.set_exception, CancelledError() if taken_back else _GoneError()))
 
-    def _fetch(self, future: Future[Any], task: Any) -> None:
+    def _fetch(self) -> None:
         """Take the result from its worker. If that died, Dask starts the task again first, and the claim refuses it."""
         try:
-            tell = partial(future.set_result, task.result())
+            tell = partial(self.set_result, self._task.result())
         except (Exception, asyncio.CancelledError):  # it is gone: lost= decides, as for every run that was begun
-            tell = partial(future.set_exception, _DiedError())
-        self._settle(future, tell)
+            tell = partial(self.set_exception, _DiedError())
+        self._settle(tell)
 
-    def _settle(self, future: Future[Any], tell: Callable[[], None]) -> None:
-        task = self._tasks.pop(future, None)
-        if task is not None:
-            task.release()  # before anybody hears of the end and closes the client
+    def _settle(self, tell: Callable[[], None]) -> None:
+        self._task.release()  # before anybody hears of the end and closes the client
         tell()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancel runs that have not begun. A run that is under way ends by itself, and its result is ignored."""
-        tasks, self._tasks = list(self._tasks.values()), {}
+    def cancel(self) -> bool:
+        """Cancel a run that has not begun. One that is under way ends by itself, and its result is ignored."""
+        cancelled = super().cancel()
         if self._client.status == "running":
-            self._client.cancel(tasks, force=True)
+            self._client.cancel([self._task], force=True)
+        return cancelled
 
 
 @executors.register("dask")

@@ -31,11 +31,7 @@ class Withdrawn:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Something that makes runs. :func:`dphypo.testing.check_executor` tests one.
-
-    A run that is started is made at most once. If that is uncertain, because its process died, ``wait`` says so with
-    None; the study then decides whether it is started again.
-    """
+    """Something that makes runs, each at most once. :func:`dphypo.testing.check_executor` tests one."""
 
     @property
     def idle(self) -> bool:
@@ -51,8 +47,8 @@ class Executor(Protocol):
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended, only while ``busy``.
 
-        In place of the outcome, None if the run's process died, or may have died; :class:`Withdrawn` if it is known
-        that it did not.
+        In place of the outcome, None if the run's process died, or may have died: the study decides whether to start it
+        again. :class:`Withdrawn` if it is known that it did not.
         """
 
     def close(self) -> None:
@@ -105,14 +101,6 @@ def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int
         return UnsupportedModelError(*error.args)
 
 
-def _takes_a_mechanism(factory: Factory) -> bool:
-    try:
-        inspect.signature(factory).bind(None, workers=1, start_method="spawn")
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 Every = timedelta | int | None
 """How often a checkpoint is written: after this much time, or this many steps; None for never."""
 FIVE_MINUTES = timedelta(minutes=5)
@@ -120,21 +108,11 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Crew:
-    """Who makes the runs: the arguments from which :meth:`hire` makes an executor.
-
-    Args:
-        workers: how many runs to make at a time.
-        start_method: how processes of our own start (see ``multiprocessing``).
-        executor: None makes runs in this process if there is one worker, and in processes of their own if there are
-            more; else the name of an executor, an executor of ``concurrent.futures``, or a :class:`Factory` such as
-            ``Dask(client)``, ``Ray(num_gpus=1)`` or ``Submitit(executor)``.
-        devices: of this machine, such as ["cuda:0", "cuda:1"], or "all"; every worker and every group has its own.
-        checkpoint_every: how often a last run keeps its state.
-    """
+    """Who makes the runs: the arguments of ``run`` from which :meth:`hire` makes an executor."""
 
     workers: int = 1
     start_method: str = "spawn"
-    executor: str | Factory | concurrent.futures.Executor | None = None
+    executor: str | Factory | concurrent.futures.Executor | None = None  # None: this process, or several of ours
     devices: Sequence[str] | str | None = None
     checkpoint_every: Every = FIVE_MINUTES
 
@@ -151,7 +129,7 @@ class Crew:
     @property
     def local(self) -> bool:
         """Whether runs are made on this machine by processes of ours, which see its files and its terminal."""
-        return self.executor is None or self.executor in ("in_process", "processes")
+        return self.executor in (None, "in_process", "processes")
 
     @property
     def threads(self) -> bool:
@@ -161,34 +139,38 @@ class Crew:
     @property
     def here(self) -> bool:
         """Whether runs are made in this process itself: one that dies takes it along."""
-        threads = isinstance(self.executor, concurrent.futures.ThreadPoolExecutor)
-        return threads or self.executor == "in_process" or (self.executor is None and self.workers == 1)
+        if self.executor is None:
+            return self.workers == 1
+        return self.executor == "in_process" or isinstance(self.executor, concurrent.futures.ThreadPoolExecutor)
 
     @property
     def breaks(self) -> bool:
         """Whether one process that dies may take the runs of others with it, as in a pool of ``concurrent.futures``."""
-        if isinstance(self.executor, concurrent.futures.Executor):
-            return self.workers > 1 and not self.here
-        return self.workers > 1 and bool(getattr(self.executor, "breaks", False))
+        pool = isinstance(self.executor, concurrent.futures.Executor) and not self.here
+        return self.workers > 1 and (pool or bool(getattr(self.executor, "breaks", False)))
 
     def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism; it is gone when the block ends."""
         executor: object = self.executor
         if executor is None:
-            executor = InProcess if self.workers == 1 else "processes"
+            executor = "in_process" if self.workers == 1 else "processes"
         if isinstance(executor, concurrent.futures.Executor):
             if type(executor).__module__.startswith("distributed."):
                 remedy = "give dphypo.executors.Dask(client): Dask may start a run twice"
                 raise _validate.fail("executor", executor, remedy)
-            from dphypo.executors.futures import Futures
+            from dphypo.executors.futures import Pool
 
-            return contextlib.closing(Futures(mechanism, executor, workers=self.workers))
-        factory = executors.find(executor) if isinstance(executor, str) else executor
-        if not callable(factory) or not _takes_a_mechanism(factory):
+            executor = Pool(executor, host="")
+        factory: Any = executors.find(executor) if isinstance(executor, str) else executor
+        given: dict[str, Any] = {"workers": self.workers, "start_method": self.start_method}
+        try:
+            inspect.signature(factory).bind(mechanism, **given)
+        except (TypeError, ValueError):  # it cannot be called so, or at all
             known = '"in_process", "processes", "dask", "ray", or one that you have registered'
             made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
-            raise _validate.fail("executor", executor, f"give {known}; {made}; or an executor of concurrent.futures")
-        opened: object = factory(mechanism, workers=self.workers, start_method=self.start_method)
+            remedy = f"give {known}; {made}; or an executor of concurrent.futures"
+            raise _validate.fail("executor", executor, remedy) from None
+        opened: object = factory(mechanism, **given)
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
         return contextlib.closing(opened)
@@ -217,20 +199,16 @@ class Lost(StrEnum):
         """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
         if given is None:
             return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
-        if not isinstance(given, str) or given not in list(cls):
-            raise _validate.fail("lost", given, 'give "again" or "failed", or None for what fits the mechanism')
-        return cls(given)
+        return _validate.choice(cls, lost=given)
 
     def check(self, crew: Crew) -> None:
         """Refuse executors whose runs die together if a death is an outcome: deaths must be independent."""
         if self is Lost.FAILED and crew.breaks:
-            raise _validate.fail(
-                "executor",
-                crew.executor,
-                "one process that dies breaks such a pool and takes the other runs with it, so that their failures are "
-                'not independent. Use executor="processes", or workers=1; or, if all randomness of a run comes from '
-                'its seed, declare the mechanism with seeded=True, or lost="again"',
+            remedy = (
+                "a process that dies takes the other runs of such a pool with it: failures are not independent. Use "
+                'executor="processes" or workers=1; or seeded=True or lost="again" if all randomness is from the seed'
             )
+            raise _validate.fail("executor", crew.executor, remedy)
 
     @property
     def condition(self) -> str:

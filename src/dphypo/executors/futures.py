@@ -19,6 +19,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from multiprocessing import connection
@@ -37,37 +38,30 @@ _TRIES = 3  # to connect; what was asked is never asked again
 
 
 class Futures:
-    """Makes runs on an executor of ``concurrent.futures``, which stays open for its owner to close.
-
-    Where one dead worker breaks the whole pool, as in ``ProcessPoolExecutor``, all runs under way are lost with it:
-    :class:`dphypo.executors.processes.Processes` loses one.
+    """Makes runs by whatever gives a future of ``concurrent.futures`` for each.
 
     Args:
-        mechanism: what one run is. An executor of processes must be able to pickle it.
-        pool: the executor.
-        workers: how many runs to submit at a time.
-        host: the address of this machine that workers on other machines can reach; this machine alone by default.
+        submit: as of an executor. Futures that have not ended when the search stops are cancelled.
+        host: the address of this machine that workers can reach; by default only those on this machine can.
         died: what a future raises if the worker died that had its run.
         gone: what a future raises if the cluster itself is gone.
-        ours: whether to shut the pool down when the runs end: it was made for them.
     """
 
     def __init__(
         self,
         mechanism: Mechanism,
-        pool: concurrent.futures.Executor,
+        submit: Callable[..., Future[Any]],
         *,
         workers: int = 1,
         host: str = "",
         died: tuple[type[BaseException], ...] = (concurrent.futures.BrokenExecutor,),
         gone: tuple[type[BaseException], ...] = (),
-        ours: bool = False,
     ) -> None:
-        self._mechanism, self._pool, self._count = mechanism, pool, workers
-        self._died, self._gone, self._ours = died, gone, ours
+        self._mechanism, self._submit, self._count = mechanism, submit, workers
+        self._died, self._gone = died, gone
         self._early_deaths = 0
         self._withdrawals: Counter[int] = Counter()  # of runs that were begun
-        self._working: dict[Future[Ended], tuple[Trial, Ticket]] = {}
+        self._working: dict[Future[Ended], tuple[Trial, Task]] = {}
         self._claims = Claims(host)
 
     @property
@@ -79,13 +73,13 @@ class Futures:
         return bool(self._working)
 
     def start(self, trial: Trial) -> None:
-        ticket = self._claims.issue()
+        task = self._claims.issue(trial.params, trial.seed)
         future: Future[Any] | None = None
         with contextlib.suppress(concurrent.futures.BrokenExecutor, *self._gone):
-            future = self._pool.submit(make_once, Task(ticket, trial.params, trial.seed), self._mechanism)
+            future = self._submit(make_once, task, self._mechanism)
         if future is None:  # raised here: what a cluster says may hold its task
             raise ExecutorError
-        self._working[future] = trial, ticket
+        self._working[future] = trial, task
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended.
@@ -96,8 +90,8 @@ class Futures:
         """
         done = concurrent.futures.wait(self._working, return_when=concurrent.futures.FIRST_COMPLETED).done
         future = next(future for future in self._working if future in done)
-        trial, ticket = self._working.pop(future)
-        begun = not self._claims.withdraw(ticket)
+        trial, task = self._working.pop(future)
+        begun = not self._claims.withdraw(task)
         ended = self._read(future)
         if isinstance(ended, UnsupportedModelError):
             raise ended
@@ -130,8 +124,6 @@ class Futures:
         for future in self._working:
             future.cancel()
         self._working.clear()
-        if self._ours:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -153,16 +145,11 @@ class Pool:
     breaks = True  # one worker that dies breaks most of them, and none says whether it does
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Futures:
-        return Futures(mechanism, self.pool, workers=workers, host=self.host)
+        return Futures(mechanism, self.pool.submit, workers=workers, host=self.host)
 
 
 def package(module: str, extra: str) -> Any:
-    """Import the package of a cluster, or say how to install it.
-
-    >>> package("no_such_package", "dask")
-    Traceback (most recent call last):
-    ModuleNotFoundError: this executor needs the package no_such_package: pip install 'dphypo[dask]'
-    """
+    """Import the package of a cluster, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -179,28 +166,18 @@ def sendable(mechanism: Mechanism) -> Mechanism:
 
 
 @dataclass(frozen=True, repr=False)
-class Ticket:
-    """What a worker needs to ask whether it may make a run. The key is a secret."""
+class Task:
+    """One start of a run, as it is handed to a cluster. Clusters log their arguments: this one shows nothing."""
 
-    address: tuple[str, int]
-    key: bytes
+    address: tuple[str, int]  # where to ask whether the run may be made
+    key: bytes  # with which to ask: a secret
     start: str
+    params: dict[str, Any]
+    seed: int
 
 
 class Claims:
-    """Grants each start of a run once, to whoever asks first; it ends with the process that runs the study.
-
-    Args:
-        host: the address of this machine that workers can reach; by default only those on this machine can.
-
-    >>> claims = Claims()
-    >>> ticket = claims.issue()
-    >>> claim(ticket), claim(ticket)
-    (True, False)
-    >>> claims.withdraw(ticket), claims.withdraw(claims.issue())
-    (False, True)
-    >>> claims.close()
-    """
+    """Grants each start of a run once, to whoever asks first; it ends with the process that runs the study."""
 
     def __init__(self, host: str = "") -> None:
         self._key = secrets.token_bytes(32)
@@ -211,19 +188,22 @@ class Claims:
         self.address: tuple[str, int] = self._listener.getsockname()  # where workers ask
         threading.Thread(target=self._serve, name="dphypo claims", daemon=True).start()
 
-    def issue(self) -> Ticket:
-        """A ticket for one start of a run."""
+    def issue(self, params: dict[str, Any], seed: int) -> Task:
+        """A start of a run, which may be asked for once."""
         start = secrets.token_hex(16)
         with self._lock:
             self._open.add(start)
-        return Ticket(self.address, self._key, start)
+        return Task(self.address, self._key, start, params, seed)
 
-    def withdraw(self, ticket: Ticket) -> bool:
+    def withdraw(self, task: Task) -> bool:
         """Refuse a start from now on; True if it was never asked for, so that the run was not begun."""
+        return self._take(task.start)
+
+    def _take(self, start: str) -> bool:
         with self._lock:
-            asked = ticket.start not in self._open
-            self._open.discard(ticket.start)
-            return not asked
+            found = start in self._open
+            self._open.discard(start)
+            return found
 
     def _serve(self) -> None:
         while not self._closed:
@@ -237,10 +217,7 @@ class Claims:
             _limit(asked)
             connection.deliver_challenge(asked, self._key)
             connection.answer_challenge(asked, self._key)
-            start = asked.recv_bytes(64).decode("ascii", "replace")
-            with self._lock:
-                granted = start in self._open
-                self._open.discard(start)
+            granted = self._take(asked.recv_bytes(64).decode("ascii", "replace"))
             asked.send_bytes(b"go" if granted else b"no")
 
     def close(self) -> None:
@@ -253,17 +230,17 @@ class Claims:
         self._listener.close()
 
 
-def claim(ticket: Ticket) -> bool:
+def claim(task: Task) -> bool:
     """Whether this start of the run is the first. False if the study is gone, too: nothing waits for the run."""
     asked = False
     for tried in range(_TRIES):
         try:
-            with connection.Client(ticket.address) as study:
+            with connection.Client(task.address) as study:
                 _limit(study)
-                connection.answer_challenge(study, ticket.key)
-                connection.deliver_challenge(study, ticket.key)
+                connection.answer_challenge(study, task.key)
+                connection.deliver_challenge(study, task.key)
                 asked = True
-                study.send_bytes(ticket.start.encode())
+                study.send_bytes(task.start.encode())
                 return bool(study.recv_bytes(2) == b"go")
         except ConnectionRefusedError:
             return False
@@ -282,32 +259,12 @@ def _limit(end: Any) -> None:
             same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _SILENCE_S, 0))
 
 
-@dataclass(frozen=True, repr=False)
-class Task:
-    """One start of a run, as it is handed to a cluster. Clusters log their arguments: this one shows nothing."""
-
-    ticket: Ticket
-    params: dict[str, Any]
-    seed: int
-
-
 Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
     """Make a run unless it was begun elsewhere; None if it was. A run whose worker a signal stops is withdrawn."""
     try:
-        return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task.ticket) else None
+        return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task) else None
     except Stopped:
         return Withdrawn()
-
-
-def facing(host: str) -> str:
-    """The address of this machine that another one sees: the one from which it would be reached.
-
-    >>> facing("127.0.0.1")
-    '127.0.0.1'
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_sent:
-        nothing_sent.connect((host, 9))
-        return str(nothing_sent.getsockname()[0])

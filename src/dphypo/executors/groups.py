@@ -24,20 +24,19 @@ class Groups:
         each: the same training, once for each device. With several, each has a process of its own, which makes a share
             of every group; with one, groups are made in this process.
         size: the size of the group to which a run belongs, by its number.
-        alone: whether a run that was lost is made again alone. In a study no run may fail because another one ends the
-            process again and again.
-        start_method: how the processes start.
+        alone: whether a lost run is made again alone. In a study none may fail because another one ends the process.
     """
 
     def __init__(
         self, each: Sequence[Mechanism], size: Callable[[int], int], *, alone: bool = False, start_method: str = "spawn"
     ) -> None:
-        self._shares, self._size, self._alone = [_Share(one) for one in each], size, alone
+        shares: list[Any] = [_Share(one) for one in each]
+        self._shares, self._size, self._alone = shares, size, alone
         self._started: list[Trial] = []
         self._ended: deque[tuple[Trial, Outcome | None]] = deque()
         self._workers: Processes | None = None
         if len(each) > 1:
-            self._workers = Processes(self._shares[0], workers=len(each), start_method=start_method, each=self._shares)
+            self._workers = Processes(shares[0], workers=len(each), start_method=start_method, each=shares)
 
     @property
     def idle(self) -> bool:
@@ -60,7 +59,7 @@ class Groups:
     def _make(self, group: Sequence[Trial], size: int) -> Sequence[Outcome | None]:
         """The outcomes of a group, in order; None for runs whose process died."""
         if self._workers is None:
-            return self._shares[0].make(group, size)
+            return self._shares[0].make(group, size)  # type: ignore[no-any-return]
         share = -(-size // len(self._shares))
         for start in range(0, len(group), share):
             given = {"group": list(group[start : start + share]), "size": share}
@@ -84,15 +83,9 @@ class Groups:
 
 @dataclass(frozen=True)
 class _Share:
-    """A mechanism one run of which is a share of a group: its model is the list of outcomes."""
+    """What a worker asks of a mechanism: one run is a share of a group, its model the list of outcomes."""
 
     mechanism: Mechanism
-
-    event: ClassVar[None] = None
-    relation: ClassVar[None] = None
-    score_event: ClassVar[None] = None
-    split: ClassVar[None] = None
-    monotone: ClassVar[frozenset[str]] = frozenset()
     saver: ClassVar[Pickled] = Pickled()  # between processes of ours
 
     def make(self, group: Sequence[Trial], size: int) -> list[Outcome]:

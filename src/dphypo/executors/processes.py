@@ -68,13 +68,10 @@ class Processes:
         return bool(self._working)
 
     def start(self, trial: Trial) -> None:
-        worker = None
-        while self._waiting and worker is None:
-            worker = self._waiting.pop()
-            if worker.ready and _ended(worker):
-                _bury(worker)
-                worker = None
-        self._give(worker or self._hire(), trial)
+        for worker in [one for one in self._waiting if one.ready and _ended(one)]:
+            self._waiting.remove(worker)
+            _bury(worker)
+        self._give(self._waiting.pop() if self._waiting else self._hire(), trial)
 
     def _give(self, worker: _Worker, trial: Trial) -> None:
         self._working[worker], worker.begun = trial, False

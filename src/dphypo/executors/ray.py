@@ -6,7 +6,6 @@ start whatever Ray does.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,7 +13,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.executors.executor import Executor, executors
-from dphypo.executors.futures import Futures, package, sendable
+from dphypo.executors.futures import Futures, Task, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _FIXED: dict[str, Any] = {"max_retries": 0, "retry_exceptions": False, "num_returns": 1}
@@ -45,34 +44,23 @@ class Ray:
             raise _validate.fail("executor", "Ray", "call ray.init() first")
         errors = ray.exceptions
         died = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
-        tasks = _Tasks(ray, sendable(mechanism), self._options)
-        host = self._host or ray.util.get_node_ip_address()
         gone = (errors.LocalRayletDiedError, errors.RaySystemError, errors.RpcError)
-        return Futures(mechanism, tasks, workers=workers, host=host, died=died, gone=gone, ours=True)
+        host = self._host or ray.util.get_node_ip_address()
+        sent = ray.put(sendable(mechanism))  # once, for all runs
 
+        def submit(make: Callable[..., Any], start: Task, _: Mechanism) -> Future[Any]:
+            task = ray.remote(**self._options)(make).options(name="dphypo").remote(start, sent)
+            future = task.future()
 
-class _Tasks(concurrent.futures.Executor):
-    """The cluster as an executor of ``concurrent.futures``. The mechanism is put into its object store once."""
+            def cancel() -> None:
+                """Kill the process of the run: the future's own method does not reach it."""
+                with contextlib.suppress(Exception):  # it has ended, or Ray has
+                    ray.cancel(task, force=True)
 
-    def __init__(self, ray: Any, mechanism: Mechanism, options: dict[str, Any]) -> None:
-        self._ray, self._options = ray, options
-        self._sent = ray.put(mechanism)
-        self._tasks: dict[Future[Any], Any] = {}
+            future.cancel = cancel
+            return future  # type: ignore[no-any-return]
 
-    def submit(self, make: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
-        task = self._ray.remote(**self._options)(make).options(name="dphypo").remote(arguments[0], self._sent)
-        future: Future[Any] = task.future()
-        self._tasks[future] = task
-        future.add_done_callback(lambda done: self._tasks.pop(done, None))
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End what is under way: the process of a run that has begun is killed."""
-        tasks, self._tasks = list(self._tasks.values()), {}
-        for task in tasks:
-            with contextlib.suppress(Exception):  # it has ended, or Ray has
-                self._ray.cancel(task, force=True)
-        self._sent = None
+        return Futures(mechanism, submit, workers=workers, host=host, died=died, gone=gone)
 
 
 executors.register("ray")(Ray())

@@ -9,7 +9,6 @@ the files of a job are erased when it has ended.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import signal
 import socket
@@ -24,12 +23,13 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.errors import Stopped
-from dphypo.executors.executor import Executor, Withdrawn, executors
+from dphypo.executors.executor import Executor, Withdrawn
 from dphypo.executors.futures import Ended, Futures, Task, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit
 _CANCEL_S = 60  # how long a job that was cancelled may take to end
+_ASKING = threading.Lock()  # of all threads one asks the batch system, whose answer is for all jobs
 _TAGS = ("%j", "%t", "%A", "%a")
 
 
@@ -62,25 +62,19 @@ class Submitit:
         kind = self.executor.cluster if isinstance(self.executor, submitit.AutoExecutor) else None
         local = isinstance(self.executor, submitit.LocalExecutor) or kind in ("local", "debug")
         if not local:
-            _forbid_requeue(self.executor, "slurm_" if kind else "")
+            given = dict(self.executor.parameters.get("additional_parameters", {}) or {})
+            if given.pop("requeue", None):
+                raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
+            name = f"{'slurm_' if kind else ''}additional_parameters"
+            self.executor.update_parameters(**{name: {**given, "no-requeue": True}})
         _make_private(Path(self.executor.folder))
         died = (submitit.core.utils.UncompletedJobError,)
         host = self.host or ("" if local else _own_address())
-        jobs = _Jobs(self.executor)
-        return Futures(sendable(mechanism), jobs, workers=workers, host=host, died=died, ours=True)
 
+        def submit(make: Callable[..., Any], *arguments: Any) -> Future[Any]:
+            return _Job(self.executor.submit(_make_preemptible, make, *arguments))
 
-@executors.register("submitit")
-def without_folder(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-    """``executor="submitit"`` names no folder that the machines share."""
-    raise _validate.fail("executor", "submitit", "give Submitit(executor), whose folder all machines share")
-
-
-def _forbid_requeue(executor: Any, prefix: str) -> None:
-    given = dict(executor.parameters.get("additional_parameters", {}) or {})
-    if given.pop("requeue", None):
-        raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
-    executor.update_parameters(**{f"{prefix}additional_parameters": {**given, "no-requeue": True}})
+        return Futures(sendable(mechanism), submit, workers=workers, host=host, died=died)
 
 
 def _own_address() -> str:
@@ -106,84 +100,56 @@ def _make_private(folder: Path) -> None:
             raise _validate.fail("folder", str(top), remedy) from None
 
 
-class _Jobs(concurrent.futures.Executor):
-    """The batch system as an executor of ``concurrent.futures``: a thread looks which jobs have ended."""
+class _Job(Future[Any]):
+    """A job of the batch system as a future of ``concurrent.futures``: a thread looks whether it has ended."""
 
-    def __init__(self, executor: Any) -> None:
-        self._executor = executor
-        self._jobs: dict[Future[Any], Any] = {}
-        self._ending: set[Future[Any]] = set()  # of those, what is being fetched
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        threading.Thread(target=self._look, name="dphypo jobs", daemon=True).start()
+    def __init__(self, job: Any) -> None:
+        super().__init__()
+        self._job = job
+        threading.Thread(target=self._follow, name="dphypo job", daemon=True).start()
 
-    def submit(self, make: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        job = self._executor.submit(_make_preemptible, make, *arguments)
-        with self._lock:
-            self._jobs[future] = job
-        return future
-
-    def _look(self) -> None:
-        while not self._closed.wait(_LOOK_S):
-            with self._lock:
-                jobs = [item for item in self._jobs.items() if item[0] not in self._ending]
-            for future, job in jobs:
-                if not _has_ended(job):
-                    continue
-                self._ending.add(future)  # it is asked once: a future that was cancelled raises the second time
-                if future.set_running_or_notify_cancel():
-                    # In a thread of its own: submitit waits long for what a dead job did not write.
-                    threading.Thread(target=self._end, args=(future, job), name="dphypo result", daemon=True).start()
-
-    def _end(self, future: Future[Any], job: Any) -> None:
+    def _follow(self) -> None:
+        while not (self._has_ended() or self.cancelled()):
+            time.sleep(_LOOK_S)
+        if not self.set_running_or_notify_cancel():
+            return
         try:
-            tell = partial(future.set_result, job.result())
+            tell = partial(self.set_result, self._job.result())  # submitit waits long for what a dead job did not write
         except Exception as error:
-            tell = partial(future.set_exception, error)
-        _erase(job)  # before anybody hears of the end
-        with self._lock:
-            self._ending.discard(future)
-            if self._jobs.pop(future, None) is None:  # the study was stopped in between
-                return
+            tell = partial(self.set_exception, error)
+        self._erase()  # before anybody hears of the end
         tell()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancel the jobs, and erase their files."""
-        self._closed.set()
-        with self._lock:
-            jobs, self._jobs = list(self._jobs.values()), {}
-        for job in jobs:
-            with contextlib.suppress(Exception):  # it has ended
-                job.cancel(check=False)
-            _erase(job)
-        threading.Thread(target=_see_off, args=(jobs,), name="dphypo cancelled jobs").start()
+    def cancel(self) -> bool:
+        """Cancel the job, and erase its files."""
+        cancelled = super().cancel()
+        with contextlib.suppress(Exception):  # it has ended
+            self._job.cancel(check=False)
+        self._erase()
+        threading.Thread(target=self._see_off, name="dphypo cancelled job").start()
+        return cancelled
 
+    def _see_off(self) -> None:
+        """Before the process ends, erase the files that a cancelled job still wrote."""
+        patience = time.monotonic() + _CANCEL_S
+        while not self._has_ended() and time.monotonic() < patience:
+            time.sleep(_LOOK_S)
+        self._erase()
 
-def _see_off(jobs: list[Any]) -> None:
-    """Before the process ends, erase the files that cancelled jobs still wrote."""
-    patience, left = time.monotonic() + _CANCEL_S, list(jobs)
-    while left and time.monotonic() < patience:
-        time.sleep(_LOOK_S)
-        left = [job for job in left if not _has_ended(job)]
-    for job in jobs:
-        _erase(job)
+    def _has_ended(self) -> bool:
+        try:
+            with _ASKING:
+                return bool(self._job.done())
+        except Exception:  # the batch system did not answer: it is asked again
+            return False
 
-
-def _has_ended(job: Any) -> bool:
-    try:
-        return bool(job.done())
-    except Exception:  # the batch system did not answer: it is asked again
-        return False
-
-
-def _erase(job: Any) -> None:
-    paths = job.paths
-    files = (paths.submitted_pickle, paths.result_pickle, paths.stdout, paths.stderr, paths.submission_file)
-    unfinished = (path.with_name(f"{path.name}.save_tmp") for path in (paths.submitted_pickle, paths.result_pickle))
-    for file in (*files, *unfinished):
-        with contextlib.suppress(OSError):
-            file.unlink()
+    def _erase(self) -> None:
+        paths = self._job.paths
+        pickles = (paths.submitted_pickle, paths.result_pickle)
+        unfinished = (path.with_name(f"{path.name}.save_tmp") for path in pickles)
+        for file in (*pickles, *unfinished, paths.stdout, paths.stderr, paths.submission_file):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def _make_preemptible(make: Callable[[Task, Any], Ended], task: Task, mechanism: Mechanism) -> Ended:

@@ -24,7 +24,7 @@ from dphypo.accounting import Certificate, Composition, Term, solve_noise
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.errors import refusals
-from dphypo.integrations.optuna_claims import InStudy, TrialClaims
+from dphypo.integrations.optuna_claims import TrialClaims, keep_in_study
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
 from dphypo.mechanisms.transfer import COSTS
@@ -106,20 +106,17 @@ class OptunaSurvey:
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", read_sides(self.split))
         if self.durations != "public":
-            raise _validate.fail(
-                "durations",
-                self.durations,
-                'Optuna\'s storage keeps when trials begin and end. If that does not depend on the data, say "public"; '
-                "if it may, use dphypo.tune(..., survey=dphypo.SurveyPlan(optimiser=optuna.samplers...)), which keeps "
-                "no times",
+            remedy = (
+                'Optuna keeps when trials begin and end: say "public" if that does not depend on the data; if it may, '
+                "dphypo.tune(..., survey=dphypo.SurveyPlan(optimiser=optuna.samplers...)) keeps no times"
             )
+            raise _validate.fail("durations", self.durations, remedy)
         if (self.scores == "public") == (self.score_event is not None) or self.scores not in (None, "public"):
-            raise _validate.fail(
-                "scores",
-                self.scores,
+            remedy = (
                 'if the objective scores on public records alone, say scores="public"; if it looks at private ones, '
-                "their noise makes a score private: give the event of one score as score_event=",
+                "give the event of one noisy score as score_event="
             )
+            raise _validate.fail("scores", self.scores, remedy)
         _validate.positive(epsilon=self.epsilon)
         _validate.within(0.0, 1.0, delta=self.delta)
         _validate.integer(at_least=1, runs=self.runs)
@@ -134,7 +131,7 @@ class OptunaSurvey:
         def at(noise: float) -> Composition:
             return self._guarantee(self.run.at(noise_multiplier=noise))
 
-        keep = None if self.keep_in is None else InStudy(self.keep_in)
+        keep = None if self.keep_in is None else partial(keep_in_study, self.keep_in)
         with solving(show=self.progress):
             found = solve_noise(at, epsilon=self.epsilon, delta=self.delta, keep=keep)
         return self.run.at(noise_multiplier=found.value)
@@ -157,9 +154,8 @@ class OptunaSurvey:
         Args:
             study: a study without trials, or one that this survey has begun.
             objective: as for Optuna; it trains with ``survey.short``.
-            options: of ``study.optimize``. ``callbacks`` see published trials and may do as they like; ``n_jobs`` makes
-                trials in threads; ``timeout`` ends the call, and the trials that are left are made by the next one (all
-                are paid for in any case). ``n_trials`` is declared, and ``catch`` is not needed.
+            options: of ``study.optimize`` but for ``n_trials``, which is declared, and ``catch``. ``timeout`` ends the
+                call, and the next one makes the trials that are left: all are paid for in any case.
         """
         if "n_trials" in options:
             raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")
@@ -234,8 +230,7 @@ class OptunaSurvey:
 
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that was not begun so."""
-        claims, guarantee = TrialClaims(study, self.runs), self.guarantee
-        entry = None
+        claims, guarantee, entry = TrialClaims(study, self.runs), self.guarantee, None
         if self.ledger is not None:
             entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
         claims.begin(self._declared, entry)

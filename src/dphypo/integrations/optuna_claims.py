@@ -21,7 +21,6 @@ import json
 import math
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate, errors
@@ -175,21 +174,16 @@ class TrialClaims:
             return None
 
 
-@dataclass(frozen=True)
-class InStudy:
-    """Keeps public numbers that take long to find in an Optuna study (a ``dphypo.accounting.noise.Keep``).
+def keep_in_study(study: Study, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
+    """Keep a public number that takes long to find in an Optuna study (a ``dphypo.accounting.noise.Keep``).
 
-    Whoever can write to the storage can change them: what they are used for is accounted for afresh.
+    Whoever can write to the storage can change it: what it is used for is accounted for afresh.
     """
-
-    study: Study
-
-    def __call__(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
-        text = json.dumps(question, sort_keys=True)
-        key = f"dphypo solved {hashlib.sha256(text.encode()).hexdigest()[:16]}"
-        found = self.study.user_attrs.get(key)
-        if isinstance(found, (int, float)) and math.isfinite(found) and found > 0:
-            return float(found)
-        answer = solve()
-        self.study.set_user_attr(key, answer)
-        return answer
+    text = json.dumps(question, sort_keys=True)
+    key = f"dphypo solved {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    found = study.user_attrs.get(key)
+    if isinstance(found, (int, float)) and math.isfinite(found) and found > 0:
+        return float(found)
+    answer = solve()
+    study.set_user_attr(key, answer)
+    return answer

@@ -21,7 +21,7 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
 from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times, warn_of_texts
+from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.mechanisms import SampledGaussian, Saver
@@ -33,9 +33,8 @@ _PARAMETERS = """
     bounds, and the number of records (declare ``records`` if the length of the data must not show). Preprocessing that
     learns from the records, such as ``StandardScaler``, is not covered: scale with ``bounds``.
 
-    **Which records count.** No record can make ``fit`` fail. A feature that is missing or not a number counts as the
-    middle of its bounds (as 0 without bounds), an infinite one as the bound. A record {left_out} is left out of
-    training, and adds nothing to a private score. Each record is judged by itself.
+    **Which records count.** No record can make ``fit`` fail. Each is judged by itself: a missing feature counts as the
+    middle of its bounds, and a record without a {target} is left out (docs/integrations.md).
 
     Args:
         hidden: widths of the hidden layers; empty for a linear model.
@@ -73,8 +72,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> RoundedDp:
         """The event of one ``fit`` with these parameters in place of the estimator's own.
 
-        It reads ``batch_size``, ``epochs`` and ``noise_multiplier`` alone. A batch size above the number of records
-        counts as that number, as in ``fit``.
+        It reads ``batch_size``, at most the number of records as in ``fit``, ``epochs`` and ``noise_multiplier`` alone.
         """
         return cost.exact(self._run(params, records))
 
@@ -118,8 +116,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     def _features(self, X: Any, *, reset: bool = True) -> Any:
         """A table of numbers, with NaN for what is none. It may have no rows: no record makes a fit fail."""
         if reset:
-            refuse_times(X)
-            warn_of_texts(X)
+            refuse_times(X, texts=False)
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
@@ -153,7 +150,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 {
         _PARAMETERS.format(
             also="the classes, ",
-            left_out="whose label is not among ``classes``",
+            target="label among ``classes``",
             more='''
         classes: the labels there can be, from public knowledge. None takes those in the data, which declares the set of
             labels that occur public.''',
@@ -211,7 +208,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 {
         _PARAMETERS.format(
             also="",
-            left_out="whose target is not a finite number (with bounds: not a number)",
+            target="finite target (with bounds: a number)",
             more='''
         target_bounds: (low, high) of the target, from public knowledge: it is cut off there and mapped to [-1, 1].''',
         )

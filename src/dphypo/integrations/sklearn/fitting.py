@@ -9,12 +9,12 @@ import operator
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
@@ -30,96 +30,25 @@ from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.space import Space
 
 
-@dataclass(frozen=True, repr=False)
-class Public:
-    """Any of scikit-learn's scorers on public records."""
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Fitting:
+    """Fits of an estimator on some records, each with a score.
 
-    X: Any
-    y: Any
-    scorer: Callable[..., float]
-    event: ClassVar[None] = None
-    noise_multiplier: ClassVar[None] = None
-    records: ClassVar[None] = None
-
-    def __call__(self, fitted: Prepared, seed: int) -> float:
-        return float(self.scorer(fitted.whole, self.X, self.y))
-
-
-@dataclass(frozen=True, repr=False)
-class Private:
-    """On private records: the share that is classified correctly, or minus the mean absolute error, with exact noise.
-
-    The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
+    A score on private records is the share that is classified correctly, or minus the mean absolute error, with exact
+    noise. The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
     removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
     whole number of units over a public number of records is published. What an estimator predicts of a record is taken
     as a function of that record alone: in the last bit a product of matrices may round a row by its place.
     """
 
-    held_out: TableRecords
-    noise_multiplier: float | str  # standard deviation on the count, or on the sum in units of ``error_bound``
-    records: int  # their declared number
-    error_bound: float | None = None  # of a regressor, the largest absolute error that counts
-
-    @classmethod
-    def of(
-        cls,
-        estimator: Any,
-        held_out: TableRecords,
-        noise_multiplier: float | None,
-        records: int,
-        error_bound: float | None,
-    ) -> Private:
-        """Accuracy for a classifier; for a regressor, minus the mean absolute error up to ``error_bound``."""
-        noise: float | str = CALIBRATE
-        if noise_multiplier is not None:
-            noise = _validate.positive(score_noise_multiplier=noise_multiplier)
-            _validate.warn_of_score_noise(noise / records)
-        if is_classifier(estimator):
-            return cls(held_out, noise, records)
-        if error_bound is None:
-            raise ValueError(
-                "error_bound = None: to score a regressor on private records, give the largest absolute error that "
-                "counts, from public knowledge; or pass public records, fit(X, y, holdout=(X_public, y_public))"
-            )
-        return cls(held_out, noise, records, _validate.positive(error_bound=error_bound))
-
-    @property
-    def sigma(self) -> float:
-        """The noise, which must have been found."""
-        if isinstance(self.noise_multiplier, str):
-            raise ValueError(
-                f"score_noise_multiplier = {self.noise_multiplier!r} needs a survey that solves for it: give a number, "
-                f"or epsilon=... and no runs"
-            )
-        return self.noise_multiplier
-
-    @property
-    def event(self) -> RoundedDp:
-        slack = noise.slack(1, self.sigma) if self.error_bound is None else noise.slack_of_sum(self.sigma)
-        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), slack)
-
-    def __call__(self, fitted: Prepared, seed: int) -> float:
-        X, y = self.held_out.met_by(fitted)
-        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
-        words = noise.Words.of_seed(seed).stream("score")
-        if self.error_bound is None:
-            # By value, each record alone: one label of another type changes the type of all of them.
-            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
-            return noise.noisy_count(correct, self.sigma, words) / self.records
-        # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
-        targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
-        errors = np.abs(targets - guesses)
-        return -noise.noisy_sum(errors, self.error_bound, self.sigma, words) / self.records
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Fitting:
-    """Fits of an estimator on some records, each with a score."""
-
     estimator: Any  # states its event; or a pipeline that ends in one that does
     train: TableRecords  # to fit on
-    score: Public | Private  # ranks the fits
-    records: int  # the declared number of records to fit on
+    records: int  # their declared number
+    held_out: TableRecords  # to rank the fits by: public with a scorer, else private
+    scorer: Callable[..., float] | None = None  # any of scikit-learn's
+    score_noise_multiplier: float | str | None = None  # deviation on the count, or on the sum in units of error_bound
+    score_records: int | None = None  # the declared number of private records that score
+    error_bound: float | None = None  # of a regressor, the largest absolute error that counts; None for a classifier
     saver: Saver  # saves fitted copies of the estimator
     noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
     fraction: float = 1.0  # of a full fit's steps
@@ -138,19 +67,13 @@ class Fitting:
     @property
     def score_event(self) -> Any:
         """The event of the score; None on public records, a function that raises if its noise is not known yet."""
-        if self.score.noise_multiplier == CALIBRATE:
-            return lambda params: self.score.event
-        return self.score.event
-
-    @property
-    def score_noise_multiplier(self) -> float | str | None:
-        """The noise of the score, where it looks at private records."""
-        return self.score.noise_multiplier
-
-    @property
-    def score_records(self) -> int | None:
-        """The declared number of records that the score looks at, where they are private."""
-        return self.score.records
+        if self.scorer is not None:
+            return None
+        if self.score_noise_multiplier == CALIBRATE:
+            return lambda params: self._score_noise
+        sigma = self._score_noise
+        slack = noise.slack(1, sigma) if self.error_bound is None else noise.slack_of_sum(sigma)
+        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
 
     @property
     def can_be_cut_short(self) -> bool:
@@ -159,7 +82,7 @@ class Fitting:
 
     def has_free_noise(self, space: Space) -> bool:
         """Whether the estimator has a parameter ``noise_multiplier`` that is not tuned."""
-        return self._has_noise and f"{self._parts.prefix}noise_multiplier" not in space.names
+        return self._takes("noise_multiplier") and f"{self._parts.prefix}noise_multiplier" not in space.names
 
     def at(
         self,
@@ -178,16 +101,15 @@ class Fitting:
         if match and noise is not None:
             ratio = match_noise(1.0, part / self.fraction)
             noise = {key: ratio * one for key, one in noise.items()} if isinstance(noise, Mapping) else ratio * noise
-        score: Any = self.score
-        if score_noise_multiplier is not None:
-            score = replace(score, noise_multiplier=score_noise_multiplier)
-        return replace(self, noise=noise, fraction=part, match=self.match or match, score=score)
+        scoring = self.score_noise_multiplier if score_noise_multiplier is None else score_noise_multiplier
+        changes: dict[str, Any] = {"noise": noise, "fraction": part, "score_noise_multiplier": scoring}
+        return replace(self, **changes, match=self.match or match)
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
         X = self.train.X
         columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
-        kinds = [type(step).__name__ for step in (*(step for _, step in self._parts.steps), self._parts.last)]
+        kinds = [type(step).__name__ for _, step in (*self._parts.steps, ("", self._parts.last))]
         return " > ".join(kinds) + f" on {columns} columns"
 
     def check_space(self, space: Space) -> None:
@@ -198,47 +120,64 @@ class Fitting:
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
         self.check_space(space)
-
-        def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
-            return [RunKind(self._key(params), lambda noise: self._event(params, noise))]
-
-        return over_space.everywhere(kinds_at, space)
+        return over_space.everywhere(lambda params: [RunKind(self._key(params), partial(self._event, params))], space)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
         prefix = self._parts.prefix
         own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
-        if self._takes_records:
+        if self._takes("records"):
             own["records"] = self.records
         chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
         key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
         fitted = Prepared.of(clone(self.estimator).set_params(**chosen), self.train.X, key)
         with warnings.catch_warnings(action="ignore"):  # about single records
             fitted.last.fit(*self.train.met_by(fitted))
-            score = self.score(fitted, seed)
+            score = self._score(fitted, seed)
         fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
         return Outcome(fitted.whole, score)
+
+    def _score(self, fitted: Prepared, seed: int) -> float:
+        if self.scorer is not None:
+            return float(self.scorer(fitted.whole, self.held_out.X, self.held_out.y))
+        sigma, records = self._score_noise, self.score_records
+        assert records is not None
+        X, y = self.held_out.met_by(fitted)
+        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
+        words = noise.Words.of_seed(seed).stream("score")
+        if self.error_bound is None:
+            # By value, each record alone: one label of another type changes the type of all of them.
+            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
+            return noise.noisy_count(correct, sigma, words) / records
+        # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
+        targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
+        return -noise.noisy_sum(np.abs(targets - guesses), self.error_bound, sigma, words) / records
+
+    @property
+    def _score_noise(self) -> float:
+        """The noise of a score on private records, which must have been found."""
+        if self.score_noise_multiplier is None or isinstance(self.score_noise_multiplier, str):
+            remedy = "a survey solves for it: give a number, or epsilon=... and no runs"
+            raise _validate.fail("score_noise_multiplier", self.score_noise_multiplier, remedy)
+        return self.score_noise_multiplier
 
     @cached_property
     def _parts(self) -> Parts:
         return Parts.accepted(self.estimator)
 
-    @property
-    def _has_noise(self) -> bool:
-        return f"{self._parts.prefix}noise_multiplier" in self.estimator.get_params()
-
-    @property
-    def _takes_records(self) -> bool:
-        return f"{self._parts.prefix}records" in self.estimator.get_params()
+    def _takes(self, name: str) -> bool:
+        """Whether the private part has a parameter of this name."""
+        return name in self._parts.last.get_params()
 
     def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
         seen = _Seen(params, self._parts.prefix, self._over(params, noise, transfer=False))
-        event: Event = self._parts.last.privacy_event(seen, records=self.records)
-        if not self._takes_records:
-            self._refuse_another_number(event, seen)
+        state = partial(self._parts.last.privacy_event, seen)
+        event: Event = state(records=self.records)
+        if not self._takes("records"):
+            self._refuse_another_number(event, state)
         return event
 
-    def _refuse_another_number(self, event: Event, seen: Mapping[str, Any]) -> None:
+    def _refuse_another_number(self, event: Event, state: Callable[..., Event]) -> None:
         """Refuse an event that depends on the number of records, where ``fit`` is not told the declared number.
 
         It would count the records that it is given. How many those are is private: a hash decides which records score,
@@ -247,7 +186,7 @@ class Fitting:
         declared, stated = self.records, _canonical(event)
         for records in (max(1, declared // 2), max(1, declared - 1), declared + 1, 2 * declared, 10 * declared):
             try:
-                same = _canonical(self._parts.last.privacy_event(seen, records=records)) == stated
+                same = _canonical(state(records=records)) == stated
             except (ValueError, ArithmeticError):  # such as a batch that is larger than the data
                 same = False
             if not same:
@@ -264,7 +203,7 @@ class Fitting:
         if self.fraction < 1 and isinstance(last, CutShort):
             seen, transfer = _Seen(params, prefix, {}), transfer and self.match
             over.update(last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
-        if noise is not None and self._has_noise:
+        if noise is not None and self._takes("noise_multiplier"):
             over["noise_multiplier"] = noise
         return over
 

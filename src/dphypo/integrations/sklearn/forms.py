@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,20 +22,18 @@ def in_form(X: Any, steps: Pipeline) -> Any:
     """The table in the form that the first step reads: every value read by itself, in a type that none decides."""
     forms = _forms(X, steps)
     if hasattr(X, "iloc") and hasattr(X, "columns"):
-        read = {place: _column(X.iloc[:, place], forms[place]) for place in range(len(X.columns))}
-        return _frame(X, read)
+        read: dict[Reads, Any] = {
+            Reads.NUMBERS: lambda column: numbers(column).astype(np.float64),
+            Reads.VALUES: plain_values,
+            Reads.ROWS: lambda column: column,
+        }
+        return _frame(X, {place: read[form](X.iloc[:, place]) for place, form in enumerate(forms)})
     if Reads.VALUES in forms:
         return plain_values(X)
     if Reads.ROWS in forms or hasattr(X, "toarray"):
         return X
     table = np.asarray(numbers(X))
     return table.astype(np.float64) if table.dtype.kind in "biuf" else table
-
-
-def _column(values: Any, form: Reads) -> Any:
-    if form is Reads.NUMBERS:
-        return numbers(values).astype(np.float64)
-    return plain_values(values) if form is Reads.VALUES else values
 
 
 def _frame(like: Any, columns: dict[int, Any]) -> Any:
@@ -82,8 +81,7 @@ def synthetic_rows(X: Any, steps: Pipeline, count: int) -> Any:
         return [_HASHED[hashers[0].input_type]] * count
     if hasattr(X, "iloc") and hasattr(X, "columns"):
         refuse_times(X.iloc[:0, [place for place, form in enumerate(forms) if form is Reads.NUMBERS]])
-        columns = [X.iloc[:0, place] for place in range(len(X.columns))]
-        return _frame(X, {place: _made(forms[place], column, pool, count, rng) for place, column in enumerate(columns)})
+        return _frame(X, {place: _made(form, X.iloc[:0, place], pool, count, rng) for place, form in enumerate(forms)})
     if np.ndim(X) != 2:
         return _made(forms[0], X, pool, count, rng)
     if Reads.VALUES in forms:
@@ -109,4 +107,5 @@ def _categories(step: Any) -> Iterator[Any]:
     for inner in parts_of(step):
         yield from _categories(inner)
     lists: Any = getattr(step, "categories", None)
-    yield from (value for one in (() if lists is None or isinstance(lists, str) else lists) for value in one)
+    if lists is not None and not isinstance(lists, str):
+        yield from itertools.chain.from_iterable(lists)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from dphypo import _validate
@@ -27,11 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
-    """A multilayer perceptron; with no hidden layer, a linear model.
-
-    >>> [type(layer).__name__ for layer in network(4, (8,), 2)]
-    ['Linear', 'ReLU', 'Linear']
-    """
+    """A multilayer perceptron; with no hidden layer, a linear model."""
     widths = [inputs, *(_validate.integer(at_least=1, hidden=width) for width in hidden)]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
@@ -40,11 +37,7 @@ def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
 
 
 def to_unit(values: npt.ArrayLike, bounds: Any) -> Floats:
-    """Values cut off at public bounds and mapped to [-1, 1]; as they are without bounds. What is missing becomes 0.
-
-    >>> to_unit([[0.0, 5.0, 30.0, np.nan]], (0, 20))
-    array([[-1. , -0.5,  1. ,  0. ]], dtype=float32)
-    """
+    """Values cut off at public bounds and mapped to [-1, 1]; as they are without bounds. What is missing becomes 0."""
     given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
     with np.errstate(over="ignore"):
         return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
@@ -157,17 +150,13 @@ def _describe(value: Any) -> Any:
     if not hasattr(value, "get_params") or isinstance(value, type):
         return full_name(getattr(value, "function", value))  # of a per_record its function
     held = value.get_params(deep=False)
-    if full_name(value).endswith("FrozenEstimator"):  # what it was fitted to is part of it
+    if isinstance(value, FrozenEstimator):  # what it was fitted to is part of it
         held |= vars(value.estimator)
     return {"class": full_name(value), **{name: _describe(one) for name, one in held.items()}}
 
 
 def difference(saved: object, given: object, where: str = "") -> tuple[str, str, str] | None:
-    """The first place where two descriptions differ, with both values.
-
-    >>> difference({"schema": {"columns": {"age": [18, 90]}}}, {"schema": {"columns": {"age": [0, 50]}}})
-    ("schema['columns']['age']", '[18, 90]', '[0, 50]')
-    """
+    """The first place where two descriptions differ, such as ``schema['columns']['age']``, with both values."""
     if isinstance(saved, Mapping) and isinstance(given, Mapping):
         for name in {**saved, **given}:
             place = f"{where}[{name!r}]" if where else str(name)

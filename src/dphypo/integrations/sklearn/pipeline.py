@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -167,15 +168,14 @@ def saver_for(estimator: Any) -> Saver:
 
 
 def refuse_mixing(why: str) -> TypeError:
-    """The error for steps that mix records."""
     return TypeError(f"the steps before the private estimator {why}, and {_REMEDY}")
 
 
 def _reasons(step: Any) -> Iterator[str]:
     """What a step, or one inside it, may learn."""
     kind = type(step)
-    if step is None or isinstance(step, str) or says_per_record(step) or _is_frozen(step):
-        return
+    if step is None or isinstance(step, str) or _says_per_record(step) or kind is FrozenEstimator:
+        return  # a frozen step was fitted before, by declaration on public records
     if kind in (Pipeline, FeatureUnion):
         for inner in parts_of(step):
             yield from _reasons(inner)
@@ -188,7 +188,9 @@ def _reasons(step: Any) -> Iterator[str]:
             yield from _reasons(inner)
         yield from _reasons(step.remainder)
     elif kind is FunctionTransformer:
-        if not (step.func is None or type(step.func) is per_record or _elementwise(step)):
+        function = step.func
+        ufunc = isinstance(function, np.ufunc) and function.signature is None and function.nin == 1
+        if not (function is None or type(function) is per_record or (ufunc and not step.kw_args)):
             yield "has a function that may mix records (declare with per_record(function) that it does not)"
     elif kind is SimpleImputer:
         if step.strategy != "constant" or step.fill_value is None or step.add_indicator or not step.keep_empty_features:
@@ -213,19 +215,9 @@ def parts_of(step: Any) -> list[Any]:
     return [inner for _, inner in pairs]
 
 
-def says_per_record(step: object) -> bool:
+def _says_per_record(step: object) -> bool:
     """Whether the class that defines ``transform`` declares that each record is treated by itself."""
     return class_promises(step, "per_record", "transform")
-
-
-def _is_frozen(step: object) -> bool:
-    """A step that was fitted before, by declaration on public records."""
-    return type(step).__name__ == "FrozenEstimator" and type(step).__module__.startswith("sklearn.")
-
-
-def _elementwise(step: FunctionTransformer) -> bool:
-    function = step.func
-    return isinstance(function, np.ufunc) and function.signature is None and function.nin == 1 and not step.kw_args
 
 
 class Reads(enum.Enum):
@@ -243,14 +235,14 @@ def reads(step: Any) -> Reads | None:
         return None
     if kind in (Pipeline, FeatureUnion):
         return next((found for inner in parts_of(step) if (found := reads(inner)) is not None), None)
-    if _is_frozen(step):
+    if kind is FrozenEstimator:
         return reads(step.estimator)
     if kind in _ENCODERS:
         counted = all(isinstance(one, int | float | np.number) for given in step.categories for one in given)
         return Reads.NUMBERS if counted else Reads.VALUES
     if kind is SimpleImputer and isinstance(step.fill_value, str):
         return Reads.VALUES
-    declared = says_per_record(step) or (kind is FunctionTransformer and type(step.func) is per_record)
+    declared = _says_per_record(step) or (kind is FunctionTransformer and type(step.func) is per_record)
     return Reads.ROWS if declared or kind in (*_OF_ROWS, ColumnTransformer) else Reads.NUMBERS
 
 
@@ -261,8 +253,8 @@ def look_around(search: BaseEstimator) -> None:
     """
     frame: Any = sys._getframe(2)
     while frame is not None:
-        owner = frame.f_locals.get("self")
-        if owner is not search and frame.f_code.co_name.startswith("fit"):
+        owner, called, outside = frame.f_locals.get("self"), frame.f_code.co_name, ""
+        if owner is not search and called.startswith("fit"):
             if type(owner) is Pipeline:
                 for name, step in owner.steps[:-1]:
                     if step not in (None, "passthrough"):
@@ -270,10 +262,14 @@ def look_around(search: BaseEstimator) -> None:
             elif isinstance(owner, TransformedTargetRegressor):
                 _refuse_outside("TransformedTargetRegressor stands", "Transform the targets first, or give bounds")
             elif isinstance(owner, BaseEstimator):
-                _warn_of_repeats(type(owner).__name__)
-                return
-        if frame.f_code.co_name == "cross_validate" and frame.f_globals.get("__name__", "").startswith("sklearn."):
-            _warn_of_repeats("cross_validate")
+                outside = type(owner).__name__
+        if called == "cross_validate" and frame.f_globals.get("__name__", "").startswith("sklearn."):
+            outside = called
+        if outside:
+            _validate.warn(
+                f"PrivateSearch is fitted inside {outside}: every fit is a search with a certificate of its own, and "
+                f"{outside} costs their composition (dphypo compose), which no single certificate states"
+            )
             return
         frame = frame.f_back
 
@@ -282,11 +278,4 @@ def _refuse_outside(what: str, remedy: str) -> None:
     raise TypeError(
         f"{what} around PrivateSearch: it sees all records before the search does, may learn from them or fail on a "
         f"single one, and nothing makes that private. {remedy}: PrivateSearch(Pipeline([...]))"
-    )
-
-
-def _warn_of_repeats(outside: str) -> None:
-    _validate.warn(
-        f"PrivateSearch is fitted inside {outside}: every fit is a search with a certificate of its own, and what "
-        f"{outside} makes of them costs their composition (dphypo compose), which no single certificate states"
     )

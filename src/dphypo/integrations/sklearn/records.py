@@ -51,26 +51,22 @@ class Prepared:
             return cls(whole, None, parts.last)
         steps = Pipeline(named)
         rows = synthetic_rows(X, steps, _MADE)
-        with warnings.catch_warnings(action="ignore"):  # about made-up values
-            try:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # about made-up values
                 steps.fit(rows)
-            except Exception as error:
-                raise TypeError(
-                    f"the steps before the private estimator cannot be fitted on made-up records with the columns and "
-                    f"types of X: {error}"
-                ) from error
-            if not _works(steps, rows):
-                alone = [place for place in range(_MADE) if _works(steps, _safe_indexing(rows, [place]))]
-                rows = _safe_indexing(rows, alone)
+        except Exception as error:
+            why = "cannot be fitted on made-up records with the columns and types of X"
+            raise TypeError(f"the steps before the private estimator {why}: {error}") from error
+        if not _works(steps, rows):
+            alone = [place for place in range(_MADE) if _works(steps, _safe_indexing(rows, [place]))]
+            rows = _safe_indexing(rows, alone)
         return cls(whole, steps, parts.last, rows, key)
 
     @property
     def made(self) -> Any:
         """What the steps make of the made-up rows; None if they take none."""
-        if self.steps is None or not _num_samples(self.rows):
-            return None
-        with warnings.catch_warnings(action="ignore"):
-            return self.steps.transform(self.rows)
+        taken = self.steps is not None and _num_samples(self.rows)
+        return _transformed(self.steps, self.rows) if taken else None
 
     @property
     def template(self) -> Any:
@@ -87,8 +83,7 @@ class Prepared:
             raise TypeError(
                 "the steps before the private estimator take none of the made-up records on which they are tried, and "
                 "do not say how many columns they make, which a private record would then decide: let a function give "
-                "NaN for what it cannot read, or declare the columns with FunctionTransformer(per_record(function), "
-                "feature_names_out=...): 'one-to-one', or a function such as lambda step, names: ['age', 'year']"
+                "NaN for what it cannot read, or declare the columns: FunctionTransformer(..., feature_names_out=...)"
             ) from None
 
     @property
@@ -99,13 +94,9 @@ class Prepared:
             return 1
         places = np.resize(np.arange(count), _BLOCK)
         orders = [places, np.roll(places, 1), np.roll(places, _BLOCK // 3 + 1), places[::-1]]
-        with warnings.catch_warnings(action="ignore"):
-            found = [_block(self.steps, self.rows, order) for order in orders]
-        first = found[0][:count]
-        same = all(
-            np.array_equal(made, first[order], equal_nan=True) for made, order in zip(found, orders, strict=True)
-        )
-        return _BLOCK if same else 1
+        first = _block(self.steps, self.rows, places)[:count]
+        tried = ((_block(self.steps, self.rows, order), first[order]) for order in orders)
+        return _BLOCK if all(np.array_equal(made, alike, equal_nan=True) for made, alike in tried) else 1
 
     def try_out(self) -> None:
         """TypeError if what the steps make of a made-up record depends on the records beside it.
@@ -132,9 +123,14 @@ class Prepared:
             clone(self.last).check_data(shown, y)
 
 
+def _transformed(steps: Any, rows: Any) -> Any:
+    with warnings.catch_warnings(action="ignore"):  # about single records
+        return steps.transform(rows)
+
+
 def _works(steps: Pipeline, rows: Any) -> bool:
     try:
-        steps.transform(rows)
+        _transformed(steps, rows)
     except Exception:
         return False
     return True
@@ -227,16 +223,15 @@ def _taken(prepared: Prepared, rows: Any) -> tuple[Any, Mask]:
             return
         table[places], taken[places] = part[: len(places)], True
 
-    with warnings.catch_warnings(action="ignore"):  # about single records
-        for low in range(0, count, size):
-            take(np.arange(low, min(low + size, count)))
+    for low in range(0, count, size):
+        take(np.arange(low, min(low + size, count)))
     return (type(template)(table, columns=template.columns) if hasattr(template, "columns") else table), taken
 
 
 def _block(steps: Any, rows: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """What the steps make of the rows in these places, as numbers, without the names of rows."""
     block = _safe_indexing(rows, places)
-    made = steps.transform(block.reset_index(drop=True) if hasattr(block, "reset_index") else block)
+    made = _transformed(steps, block.reset_index(drop=True) if hasattr(block, "reset_index") else block)
     return np.asarray(numbers(_dense(made).reshape(len(places), -1)), dtype=np.float64)
 
 

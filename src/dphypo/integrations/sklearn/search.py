@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -22,12 +22,13 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
-from dphypo.integrations.sklearn.fitting import Fitting, Private, Public
+from dphypo.integrations.sklearn.fitting import Fitting
 from dphypo.integrations.sklearn.pipeline import Parts, look_around, saver_for
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
+from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.capabilities import CALIBRATE
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
@@ -38,13 +39,10 @@ _STUDY_SCORE_NOISE = 10.0
 
 # What people used to scikit-learn's searches pass, and what to use here.
 _ELSEWHERE = {
-    "cv": "folds would train several models on each record, and every one costs. Runs are ranked on records set "
-    "apart by a hash of each (score_share), or on public ones, fit(X, y, holdout=(X_public, y_public))",
-    "n_iter": "give epsilon=..., survey=20 for a survey of 20 short runs. In a study the number of runs is drawn from "
-    "a law, since the best of a chosen number costs more: runs=dphypo.NegativeBinomial(shape=8, mean=10)",
+    "cv": "every fold would cost. Runs are ranked on records set apart (score_share) or on public ones (fit(holdout=))",
+    "n_iter": "give epsilon=..., survey=20 for 20 short runs, or the law of a study's number of runs as runs=",
     "n_jobs": "give workers=2 to make two runs at a time, each in a process of its own",
-    "refit": "the released estimator is the best of the runs itself: training it again would cost again. It is "
-    "best_estimator_",
+    "refit": "best_estimator_ is the best of the runs itself: training it again would cost again",
     "param_grid": "give the hyperparameters as space={'learning_rate': [0.1, 1.0]}",
     "param_distributions": "give the hyperparameters as space={'learning_rate': loguniform(0.1, 10)}",
     "return_train_score": "scores on training records cost privacy and are not computed",
@@ -66,15 +64,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     **Two ways to search.** With a total ``epsilon``, and an estimator that can be cut short (``DPSGDClassifier`` and
     ``DPSGDRegressor`` can), a *survey* (:func:`dphypo.tune`): short, noisy runs whose results are all published
-    (``cv_results_``), then one full fit at what they say, which is released. ``best_score_`` is None then: nothing has
-    ranked the last fit. Otherwise, or with ``runs``, ``band``, ``sampler`` or ``survey=False``, a *study*
-    (:class:`dphypo.Study`): full fits whose number and results are secret, of which the best is released.
+    (``cv_results_``), then one full fit, which is released and has no score. Otherwise, or with ``runs``, ``band``,
+    ``sampler`` or ``survey=False``, a *study* (:class:`dphypo.Study`): full fits whose number and results are secret,
+    of which the best is released.
 
     **What ranks the runs.** With ``fit(X, y, holdout=(X_public, y_public))`` any scorer on those records, which must be
-    public: nothing protects them, and they cost nothing. Without it, about ``score_share`` of the private records are
-    set apart by a hash of each record; a classifier is ranked by its accuracy on them with Gaussian noise on the count,
-    a regressor by minus its mean absolute error, each error cut off at ``error_bound``. That costs the worse of
-    training and scoring, not the sum.
+    public: nothing protects them. Without it, about ``score_share`` of the private records, set apart by a hash of
+    each: a classifier by its accuracy on them with Gaussian noise on the count, a regressor by minus its mean absolute
+    error, each error cut off at ``error_bound``. That costs the worse of training and scoring, not the sum.
 
     **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``, and ``cv_results_`` if there is
     one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` says with which ε, and from what. A pipeline
@@ -169,7 +166,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
         journal |= {"data_name": self.data_name, "ledger": self.ledger}
         making: dict[str, Any] = {"workers": self.workers, "progress": self.progress}
-        if self._surveys(mechanism, space):
+        surveys = self._surveys(mechanism, space)
+        if not surveys and mechanism.score_noise_multiplier == CALIBRATE:
+            mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
+        if (deviation := capabilities.score_deviation(mechanism)) is not None:
+            _validate.warn_of_score_noise(deviation)
+        if surveys:
             survey = None if self.survey is True else self.survey
             budget: dict[str, Any] = {"epsilon": self.epsilon, "compute": self.compute}
             release = tune(space, mechanism, survey=survey, **budget, **making, **journal)
@@ -189,20 +191,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _refuse_reuse(self) -> None:
         """A journal holds one search over one set of records: ``fit`` would give its release again, for any data."""
-        if self.journal is None:
-            return
+        remedy = ""
         if getattr(self, "_cloned", False):
-            raise ValueError(
-                f"journal = {str(self.journal)!r}: this search is a copy (clone, cross-validation, GridSearchCV), and "
-                f"a journal holds one search. Give journal=None, or this copy a journal of its own with "
-                f"set_params(journal=...)"
-            )
-        if hasattr(self, "release_"):
-            raise ValueError(
-                f"journal = {str(self.journal)!r} holds the search that this object has released: another fit would "
-                f"give that release again, whatever the data. For another search make a new PrivateSearch with a new "
-                f"journal, or journal=None"
-            )
+            remedy = "this search is a copy (clone, cross-validation), and a journal holds one search: give another one"
+        elif hasattr(self, "release_"):
+            remedy = "another fit would give that release again, whatever the data: make a new search with another one"
+        if remedy and self.journal is not None:
+            raise _validate.fail("journal", str(self.journal), remedy)
 
     def __sklearn_clone__(self) -> PrivateSearch:
         copied = type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
@@ -223,18 +218,32 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if prepared.steps is not None:
                 prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
             scorer = check_scoring(self.estimator, scoring=self.scoring)
-            return make(train=given, score=Public(holdout[0], holdout[1], scorer), records=records)
+            return make(train=given, records=records, held_out=TableRecords(*holdout), scorer=scorer)
         if self.scoring is not None:
             raise ValueError(
-                "scoring needs public records, fit(X, y, holdout=(X_public, y_public)): on private ones runs are "
-                "ranked by accuracy (classifiers) or absolute error (regressors) with noise, whose cost is known"
+                f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
+                f"On private ones runs are ranked by accuracy or absolute error with noise, whose cost is known"
             )
         apart = hashed_apart(given.X, given.y, share=self.score_share)
         to_score = max(1, round(records * self.score_share))
-        noise, bound = self.score_noise_multiplier, self.error_bound
-        score = Private.of(self.estimator, given.only(apart), noise, to_score, bound)
-        split = hash_split(given.X, share=self.score_share).sides
-        return make(train=given.only(~apart), score=score, records=max(1, records - to_score), split=split)
+        noise: float | str = CALIBRATE
+        if self.score_noise_multiplier is not None:
+            noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
+        bound = None
+        if not is_classifier(self.estimator):
+            if self.error_bound is None:
+                remedy = "for a regressor give the largest absolute error that counts, or public records, holdout="
+                raise _validate.fail("error_bound", None, remedy)
+            bound = _validate.positive(error_bound=self.error_bound)
+        return make(
+            train=given.only(~apart),
+            records=max(1, records - to_score),
+            held_out=given.only(apart),
+            score_noise_multiplier=noise,
+            score_records=to_score,
+            error_bound=bound,
+            split=hash_split(given.X, share=self.score_share).sides,
+        )
 
     def _surveys(self, mechanism: Fitting, space: Space) -> bool:
         """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
@@ -252,16 +261,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _calibrated(self, mechanism: Fitting, space: Space, runs: Law, band: Band) -> Fitting:
         """The mechanism with the noise that a study of it may have; the estimator's own if there is no total."""
-        if mechanism.score_noise_multiplier == CALIBRATE:
-            mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
-            _validate.warn_of_score_noise(_STUDY_SCORE_NOISE / (mechanism.score_records or 1))
         if self.epsilon is None:
             return mechanism
         if not mechanism.has_free_noise(space):
-            raise ValueError(
-                f"epsilon = {self.epsilon} needs an estimator with a parameter noise_multiplier that is not tuned: "
-                f"leave epsilon out, and the certificate says what the search costs"
-            )
+            remedy = "it needs an estimator with a parameter noise_multiplier that is not tuned: leave epsilon out"
+            raise _validate.fail("epsilon", self.epsilon, remedy)
         budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
         return cost.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
 

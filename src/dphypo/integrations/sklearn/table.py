@@ -7,7 +7,7 @@ a value that is not a number must not affect the others.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,7 @@ class Holds(enum.Enum):
 
 
 def holds(values: object) -> Holds:
-    """What a column, an array or a series holds, by its type.
-
-    >>> holds(np.array(["a"])), holds(np.array([1.5])), holds(np.array(["2024-01-01"], dtype="datetime64[D]"))
-    (<Holds.TEXTS: 'texts'>, <Holds.NUMBERS: 'numbers'>, <Holds.TIMES: 'times'>)
-    """
+    """What a column, an array or a series holds, by its type."""
     kind = getattr(values, "dtype", None)
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # of a categorical column, that of its categories
     letter, name = getattr(kind, "kind", "O"), str(kind)
@@ -46,30 +42,20 @@ def holds(values: object) -> Holds:
     return Holds.TEXTS if letter in "US" or name.startswith("str") else Holds.ANYTHING
 
 
-def columns_of(table: Any) -> Iterator[tuple[str, Holds]]:
-    """The name of each column, and what it holds. An array has one type for all."""
-    if hasattr(table, "columns"):
-        for name in table.columns:
-            yield repr(name), holds(table[name])
-    else:
-        yield "X", holds(table)
+def refuse_times(table: Any, *, texts: bool = True) -> None:
+    """TypeError for a column of times, which as numbers would all count as missing; a warning unless ``texts`` may be.
 
-
-def refuse_times(table: Any) -> None:
-    """TypeError for a column of dates, times or durations: as numbers they would all count as missing."""
-    for name, kind in columns_of(table):
+    An array has one type for all columns.
+    """
+    named = hasattr(table, "columns")
+    kinds = {repr(name): holds(table[name]) for name in table.columns} if named else {"X": holds(table)}
+    for name, kind in kinds.items():
         if kind is Holds.TIMES:
-            raise TypeError(
-                f"column {name} holds times: give a number in its place, such as the days since a date that you choose"
-            )
-
-
-def warn_of_texts(table: Any) -> None:
-    """Warn of columns that hold texts, by their type, where numbers are asked for."""
-    found = [name for name, kind in columns_of(table) if kind in (Holds.TEXTS, Holds.ANYTHING)]
-    if found and hasattr(table, "columns"):
+            raise TypeError(f"column {name} holds times: give a number in its place, such as the days since some date")
+    others = [name for name, kind in kinds.items() if kind is not Holds.NUMBERS]
+    if others and named and not texts:
         _validate.warn(
-            f"column {found[0]} is not of a type of numbers: a value that is not a number counts as missing. Encode "
+            f"column {others[0]} is not of a type of numbers: a value that is not a number counts as missing. Encode "
             f"categories, for example with dphypo.integrations.sklearn.Schema"
         )
 
@@ -91,12 +77,7 @@ def check_labels(y: Any, classes: Any) -> None:
 
 
 def numbers(values: Any) -> Any:
-    """A table in which every value that is not a number is NaN, each judged by itself; frames stay frames.
-
-    >>> numbers([["1.5", 2], [None, "two"]])
-    array([[1.5, 2. ],
-           [nan, nan]])
-    """
+    """A table in which every value that is not a number is NaN, each judged by itself; frames stay frames."""
     if hasattr(values, "iloc"):
         types = values.dtypes if hasattr(values, "columns") else [values.dtype]
         read = all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in types)
@@ -112,11 +93,7 @@ def numbers(values: Any) -> Any:
 
 
 def plain_values(values: Any) -> Any:
-    """A table of plain Python values, NaN for what is missing, each read by itself; frames stay frames.
-
-    >>> plain_values([[np.int64(1), None]])
-    array([[1, nan]], dtype=object)
-    """
+    """A table of plain Python values, NaN for what is missing, each read by itself; frames stay frames."""
     return _each(values if hasattr(values, "iloc") else np.asarray(values, dtype=object), _plain, object)
 
 
@@ -222,7 +199,7 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise _validate.fail("columns", self.columns, "give a dict of column names to ranges or categories")
         for name, given in self.columns.items():
-            _check(name, given)
+            _check_column(f"columns[{name!r}]", given)
         if not hasattr(X, "columns"):
             raise TypeError(f"X is a {type(X).__name__}: a schema names columns, so give a frame (pandas.DataFrame)")
         if missing := [name for name in self.columns if name not in X.columns]:
@@ -231,7 +208,13 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Floats:
         """The columns of the schema, in its order, as numbers."""
         self._check(X)
-        return np.concatenate([_encoded(X[name], given) for name, given in self.columns.items()], axis=1)
+        parts: list[Floats] = []
+        for name, given in self.columns.items():
+            if isinstance(given, tuple):
+                parts.append(np.nan_to_num(scaled(numbers(X[name]), *given))[:, None])
+            else:
+                parts.append(np.equal.outer(places(X[name], list(given)), np.arange(len(given))).astype(np.float64))
+        return np.concatenate(parts, axis=1)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """A name for each column that comes out."""
@@ -241,8 +224,7 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(names, dtype=object)
 
 
-def _check(name: str, given: Any) -> None:
-    where = f"columns[{name!r}]"
+def _check_column(where: str, given: Any) -> None:
     if isinstance(given, tuple):
         if len(given) != 2 or not _validate.number(low=given[0]) < _validate.number(high=given[1]):
             raise _validate.fail(where, given, "give (low, high), low below high, or a list of categories")
@@ -256,9 +238,3 @@ def _check(name: str, given: Any) -> None:
         low, high = sorted(values)
         remedy = f"a list is of categories: for a range write ({low}, {high}); for two categories ['{low}', '{high}']"
         raise _validate.fail(where, given, remedy)
-
-
-def _encoded(values: Any, given: Any) -> Floats:
-    if isinstance(given, tuple):
-        return np.nan_to_num(scaled(numbers(values), *given))[:, None]
-    return np.equal.outer(places(values, list(given)), np.arange(len(given))).astype(np.float64)
