@@ -133,8 +133,13 @@ def test_a_side_without_records_is_no_error(step: Any) -> None:
 
 
 def times_matrix(rows: Any) -> Any:
-    """BLAS rounds a row by the number of rows."""
+    """BLAS may round a row by the number of rows."""
     return rows @ np.random.default_rng(1).normal(size=(rows.shape[1], 50))
+
+
+def by_number(rows: Any) -> Any:
+    """A step that rounds a row by the number of rows."""
+    return rows * (1 + np.finfo(float).eps * (len(rows) % 2))
 
 
 def by_place(rows: Any) -> Any:
@@ -142,14 +147,15 @@ def by_place(rows: Any) -> Any:
     return rows * (1 + np.finfo(float).eps * (np.arange(len(rows)) % 2))[:, None]
 
 
-@pytest.mark.parametrize("function", [times_matrix, by_place])
+@pytest.mark.parametrize("function", [times_matrix, by_number, by_place])
 @pytest.mark.parametrize("row", [0.0, np.nan])
 def test_a_record_more_changes_no_bit_of_another(function: Any, row: float) -> None:
     table = np.random.default_rng(0).normal(size=(600, 8))
     step = FunctionTransformer(per_record(function))
     alone, _ = met(step, table, np.zeros(600))
     found, _ = met(step, np.insert(table, 0, row, 0), np.zeros(601))
-    assert np.isnan(row) or not np.array_equal(function(np.insert(table, 0, row, 0))[1:], function(table))
+    other = np.array_equal(function(np.insert(table, 0, row, 0))[1:], function(table))
+    assert not other or function is times_matrix  # which BLAS rounds alike depends on the machine
     assert found[-600:].tobytes() == alone.tobytes()
 
 
