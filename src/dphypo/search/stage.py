@@ -90,8 +90,7 @@ class Stage:
     @cached_property
     def search_policy(self) -> Policy:
         """The search rule, held to the band."""
-        drawn = self.candidates, self.grid, self.policy, self.first_from_prior
-        return Policy.of(self.band, self.sampler, self.projection, *drawn)
+        return Policy.of(self)
 
     @property
     def lost_runs(self) -> Lost:
