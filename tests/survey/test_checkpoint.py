@@ -127,7 +127,7 @@ def test_the_interval_is_in_time_or_in_steps(monkeypatch):
 
 
 def test_two_searches_in_one_journal_have_files_of_their_own(tmp_path):
-    names = {make(tmp_path / "tune.db", name=name)._chain.part(0).opening.checkpoint for name in ("a", "b")}
+    names = {make(tmp_path / "tune.db", name=name)._chain.part(0).checkpoint for name in ("a", "b")}
     assert len(names) == 2
     assert all(path.parent == tmp_path for path in names)
 

@@ -93,11 +93,11 @@ def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mecha
 
 def _follower(crew: Crew, part: PartUnderWay, *, show: bool) -> LiveSteps:
     """Follows published runs that one device of this machine makes; a last run keeps checkpoints."""
-    opening, every = part.opening, crew.checkpoint_every
-    file = None
-    if part.last_run and opening.checkpoint is not None and every is not None:
-        file = CheckpointFile(opening.checkpoint, every)
-    return LiveSteps("last run" if part.last_run else "survey", show, show and opening.timed, file, opening.live)
+    every, file = crew.checkpoint_every, None
+    if part.last_run and part.checkpoint is not None and every is not None:
+        file = CheckpointFile(part.checkpoint, every)
+    log = show and part.declaration.timed
+    return LiveSteps("last run" if part.last_run else "survey", show, log, file, part.live)
 
 
 def _hired(

@@ -20,7 +20,6 @@ from dphypo.accounting import Term
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.search.live import NOWHERE, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
@@ -126,21 +125,6 @@ class PartSetting:
     declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
     published: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What a part is begun with. Only the first part is dated: the day of a later one would tell how long runs took."""
-
-    declared: Mapping[str, Any]  # what may not change once it has begun, as JSON
-    total: Callable[[], str] = field(repr=False)  # ε and δ of the whole search, in words
-    dated: bool = True  # whether the journal keeps the day
-    sign: float = 1.0  # scores times this: larger is better
-    stages: bool = False  # whether it is a part of a longer search, which refusals then name
-    rehearse: Callable[[], None] = field(default=lambda: None, repr=False)  # raises if runs cannot be made
-    timed: bool = True  # whether a log may show when runs are made: not in a search with a study, whose time is secret
-    checkpoint: Path | None = None  # the file in which a last run keeps its state, if the journal is a file
-    live: LiveFile = NOWHERE  # where published runs are shown as they are made
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Policy:
 
     @classmethod
     def of(cls, stage: Stage) -> Policy:
-        """The policy of a stage: its arguments checked, and filled in where left out (our samplers have a ``start``)."""
+        """The policy of a stage, with what was left out filled in: samplers of this library have a ``start``."""
         band, candidates = Band.of(stage.band), _validate.integer(at_least=1, candidates=stage.candidates)
         sampler = default_sampler(band) if stage.sampler is None else _checked_sampler(stage.sampler)
         given = stage.projection

@@ -51,12 +51,6 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
         print(f"This search was {said} from {journal}.", file=sys.stderr)
 
 
-def announce(number: int, count: int) -> None:
-    """Say on a terminal, and nowhere else, that a part begins."""
-    if sys.stderr.isatty():
-        print(f"Part {number} of {count}.", file=sys.stderr)
-
-
 def tell_fit(mechanism: Mechanism, space: Space) -> None:
     """Say on a terminal, and nowhere else, how many records fit: **secret**, and before anything is spent.
 
