@@ -51,8 +51,8 @@ MUTANTS = (
         "published runs are told as they end",
         "how long runs take is shown only where it was declared public",
         "search/progress.py",
-        "        if on_run is not None and public:\n",
-        "        if on_run is not None:\n",
+        "        if on_run is not None and public is now:\n",
+        "        if on_run is not None and now:\n",
         ("survey/test_on_run.py::test_every_published_run_is_told_in_order[secret]",),
     ),
     Mutant(

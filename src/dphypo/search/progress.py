@@ -111,20 +111,15 @@ def rows(
     """
     at_once = public or sys.stderr.isatty()
 
-    def one_more(trial: Trial, outcome: Outcome) -> None:
-        if show and at_once:
-            print(row(len(record().results), total, trial.params, outcome.score), file=sys.stderr)
-        if on_run is not None and public:
+    def tell(number: int, trial: Trial, outcome: Outcome, *, now: bool) -> None:
+        if show and at_once is now:
+            print(row(number, total, trial.params, outcome.score), file=sys.stderr)
+        if on_run is not None and public is now:
             on_run(Row(trial.params, outcome.score, outcome.metrics))
 
-    yield one_more
-    results = record().results
+    yield lambda trial, outcome: tell(len(record().results), trial, outcome, now=True)
     for number, trial in enumerate(record().trials, 1):
-        score = results[trial.number].score
-        if show and not at_once:
-            print(row(number, total, trial.params, score), file=sys.stderr)
-        if on_run is not None and not public:
-            on_run(Row(trial.params, score, results[trial.number].metrics))
+        tell(number, trial, record().results[trial.number], now=False)
 
 
 def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:
