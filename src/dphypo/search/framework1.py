@@ -46,7 +46,7 @@ def dp_hypo(
     Nothing is published before the last run has ended. With ``progress`` people see on a terminal that runs are made.
     """
     part.record()  # T is drawn and committed
-    watch = part.watch(show=progress, ticking=crew.threads, on_run=on_run)
+    watch = part.decider.watch(part.record, show=progress, ticking=crew.threads, on_run=on_run)
     with _made_by(crew, part, show=progress) as workers, watch as one_more:
         while True:
             part.check_hope()
@@ -58,7 +58,7 @@ def dp_hypo(
             if outcome is None:
                 part.lost(trial)
             elif isinstance(outcome, Withdrawn):
-                part.withdrawn(trial)
+                part.withdraw(trial)
             else:
                 part.finish(trial, outcome)
                 one_more(trial, outcome)

@@ -22,9 +22,9 @@ from dphypo.samplers import Sampler
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check_space
-from dphypo.search.face import Search
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
+from dphypo.search.stages import Search
 from dphypo.space import Space
 
 

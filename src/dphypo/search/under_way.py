@@ -32,10 +32,9 @@ from dphypo.search.declaration import Declaration, check
 from dphypo.search.interrupts import Turn
 from dphypo.search.kept_models import KeptModels
 from dphypo.search.live import LiveFile, erase
-from dphypo.search.part import GroupSizes, PartSetting, Watch
+from dphypo.search.part import GroupSizes, PartSetting
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import OnRun
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
@@ -235,24 +234,19 @@ class PartUnderWay:
             if self.lost_runs is Lost.FAILED:
                 self.finish(trial, Outcome.failed("the process that made this run died"))
 
-    def withdrawn(self, trial: Trial) -> None:
-        """Requeue a run whose worker an executor took back, without counting the attempt."""
-        with self._turn.short():
-            self._take_back(trial)
-            self._handed.pop(trial.number, None)
+    def withdraw(self, *trials: Trial) -> None:
+        """Requeue runs, by default all that are unfinished, without counting the attempt.
 
-    def withdraw(self) -> None:
-        """On clean shutdown, requeue all unfinished runs without counting their attempts."""
+        For a clean shutdown, and where an executor took a worker back. With ``lost="failed"`` the count becomes zero.
+        """
         with self._turn.short():
-            handed, self._handed = self._handed, {}
-            for trial in handed.values():
+            taken = trials or tuple(self._handed.values())
+            for trial in taken:  # before a commit, which may fail: what is still given out is never made again
+                self._handed.pop(trial.number, None)
+            for trial in taken:
                 if trial.number not in self.record().results:
-                    self._take_back(trial)
-
-    def _take_back(self, trial: Trial) -> None:
-        """Undo the attempt. With ``lost="failed"``, set the count to zero."""
-        before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
-        self._journal.attempted(replace(trial, attempts=max(before, 0)))
+                    before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
+                    self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
     def making(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
@@ -267,9 +261,6 @@ class PartUnderWay:
             raise
         finally:
             self._here, self._groups = True, None
-
-    def watch(self, *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
-        return self.decider.watch(self.record, show=show, ticking=ticking, on_run=on_run)
 
     def check_hope(self) -> None:
         """Stop a survey whose first runs have all failed. All of them are published: this looks at nothing else."""
