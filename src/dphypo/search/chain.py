@@ -54,13 +54,12 @@ class Chain:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
         self.declaration, self.last = declaration, len(declaration.parts) - 1
-        private, delta = declaration.private, declaration.delta
+        self._name, self._entropy = name, entropy
         self._reservation: Reservation | None = None
         if ledger is not None:
-            self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
-        self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
-        self._shared = isinstance(journal, Store)
-        self._store = open_store(journal)
+            stated: dict[str, Any] = {"private": declaration.private, "delta": declaration.delta}
+            self._reservation = make_reservation(ledger, declaration.guarantee, name, **stated)
+        self._shared, self._store = isinstance(journal, Store), open_store(journal)
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, PartUnderWay] = {}
@@ -72,12 +71,11 @@ class Chain:
         self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
-        declaration, parts = self.declaration, self.declaration.parts
-        options = {} if options is None else options
+        declaration, parts, refused = self.declaration, self.declaration.parts, dict(options or {})
         if on_run is not None and not (declaration.timed and any(part.table for part in parts)):
-            options["on_run"] = on_run
-        if options:
-            refusals.refuse_options(options)
+            refused["on_run"] = on_run
+        if refused:
+            refusals.refuse_options(refused)
         if crew.devices is not None:
             devices = capabilities.devices_of(parts[0].mechanism, crew.devices)
             crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
@@ -186,8 +184,7 @@ class Chain:
         """What all parts before a given one have published; refused if one has not."""
         published = self.published(number)
         if len(published) < number:
-            begun = f"part {number + 1} has not begun"
-            raise ValueError(f"{begun}: its prior depends on what the stages before it release")
+            raise ValueError(f"part {number + 1} has not begun: its prior depends on what the stages before it release")
         return published
 
     def release(self, *, again: bool = False) -> Release:

@@ -14,10 +14,11 @@ from typing import IO, TYPE_CHECKING, cast
 
 from dphypo.accounting.solve import watch
 from dphypo.mechanisms import capabilities
-from dphypo.search.table import OnRun, Row
+from dphypo.search.table import OnRun, Row, at_edge, table_of
 from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
+    from dphypo._files import Json
     from dphypo.accounting import Certificate
     from dphypo.journal.records import Record, Trial
     from dphypo.laws import Law
@@ -100,9 +101,9 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
 
 @contextlib.contextmanager
 def rows(
-    record: Callable[[], Record], total: int, on_run: OnRun | None, *, show: bool, public: bool
+    record: Callable[[], Record], total: int, space: Json, on_run: OnRun | None, *, show: bool, public: bool
 ) -> Iterator[Callable[[Trial, Outcome], object]]:
-    """A line for every published run; yields the function that is told of one.
+    """A line for every published run, and a remark if the best is at the edge; yields what is told of a run.
 
     The number of runs and their scores are public. Durations are public only if declared. If not, lines are printed as
     runs end on a terminal only: in a log with times they would show how long each run took. Elsewhere all lines are
@@ -120,6 +121,8 @@ def rows(
     yield lambda trial, outcome: tell(len(record().results), trial, outcome, now=True)
     for number, trial in enumerate(record().trials, 1):
         tell(number, trial, record().results[trial.number], now=False)
+    if show and (remark := at_edge(table_of(record()), space)):
+        print(remark, file=sys.stderr)
 
 
 def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:

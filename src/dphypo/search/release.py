@@ -196,11 +196,10 @@ def read_description(source: Path) -> dict[str, Any]:
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(_validate.mapping(params=params))))
-        return found
+        return dict(json.loads(json.dumps(dict(_validate.mapping(params=params)))))
     except TypeError:
-        pass
-    raise _validate.fail("params", params, "values are numbers, texts, None, True, False, or tuples of these")
+        remedy = "values are numbers, texts, None, True, False, or tuples of these"
+        raise _validate.fail("params", params, remedy) from None
 
 
 def _json(document: Any) -> bytes:

@@ -42,18 +42,13 @@ class SurveyPlan:
         runs: how many short runs.
         fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
             square root of it.
-        optimiser: what proposes λ: one of ``dphypo.samplers`` or ``optuna.samplers``; by default a Gaussian process.
-        pick: where the last run is made, from the published table; by default where a posterior mean is best.
-        fallback: λ of the last run if every short run failed; by default the middle of the prior.
+        optimiser, models, durations: of the survey, as for :class:`dphypo.Survey`.
+        pick, fallback, score: of the last run, as for :class:`dphypo.LastRun`.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
         last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
             (``DPSGD(score="accuracy")``) trains it on all records where that is better; ``last=lambda full: full``
             keeps it to those that train. With a split of your own, give ``last=lambda full: full.at(data=...,
             records=...)``: on records that are not one side of the split it counts for both.
-        score: whether the score of the last run is released. A private score is then paid for.
-        models: a folder in which the models of the short runs are kept. They are paid for.
-        durations: "public" declares that how long runs take does not depend on the data; results are then used as they
-            arrive when runs are made side by side.
 
     >>> SurveyPlan(runs=10, fraction=0.05).compute
     1.5

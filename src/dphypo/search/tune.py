@@ -250,9 +250,8 @@ def plan_tuning(
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
     score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
     """
-    given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
-    given_type: object = given
-    if not isinstance(given_type, SurveyPlan):
+    given: object = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
+    if not isinstance(given, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
     _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
