@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from collections.abc import Mapping
@@ -221,11 +222,8 @@ def open_journal(journal: str | Path, name: str | None = None) -> Opened:
     """
     if not isinstance(journal, (str, Path)):
         raise _validate.fail("journal", journal, "give the file name or the URL of a journal")
-    store = open_store(journal, read_only=True)
-    try:
+    with contextlib.closing(open_store(journal, read_only=True)) as store:
         names = _chosen(store.names(), name)
-    finally:
-        store.close()
     return Opened(open_store(journal), names)
 
 

@@ -132,7 +132,7 @@ class Declaration:
     def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
         """What the journal of a part holds, counted from 0. None of it may change once the first part has begun."""
         part, terms = self.parts[number], self.terms[number]
-        declared = {
+        declared: dict[str, Any] = {
             "space": (self.space if prior is None else prior).to_dict(),
             **part.describe(terms),
             "direction": "maximize" if self.maximize else "minimize",
@@ -141,8 +141,7 @@ class Declaration:
             **({} if self.data is None else {"data": self.data}),
             **({} if self.model is None else {"model": self.model}),
         }
-        result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
-        return result
+        return dict(json.loads(json.dumps(declared)))  # as it will be read back
 
     def total(self) -> str:
         """What the whole search costs, in words."""
@@ -151,9 +150,8 @@ class Declaration:
     @cached_property
     def certificate(self) -> Certificate:
         """The guarantee as a document, as it is known before anything runs."""
-        public: dict[str, object] = {"space": self.space.to_dict()}
         lost = dict.fromkeys(part.lost_runs.condition for part in self.parts)
-        public["lost runs"] = "; ".join(lost)
+        public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": "; ".join(lost)}
         rules = [part.search_rule() for part in self.parts]
         if self.alone:
             public |= {} if rules[0] is None else {"search rule": rules[0]}

@@ -1,8 +1,7 @@
 """What is made of published results: λ of the next run of a survey, and of the last run. There is no band.
 
-Any function of what is published may propose λ: our own search rules and Optuna's samplers have one face. Runs that are
-still under way are *pending*: an optimiser is told where they are and not what they will give. The last run is made
-where the posterior mean of a Gaussian process is best: the best of many noisy scores is often a lucky one.
+Any function of what is published may propose λ: our own search rules and Optuna's samplers have one face. The last run
+is made where the posterior mean of a Gaussian process is best: the best of many noisy scores is often a lucky one.
 
 A positive number that spans a decade or more is searched by its logarithm. Learning rates and clipping norms act by
 factors, and published runs need not follow the prior. On MNIST, whose clipping norm has a uniform prior from 0.3 to 6,
@@ -120,12 +119,8 @@ def read(optimiser: object, runs: int = 20) -> Optimiser:
         return Following(optimiser)
     if hasattr(optimiser, "sample_relative"):
         return FromOptuna(optimiser)  # type: ignore[arg-type]
-    raise _validate.fail(
-        "optimiser",
-        optimiser,
-        "give a sampler of dphypo.samplers or optuna.samplers, or an object with propose(space, history, pending, "
-        "entropy)",
-    )
+    remedy = "give a sampler of dphypo.samplers or optuna.samplers, or an object with a method propose"
+    raise _validate.fail("optimiser", optimiser, remedy)
 
 
 def with_pending(space: Space, history: History, pending: Sequence[Params]) -> History:

@@ -197,13 +197,10 @@ def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Proje
         return PolicyClass.HISTORY if qualifies else PolicyClass.ANYTHING
     found = _validate.choice(PolicyClass, policy=policy)
     if found is PolicyClass.HISTORY and not qualifies:
-        raise _validate.fail(
-            "policy",
-            policy,
-            f"the search rule {type(sampler).__name__}, or its projection, may look at more than the history; leave "
-            "policy out, or declare history_only = True in the class that defines weights (of a projection: ratios), "
-            "if what they give depends on the candidates, the history and independent randomness alone",
-        )
+        remedy = f"{type(sampler).__name__} or its projection may look at more than the history: leave policy out, or "
+        remedy += "declare history_only = True in the class that defines weights (of a projection: ratios), if what "
+        remedy += "they give depends on the candidates, the history and independent randomness alone"
+        raise _validate.fail("policy", policy, remedy)
     return found
 
 

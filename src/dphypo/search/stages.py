@@ -164,13 +164,8 @@ class Stages(Search):
         space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
         stages: the parts, in order: :class:`dphypo.Stage`, :class:`dphypo.Survey`, at the end perhaps a
             :class:`dphypo.LastRun`. What the last one releases is the release.
-        delta: the δ of the certificate.
-        journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
-        name: tells searches in one database apart; stage k is the study "name, stage k" there.
-        maximize: whether larger scores are better.
-        entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
-        data_name: a public name of the data set, as for :class:`dphypo.Study`.
-        ledger: as for :class:`dphypo.Study`: the cost of all stages together is reserved before the first run.
+        delta, journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Study`. Stage k is the study
+            "name, stage k" in the journal. The cost of all stages together is reserved before the first run.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -231,9 +226,7 @@ class Stages(Search):
         """The next run to make, of the stage that is under way; None when there is none to give out now.
 
         Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome. A trial has ``trial.params``, ``trial.seed``, ``trial.mechanism``, and ``trial.stage`` from 1 on.
-
-        Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
+        outcome. Several may be asked for before the first is told: ask and tell from one thread, make runs anywhere.
         When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
         is the end only when nothing is left to be told. That there is nothing is **secret**, as in
         :meth:`dphypo.Study.ask`.
@@ -245,10 +238,7 @@ class Stages(Search):
         return StageTrial(number + 1, self.declaration.parts[number].mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
-        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
-
-        Anything else is a TypeError, and nothing is recorded: tell the trial again.
-        """
+        """How a run ended, as for :meth:`dphypo.Study.tell`."""
         given: object = trial
         if not isinstance(given, StageTrial) or trial.stage < 1:
             raise ValueError("this trial is not of these stages: tell what stages.ask() returned")

@@ -21,7 +21,7 @@ from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration, check_space
+from dphypo.search.declaration import Declaration
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
 from dphypo.search.stages import Search
@@ -107,7 +107,6 @@ class Study(Search):
         ledger: Ledger | str | Path | None = None,
     ) -> None:
         check_entropy(entropy)
-        check_space(space)
         only = Stage(
             *(mechanism, runs, band, sampler, projection),
             candidates=candidates,
