@@ -57,15 +57,15 @@ class Chain:
         self._name, self._entropy = name, entropy
         self._reservation: Reservation | None = None
         if ledger is not None:
-            stated: dict[str, Any] = {"private": declaration.private, "delta": declaration.delta}
-            self._reservation = make_reservation(ledger, declaration.guarantee, name, **stated)
+            private, delta = declaration.private, declaration.delta
+            self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
         self._shared, self._store = isinstance(journal, Store), open_store(journal)
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, PartUnderWay] = {}
         self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
         self._workers: int | None = None  # how many runs are made at a time, if that is known
-        self.turn = Turn(stages=not self.declaration.alone)
+        self.turn = Turn(stages=not declaration.alone)
 
     def run(
         self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
@@ -155,8 +155,9 @@ class Chain:
         entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
         live = self._live if declaration.timed else NOWHERE
         checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
-        secret = self._journal(number), entropy, self.turn, live, checkpoint
-        return PartUnderWay(declaration, number, setting, *secret)
+        return PartUnderWay(
+            declaration, number, setting, self._journal(number), entropy, self.turn, live=live, checkpoint=checkpoint
+        )
 
     def publish(self, number: int) -> None:
         """Commit that a part has published. The certificate of a part is that of the whole search."""

@@ -23,7 +23,7 @@ from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
 from dphypo.samplers.sampler import Array, Units
 from dphypo.search.table import Row
 from dphypo.space import Candidates, Space
-from dphypo.space.dimension import CELLS, Dimension, Finite, is_number, nearest_value, plain
+from dphypo.space.dimension import CELLS, Finite, is_number, nearest_value, plain
 from dphypo.space.parameter import Parameter
 
 if TYPE_CHECKING:
@@ -205,15 +205,15 @@ def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     space.to_unit([params])
     dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
-    return {name: _declared(dimensions[name], value) for name, value in params.items()}
-
-
-def _declared(dimension: Dimension, value: object) -> Any:
-    """A value of the dimension as the space itself would give it."""
-    if isinstance(dimension, Finite):
-        return dimension.choices[dimension.position(value)]
-    number: Any = plain(dimension.name, value)
-    return nearest_value(dimension, number)
+    point: dict[str, Any] = {}
+    for name, value in params.items():
+        dimension = dimensions[name]
+        if isinstance(dimension, Finite):
+            point[name] = dimension.choices[dimension.position(value)]
+        else:
+            number: Any = plain(name, value)
+            point[name] = nearest_value(dimension, number)
+    return point
 
 
 def moved_into(prior: Space, declared: Space, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension, nearest_value
+from dphypo.space.dimension import nearest_value
 
 if TYPE_CHECKING:
     from dphypo.search.policy import DrawnRuns
@@ -82,11 +82,15 @@ class PriorAround:
 
     def __call__(self, released: Released, space: Space) -> Space:
         assert released.params is not None
-        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
-        params = {
-            name: _shifted(name, dimensions[name], value, self.shift[name]) if name in self.shift else value
-            for name, value in released.params.items()
-        }
+        params = dict(released.params)
+        for parameter in space.parameters:
+            name, dimension = parameter.name, parameter.dimension
+            if name in self.shift and name in params:
+                shift, value = self.shift[name], params[name]
+                moved = shift(value) if callable(shift) else value * shift
+                if dimension.ordered:  # back to a value that the parameter can have
+                    moved = nearest_value(dimension, _validate.number(**{f"the shifted {name!r}": moved}))
+                params[name] = moved
         return space.around(params, spread=self.spread, floor=self.floor)
 
     def check(self, space: Space) -> None:
@@ -108,14 +112,6 @@ class PriorAround:
 def describe_rule(rule: PriorRule) -> dict[str, Any]:
     """A rule in the declaration and the certificate: PriorAround in full, a function of the user's by its name."""
     return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": full_name(rule)}
-
-
-def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
-    """The shifted value, brought back to one that the parameter can have."""
-    moved = shift(value) if callable(shift) else value * shift
-    if not dimension.ordered:
-        return moved
-    return nearest_value(dimension, _validate.number(**{f"the shifted {name!r}": moved}))
 
 
 @dataclass(frozen=True)

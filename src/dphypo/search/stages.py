@@ -10,7 +10,7 @@ import concurrent.futures
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition
@@ -35,7 +35,6 @@ class Search:
     """A declared search with a journal: :class:`dphypo.Study` or :class:`dphypo.Stages`, which ask and tell."""
 
     _chain: Chain
-    _word: ClassVar[str]  # what refusals call it
 
     @classmethod
     def _over(cls, chain: Chain) -> Self:
@@ -125,7 +124,8 @@ class Search:
 
     def __getattr__(self, name: str) -> Any:
         if name in refusals.SECRETS:
-            raise refusals.SecretValue(f"({self._word}.{name})", stages=self._word == "stages")
+            word = "study" if self.declaration.alone else "stages"
+            raise refusals.SecretValue(f"({word}.{name})", stages=not self.declaration.alone)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
@@ -186,8 +186,6 @@ class Stages(Search):
     >>> release.params == {"lr": release.model["weight"]}, list(search.released[0].params)
     (True, ['lr'])
     """
-
-    _word: ClassVar[str] = "stages"
 
     def __init__(
         self,

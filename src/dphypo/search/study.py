@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
@@ -80,8 +80,6 @@ class Study(Search):
     >>> release.params == {"lr": release.model["weight"]}
     True
     """
-
-    _word: ClassVar[str] = "study"
 
     def __init__(
         self,
