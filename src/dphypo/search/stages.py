@@ -224,7 +224,8 @@ class Stages(Search):
         """The next run to make, of the stage that is under way; None when there is none to give out now.
 
         Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome. Several may be asked for before the first is told: ask and tell from one thread, make runs anywhere.
+        outcome. A trial has ``trial.params``, ``trial.seed``, ``trial.mechanism``, and ``trial.stage`` from 1 on.
+        Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
         When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
         is the end only when nothing is left to be told. That there is nothing is **secret**, as in
         :meth:`dphypo.Study.ask`.
