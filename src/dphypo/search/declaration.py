@@ -24,6 +24,7 @@ from dphypo.space import Space
 from dphypo.space.dimension import Dimension, Finite, ends
 
 SEEDED = "no guarantee: seeded"
+_LONGEST_NAME = 200  # of a data set, as certificates have it
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +90,10 @@ class Declaration:
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
-        data = None if data_name is None else _validate.line(data_name=data_name)
+        if data_name is not None and len(_validate.line(data_name=data_name)) > _LONGEST_NAME:
+            raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} characters")
         model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
-        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data, model)
+        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data_name, model)
 
     @property
     def alone(self) -> bool:
