@@ -46,7 +46,7 @@ MUTANTS = (
         "the end of a study is logged",
         "no log tells how long a study took",
         "search/chain.py",
-        "        if self._timed:  # a log says when",
+        "        if self.declaration.timed:  # a log says when",
         "        if True:  # a log says when",
         ("stages/test_stages.py::test_the_logger_says_nothing_between_the_stages_or_at_the_end",),
     ),
@@ -331,7 +331,7 @@ MUTANTS = (
         "a released study makes no more runs",
         "search/under_way.py",
         "            if record.released:\n"
-        "                raise refusals.RunsAfterRelease(stages=self.opening.stages)\n",
+        "                raise refusals.RunsAfterRelease(stages=not self.declaration.alone)\n",
         "",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),

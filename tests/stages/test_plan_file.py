@@ -87,7 +87,7 @@ def test_less_noise_in_the_parts_than_in_what_is_stated_is_refused(name):
     document = json.loads(json.dumps(file_of(name).document))
     last = document["parts"][-1]
     last["noise_multiplier"] *= 0.9
-    with pytest.raises(ValueError, match=r"it costs epsilon = .* and not the"):
+    with pytest.raises(ValueError, match=r"it costs epsilon = .* and not the stated"):
         dphypo.Stages.of(PlanFile(document).declare(SPACE, FULL), journal=None)
 
 

@@ -158,6 +158,7 @@ def test_shredding_is_for_released_studies_and_ends_them(tmp_path):
         ({"entropy": None}, "entropy"),
         ({"data_name": 3}, "data_name"),
         ({"data_name": ""}, "data_name"),
+        ({"data_name": "a" * 201}, "data_name"),
         ({"data_name": "a\nb"}, "data_name"),
         ({"candidates": "many"}, "candidates"),
         ({"candidates": 10**400}, "candidates"),

@@ -12,7 +12,7 @@ import torch
 from support.checkpoint_world import STEPS, make
 from support.crash_server import serve
 
-from dphypo.search.live import _HEAD, CheckpointFile, Clock, erase
+from dphypo.search.live import _HEAD, CheckpointFile, erase
 
 KILLED = -signal.SIGKILL
 SLOW = pytest.mark.slow
@@ -39,7 +39,7 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.made = []
-        monkeypatch.setattr(Clock, "due", lambda clock, made: self.made.append(made) or False)
+        monkeypatch.setattr(CheckpointFile, "due", lambda file, made: self.made.append(made) or False)
 
 
 def resumed(journal, undisturbed, monkeypatch):
@@ -118,16 +118,16 @@ def test_a_wrong_interval_is_refused_by_name(every):
 def test_the_interval_is_in_time_or_in_steps(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("dphypo.search.live.time.monotonic", lambda: now[0])
-    steps = Clock(3, 0)
+    steps = CheckpointFile(Path(), 3)
     assert [made for made in range(1, 10) if steps.due(made)] == [3, 6, 9]
-    clock, due = Clock(datetime.timedelta(minutes=5), 0), []
+    clock, due = CheckpointFile(Path(), datetime.timedelta(minutes=5)), []
     for now[0] in range(0, 1000, 100):
         due += [now[0]] if clock.due(1) else []
     assert due == [300, 600, 900]
 
 
 def test_two_searches_in_one_journal_have_files_of_their_own(tmp_path):
-    names = {make(tmp_path / "tune.db", name=name)._chain.part(0).opening.checkpoint for name in ("a", "b")}
+    names = {make(tmp_path / "tune.db", name=name)._chain.part(0).checkpoint for name in ("a", "b")}
     assert len(names) == 2
     assert all(path.parent == tmp_path for path in names)
 

@@ -22,17 +22,14 @@ from dphypo.journal.records import Trial
 from dphypo.journal.reservation import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import capabilities
-from dphypo.mechanisms.outcome import rehearse
 from dphypo.search import progress as _progress
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
 from dphypo.search.interrupts import Turn, interruptible, orderly
-from dphypo.search.kept_models import check_folder
 from dphypo.search.live import ENDING, NOWHERE, LiveFile
-from dphypo.search.part import Opening, PartSetting
+from dphypo.search.part import PartSetting
 from dphypo.search.release import Ending, Release
-from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun, Surveyed
 from dphypo.search.under_way import DAY, PartUnderWay
 
@@ -57,31 +54,28 @@ class Chain:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
         self.declaration, self.last = declaration, len(declaration.parts) - 1
-        private, delta = declaration.private, declaration.delta
+        self._name, self._entropy = name, entropy
         self._reservation: Reservation | None = None
         if ledger is not None:
+            private, delta = declaration.private, declaration.delta
             self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
-        self._name, self._entropy, self._stages = name, entropy, not declaration.alone  # as refusals name it
-        self._shared = isinstance(journal, Store)
-        self._store = open_store(journal)
+        self._shared, self._store = isinstance(journal, Store), open_store(journal)
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, PartUnderWay] = {}
-        self._timed = not any(isinstance(part, Stage) for part in declaration.parts)  # the time of a study is secret
-        self._live = LiveFile(self._store.beside(ENDING), timed=self._timed)
+        self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
         self._workers: int | None = None  # how many runs are made at a time, if that is known
-        self.turn = Turn(stages=self._stages)
+        self.turn = Turn(stages=not declaration.alone)
 
     def run(
         self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
-        declaration, parts = self.declaration, self.declaration.parts
-        options = {} if options is None else options
-        if on_run is not None and not (self._timed and any(part.table for part in parts)):
-            options["on_run"] = on_run
-        if options:
-            refusals.refuse_options(options)
+        declaration, parts, refused = self.declaration, self.declaration.parts, dict(options or {})
+        if on_run is not None and not (declaration.timed and any(part.table for part in parts)):
+            refused["on_run"] = on_run
+        if refused:
+            refusals.refuse_options(refused)
         if crew.devices is not None:
             devices = capabilities.devices_of(parts[0].mechanism, crew.devices)
             crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
@@ -89,8 +83,6 @@ class Chain:
             ours = False  # whether this process has the journal, and with it the file beside it
             try:
                 self._workers = crew.workers
-                for part in self._parts.values():
-                    part.side_by_side(crew.workers)
                 finished, ours = self.finished(), True
                 if finished:
                     _progress.say_made_before(self.address if progress else None, released=True)
@@ -105,8 +97,8 @@ class Chain:
                     _progress.tell_fit(parts[-1].mechanism, declaration.space)
                 log.info("the search starts, or goes on where it was")
                 for number in range(self._first(), self.last + 1):
-                    if progress and self.last:
-                        _progress.announce(number + 1, self.last + 1)
+                    if progress and self.last and sys.stderr.isatty():  # a log would tell how long parts take
+                        print(f"Part {number + 1} of {self.last + 1}.", file=sys.stderr)
                     dp_hypo(self.part(number), crew, partial(self.publish, number), progress=progress, on_run=on_run)
                 self._log_release()
                 return self.release()
@@ -137,42 +129,35 @@ class Chain:
         with self.turn.short():
             number = self._first()
             if number < self.last:
-                raise errors.Unfinished(stages=self._stages)
+                raise errors.Unfinished(stages=not self.declaration.alone)
             self.publish(number)
             self._live.erase()  # left by a run() that was killed
             self._log_release()
             return self.release()
 
     def _log_release(self) -> None:
-        if self._timed:  # a log says when: beside the start, that would be the time of a study, which tells T
+        if self.declaration.timed:  # a log says when: beside the start that would be the time of a study
             log.info("the release is made")
 
     def part(self, number: int) -> PartUnderWay:
         """The secret side of a part. All parts before it must have published: its prior is made from that."""
-        with self.turn.look():
+        with self.turn.look:
             if number not in self._parts:
                 self._parts[number] = self._made(number)
-                if self._workers is not None:
-                    self._parts[number].side_by_side(self._workers)
+            if self._workers is not None:
+                self._parts[number].side_by_side(self._workers)
             return self._parts[number]
 
     def _made(self, number: int) -> PartUnderWay:
         declaration, setting = self.declaration, self._setting(number)
         if number and self._reservation is None and not self._journal(number).record.exists:
             refuse_without_ledger(self._journal(0).record)  # a copy would release once more for the same entry
-        opening = Opening(
-            declaration.to_dict(number, setting.prior),
-            declaration.total,
-            dated=number == 0,
-            sign=1.0 if declaration.maximize else -1.0,
-            stages=self._stages,
-            rehearse=partial(_rehearse, declaration) if number == 0 else lambda: None,
-            timed=self._timed,
-            live=self._live if self._timed else NOWHERE,
-            checkpoint=self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}"),
-        )
         entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
-        return PartUnderWay(declaration.parts[number], setting, opening, self._journal(number), entropy, self.turn)
+        live = self._live if declaration.timed else NOWHERE
+        checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
+        return PartUnderWay(
+            declaration, number, setting, self._journal(number), entropy, self.turn, live=live, checkpoint=checkpoint
+        )
 
     def publish(self, number: int) -> None:
         """Commit that a part has published. The certificate of a part is that of the whole search."""
@@ -200,8 +185,7 @@ class Chain:
         """What all parts before a given one have published; refused if one has not."""
         published = self.published(number)
         if len(published) < number:
-            begun = f"part {number + 1} has not begun"
-            raise ValueError(f"{begun}: its prior depends on what the stages before it release")
+            raise ValueError(f"part {number + 1} has not begun: its prior depends on what the stages before it release")
         return published
 
     def release(self, *, again: bool = False) -> Release:
@@ -215,14 +199,14 @@ class Chain:
 
     def finished(self) -> bool:
         """Whether the last part has published, declared as it is now. Nothing is begun to find out."""
-        with self.turn.look():
-            return self._journal(self.last).record.exists and self.part(self.last).finished
+        with self.turn.look:
+            return self._journal(self.last).record.exists and self.part(self.last).record().released
 
     def shred(self) -> None:
         with self.turn.short(), self.looking():
             last = self._journal(self.last).record
             if not (last.exists and last.shredded) and not self.finished():
-                raise errors.NotReleased(stages=self._stages)
+                raise errors.NotReleased(stages=not self.declaration.alone)
             self._parts.clear()
             for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
                 self._journal(number).shred()
@@ -230,13 +214,13 @@ class Chain:
         self.close()
 
     def curator(self, number: int) -> Curator:
-        with self.turn.look():
+        with self.turn.look:
             return Curator(self.part(number))
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
         """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
-        with self.turn.look():
+        with self.turn.look:
             in_use = any(self._store.holds(self._called(number)) for number in range(self.last + 1))
             try:
                 yield
@@ -257,7 +241,7 @@ class Chain:
     def _first(self) -> int:
         """The first part that has not published; the last one, if all have. Each was declared as it is now."""
         number = 0
-        while number < self.last and self.part(number).finished:
+        while number < self.last and self.part(number).record().released:
             number += 1
         return number
 
@@ -274,11 +258,3 @@ class Chain:
 
     def _called(self, number: int) -> str:
         return self._name if self.declaration.alone else f"{self._name}, stage {number + 1}"
-
-
-def _rehearse(declaration: Declaration) -> None:
-    """Try the mechanisms and folders of all parts, before the first run is drawn; it holds no journal."""
-    for part in declaration.parts:
-        if part.models is not None:
-            check_folder(Path(part.models))
-        rehearse(part.mechanism, declaration.space)

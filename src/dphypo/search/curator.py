@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate
@@ -19,13 +20,8 @@ from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import Surveyed, table_of
 
-
-class RecordSource(Protocol):
-    """Where the curator's view comes from: a search, or an open journal."""
-
-    sampler_error: Exception | None
-
-    def record(self) -> Record: ...
+if TYPE_CHECKING:
+    from dphypo.search.under_way import PartUnderWay
 
 
 class Curator:
@@ -36,7 +32,7 @@ class Curator:
     published because of them. Use it to find out why a study failed, on the machine that holds the data.
     """
 
-    def __init__(self, search: RecordSource) -> None:
+    def __init__(self, search: PartUnderWay | Opened) -> None:
         self._search = search
 
     @property
@@ -68,16 +64,9 @@ class Curator:
         rows = []
         for trial in record.trials:
             result = record.results.get(trial.number)
-            rows.append(
-                {
-                    "params": dict(trial.params),
-                    "seed": trial.seed,
-                    "attempts": trial.attempts,
-                    "done": result is not None,
-                    "score": None if result is None else result.score,
-                    "failure": None if result is None else result.failure,
-                }
-            )
+            made = {"params": dict(trial.params), "seed": trial.seed, "attempts": trial.attempts}
+            ended = (None, None) if result is None else (result.score, result.failure)
+            rows.append({**made, "done": result is not None, "score": ended[0], "failure": ended[1]})
         return rows
 
     def best(self) -> int | None:
@@ -233,11 +222,8 @@ def open_journal(journal: str | Path, name: str | None = None) -> Opened:
     """
     if not isinstance(journal, (str, Path)):
         raise _validate.fail("journal", journal, "give the file name or the URL of a journal")
-    store = open_store(journal, read_only=True)
-    try:
+    with contextlib.closing(open_store(journal, read_only=True)) as store:
         names = _chosen(store.names(), name)
-    finally:
-        store.close()
     return Opened(open_store(journal), names)
 
 

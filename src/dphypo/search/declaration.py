@@ -16,14 +16,15 @@ from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Term
 from dphypo.errors import ChangedStudy, refusals
 from dphypo.mechanisms import capabilities
+from dphypo.mechanisms.outcome import rehearse
+from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Part
 from dphypo.search.stage import FIRST, HISTORY_ONLY, Stage
 from dphypo.space import Space
 from dphypo.space.dimension import Dimension, Finite, ends
-from dphypo.space.parameter import Parameter
 
 SEEDED = "no guarantee: seeded"
-_LONGEST_NAME = 200
+_LONGEST_NAME = 200  # of a data set, as certificates have it
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +90,32 @@ class Declaration:
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
+        if data_name is not None and len(_validate.line(data_name=data_name)) > _LONGEST_NAME:
+            raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} characters")
         model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
-        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, _data(data_name), model)
+        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data_name, model)
 
     @property
     def alone(self) -> bool:
         """Whether this is a study by itself."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Stage)
+
+    @property
+    def sign(self) -> float:
+        """Scores times this are better the larger they are."""
+        return 1.0 if self.maximize else -1.0
+
+    @property
+    def timed(self) -> bool:
+        """Whether a log may show when runs are made: the time of a study is secret, since it tells T."""
+        return not any(isinstance(part, Stage) for part in self.parts)
+
+    def rehearse(self) -> None:
+        """Try the mechanisms and folders of all parts, before the first run is drawn."""
+        for part in self.parts:
+            if part.models is not None:
+                check_folder(Path(part.models))
+            rehearse(part.mechanism, self.space)
 
     def prior(self, published: Sequence[Any]) -> Space:
         """The prior of the next part: what the latest part with a result makes of the original."""
@@ -114,7 +134,7 @@ class Declaration:
     def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
         """What the journal of a part holds, counted from 0. None of it may change once the first part has begun."""
         part, terms = self.parts[number], self.terms[number]
-        declared = {
+        declared: dict[str, Any] = {
             "space": (self.space if prior is None else prior).to_dict(),
             **part.describe(terms),
             "direction": "maximize" if self.maximize else "minimize",
@@ -123,8 +143,7 @@ class Declaration:
             **({} if self.data is None else {"data": self.data}),
             **({} if self.model is None else {"model": self.model}),
         }
-        result: dict[str, Any] = json.loads(json.dumps(declared))  # as it will be read back
-        return result
+        return dict(json.loads(json.dumps(declared)))  # as it will be read back
 
     def total(self) -> str:
         """What the whole search costs, in words."""
@@ -133,9 +152,8 @@ class Declaration:
     @cached_property
     def certificate(self) -> Certificate:
         """The guarantee as a document, as it is known before anything runs."""
-        public: dict[str, object] = {"space": self.space.to_dict()}
         lost = dict.fromkeys(part.lost_runs.condition for part in self.parts)
-        public["lost runs"] = "; ".join(lost)
+        public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": "; ".join(lost)}
         rules = [part.search_rule() for part in self.parts]
         if self.alone:
             public |= {} if rules[0] is None else {"search rule": rules[0]}
@@ -188,14 +206,6 @@ def check_space(space: object) -> None:
         raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
 
 
-def _data(data_name: object) -> str | None:
-    if data_name is None:
-        return None
-    if not isinstance(data_name, str) or not data_name.isprintable() or not 0 < len(data_name) <= _LONGEST_NAME:
-        raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} printable characters")
-    return data_name
-
-
 _MOST_CASES = 100_000
 
 
@@ -223,19 +233,15 @@ def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None
         if isinstance(ends(declared)[0], int) and not isinstance(values[0], int):
             raise refusals.WiderPrior(f"({name!r} was declared as a range of whole numbers.)")
     for value in values:
-        if not _has(declared, value):
+        number: Any = value
+        try:
+            declared.unit([value])
+        except ValueError:
+            known = False
+        else:  # the event was taken at what can be drawn, which is less than the support
+            known = isinstance(declared, Finite) or bool(ends(declared)[0] <= number <= ends(declared)[1])
+        if not known:
             raise refusals.WiderPrior(f"({name!r} was not declared with the value {value!r}.)")
-
-
-def _has(declared: Dimension, value: Any) -> bool:
-    try:
-        declared.unit([value])
-    except ValueError:
-        return False
-    if isinstance(declared, Finite):
-        return True
-    low, high = ends(declared)  # the event was taken at what can be drawn, which is less than the support
-    return bool(low <= value <= high)
 
 
 def _refuse_conditions(prior: Space, space: Space) -> None:
@@ -254,12 +260,11 @@ def _refuse_conditions(prior: Space, space: Space) -> None:
 def _active(space: Space, case: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     for parameter in space.parameters:  # parents stand before their children
-        if parameter.parent is None or _holds(space.parameters[parameter.parent], parameter, case, found):
-            found.add(parameter.name)
+        if parameter.parent is not None:
+            parent = space.parameters[parameter.parent]
+            if parent.name not in found or parent.name not in case or not isinstance(parent.dimension, Finite):
+                continue
+            if parent.dimension.position(case[parent.name]) not in parameter.cases:
+                continue
+        found.add(parameter.name)
     return found
-
-
-def _holds(parent: Parameter, parameter: Parameter, case: Mapping[str, Any], found: set[str]) -> bool:
-    if parent.name not in found or parent.name not in case or not isinstance(parent.dimension, Finite):
-        return False
-    return parent.dimension.position(case[parent.name]) in parameter.cases

@@ -46,7 +46,7 @@ def dp_hypo(
     Nothing is published before the last run has ended. With ``progress`` people see on a terminal that runs are made.
     """
     part.record()  # T is drawn and committed
-    watch = part.watch(show=progress, ticking=crew.threads, on_run=on_run)
+    watch = part.decider.watch(part.record, show=progress, ticking=crew.threads, on_run=on_run)
     with _made_by(crew, part, show=progress) as workers, watch as one_more:
         while True:
             part.check_hope()
@@ -58,7 +58,7 @@ def dp_hypo(
             if outcome is None:
                 part.lost(trial)
             elif isinstance(outcome, Withdrawn):
-                part.withdrawn(trial)
+                part.withdraw(trial)
             else:
                 part.finish(trial, outcome)
                 one_more(trial, outcome)
@@ -93,11 +93,11 @@ def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mecha
 
 def _follower(crew: Crew, part: PartUnderWay, *, show: bool) -> LiveSteps:
     """Follows published runs that one device of this machine makes; a last run keeps checkpoints."""
-    opening, every = part.opening, crew.checkpoint_every
-    file = None
-    if part.last_run and opening.checkpoint is not None and every is not None:
-        file = CheckpointFile(opening.checkpoint, every)
-    return LiveSteps("last run" if part.last_run else "survey", show, show and opening.timed, file, opening.live)
+    every, file = crew.checkpoint_every, None
+    if part.last_run and part.checkpoint is not None and every is not None:
+        file = CheckpointFile(part.checkpoint, every)
+    log = show and part.declaration.timed
+    return LiveSteps("last run" if part.last_run else "survey", show, log, file, part.live)
 
 
 def _hired(

@@ -18,28 +18,22 @@ class Turn:
     """A lock: while one thread makes the runs, others are refused. ``stages`` selects the wording of the refusal."""
 
     def __init__(self, *, stages: bool = False) -> None:
-        self._lock = threading.RLock()
+        self.look = threading.RLock()  # for steps that only read: they wait for the others' steps, and are not refused
         self._runner: threading.Thread | None = None
         self._stages = stages
 
     @contextlib.contextmanager
     def short(self) -> Iterator[None]:
         """A step that no other thread may interrupt."""
-        with self._lock:
+        with self.look:
             if self._runner not in (None, threading.current_thread()):
                 raise refusals.OtherThread(stages=self._stages)
             yield
 
     @contextlib.contextmanager
-    def look(self) -> Iterator[None]:
-        """A step that only reads: it waits for the others' steps and is never refused."""
-        with self._lock:
-            yield
-
-    @contextlib.contextmanager
     def long(self) -> Iterator[None]:
         """Making all the runs: until the block ends, no other thread may take a step."""
-        with self._lock:
+        with self.look:
             if self._runner is not None:
                 raise refusals.OtherThread(stages=self._stages)
             self._runner = threading.current_thread()
@@ -80,33 +74,29 @@ def orderly() -> Iterator[None]:
         if os.getpid() != owner:  # a process that a run has forked
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-            return
-        if callable(handler):
+        elif callable(handler):
             try:
                 handler(number, frame)
             except BaseException as raised:
                 raise Terminated(number, raised) from None
-            return
-        raise Terminated(number, None)
+        else:
+            raise Terminated(number, None)
 
     for number in before:
         signal.signal(number, stop)
+    ended: Terminated | None = None
     try:
         yield
-    except Terminated as ended:
-        _restore(before, stop)
-        if ended.raised is not None:
-            raise ended.raised from None
-        os.kill(owner, ended.number)  # as if nobody had caught it
-        raise
+    except Terminated as terminated:
+        ended = terminated
     finally:
-        _restore(before, stop)
-
-
-def _restore(before: dict[Any, Any], ours: Any) -> None:
-    for number, handler in before.items():
-        if signal.getsignal(number) is ours:
-            signal.signal(number, handler)
+        for number, handler in before.items():
+            if signal.getsignal(number) is stop:
+                signal.signal(number, handler)
+    if ended is not None:
+        if ended.raised is None:
+            os.kill(owner, ended.number)  # as if nobody had caught it
+        raise ended if ended.raised is None else ended.raised
 
 
 @contextlib.contextmanager

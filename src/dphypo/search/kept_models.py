@@ -34,10 +34,6 @@ class KeptModels:
             marker.write_bytes(mark)
             os.utime(marker, (0, 0))
 
-    def path(self, number: int) -> Path:
-        """The model of a run, counted from 0, once the run is committed."""
-        return self._folder / self._name(number)
-
     def write(self, number: int, model: bytes) -> None:
         """Write a model before its run is committed; :meth:`settle_one` moves it to where it is published."""
         path = self._private / self._name(number)
@@ -59,15 +55,15 @@ class KeptModels:
 
     def settle_one(self, number: int, *, committed: bool) -> None:
         """Publish the model of a run that is committed, or remove that of one that is not."""
-        path = self._private / self._name(number)
+        path, published = self._private / self._name(number), self._folder / self._name(number)
         if committed and path.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
-                path.replace(self.path(number))
+                path.replace(published)
             except OSError:  # the folder is on another file system
                 beside = self._folder / f".{path.name}"
                 shutil.copy2(path, beside)
-                beside.replace(self.path(number))
+                beside.replace(published)
         path.unlink(missing_ok=True)
         if self._private.is_dir() and not any(self._private.iterdir()):
             self._private.rmdir()

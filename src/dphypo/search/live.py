@@ -34,12 +34,23 @@ from dphypo.mechanisms.outcome import Pace, following
 _HEAD = b"dphypo checkpoint 1\n"
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckpointFile:
     """The file of one run; ``every`` says how often it is written."""
 
     path: Path
     every: Every
+    _made: int = field(default=0, init=False)  # steps when it was written last, and the time then
+    _time: float = field(default_factory=lambda: time.monotonic(), init=False)
+
+    def due(self, made: int) -> bool:
+        """Whether it is due after this many steps; if so, it counts as written."""
+        now, every = time.monotonic(), self.every
+        steps = isinstance(every, int) and made - self._made >= every
+        if steps or (isinstance(every, timedelta) and now - self._time >= every.total_seconds()):
+            self._made, self._time = made, now
+            return True
+        return False
 
     def read(self) -> bytes | None:
         """What was written last; None if there is nothing, or it is damaged: the run then begins anew."""
@@ -59,22 +70,6 @@ def erase(path: Path | None) -> None:
     for one in [] if path is None else [path, *path.parent.glob(f".{glob.escape(path.name)}.*")]:
         with contextlib.suppress(OSError):
             one.unlink(missing_ok=True)
-
-
-class Clock:
-    """Says when the next checkpoint is due."""
-
-    def __init__(self, every: Every, made: int) -> None:
-        self._every, self._made, self._time = every, made, time.monotonic()
-
-    def due(self, made: int) -> bool:
-        """Whether one is due after this many steps; if so, it counts as written."""
-        now, every = time.monotonic(), self._every
-        steps = isinstance(every, int) and made - self._made >= every
-        if steps or (isinstance(every, timedelta) and now - self._time >= every.total_seconds()):
-            self._made, self._time = made, now
-            return True
-        return False
 
 
 ENDING = "-watch"
@@ -142,7 +137,7 @@ class LiveSteps:
         self._steps, self._began, self._shown, self._written = runs[0].steps, time.monotonic(), 0.0, 0.0
         self._first = -1  # the step at which the runs begin, or go on; it is not known yet
         self._wait = SCREEN_S if sys.stderr.isatty() else LOG_S
-        self._clock = None if self.file is None else Clock(self.file.every, 0)
+        self._writes = self.file is not None
         if (about := describe(runs)) not in self._said:
             self._said.add(about)
             self._show(f"{self.what}: {about}", stays=True)
@@ -164,11 +159,11 @@ class LiveSteps:
         if passed >= self._written + PAGE_S:
             self._written = passed
             self.live.update(what=self._name, step=made, steps=self._steps, speed=speed, left=left)
-        if state is not None and self.file is not None and self._clock is not None and self._clock.due(made):
+        if state is not None and self.file is not None and self._writes and self.file.due(made):
             try:
                 self.file.write(state())
             except OSError as error:  # a disk that is full must not be the outcome of the run
-                self._clock = None
+                self._writes = False
                 self._show(f"no checkpoint can be written ({error.strerror}): the run goes on without", stays=True)
 
     def end(self) -> None:
@@ -193,14 +188,13 @@ class LiveSteps:
 def describe(runs: Sequence[Pace]) -> str:
     """What is public of the training, in one line."""
 
-    def between(values: Sequence[float]) -> str:
-        low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    def between(values: Sequence[float], form: str = ".4g") -> str:
+        low, high = format(min(values), form), format(max(values), form)
         return low if low == high else f"{low} to {high}"
 
     noise, rate = between([run.noise_multiplier for run in runs]), between([run.rate for run in runs])
-    steps, batch = [run.steps for run in runs], between([run.batch_size for run in runs])
-    counted = str(steps[0]) if len(set(steps)) == 1 else f"{min(steps)} to {max(steps)}"
-    return f"σ = {noise}, sampling rate {rate}, {counted} steps, expected batch {batch}"
+    steps, batch = between([run.steps for run in runs], "d"), between([run.batch_size for run in runs])
+    return f"σ = {noise}, sampling rate {rate}, {steps} steps, expected batch {batch}"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """What is made of published results: λ of the next run of a survey, and of the last run. There is no band.
 
-Any function of what is published may propose λ: our own search rules and Optuna's samplers have one face. Runs that are
-still under way are *pending*: an optimiser is told where they are and not what they will give. The last run is made
-where the posterior mean of a Gaussian process is best: the best of many noisy scores is often a lucky one.
+Any function of what is published may propose λ: our own search rules and Optuna's samplers have one face. The last run
+is made where the posterior mean of a Gaussian process is best: the best of many noisy scores is often a lucky one.
 
 A positive number that spans a decade or more is searched by its logarithm. Learning rates and clipping norms act by
 factors, and published runs need not follow the prior. On MNIST, whose clipping norm has a uniform prior from 0.3 to 6,
@@ -24,7 +23,7 @@ from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
 from dphypo.samplers.sampler import Array, Units
 from dphypo.search.table import Row
 from dphypo.space import Candidates, Space
-from dphypo.space.dimension import CELLS, Dimension, Finite, is_number, nearest_value, plain
+from dphypo.space.dimension import CELLS, Finite, is_number, nearest_value, plain
 from dphypo.space.parameter import Parameter
 
 if TYPE_CHECKING:
@@ -120,12 +119,8 @@ def read(optimiser: object, runs: int = 20) -> Optimiser:
         return Following(optimiser)
     if hasattr(optimiser, "sample_relative"):
         return FromOptuna(optimiser)  # type: ignore[arg-type]
-    raise _validate.fail(
-        "optimiser",
-        optimiser,
-        "give a sampler of dphypo.samplers or optuna.samplers, or an object with propose(space, history, pending, "
-        "entropy)",
-    )
+    remedy = "give a sampler of dphypo.samplers or optuna.samplers, or an object with a method propose"
+    raise _validate.fail("optimiser", optimiser, remedy)
 
 
 def with_pending(space: Space, history: History, pending: Sequence[Params]) -> History:
@@ -210,15 +205,15 @@ def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     """
     space.to_unit([params])
     dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
-    return {name: _declared(dimensions[name], value) for name, value in params.items()}
-
-
-def _declared(dimension: Dimension, value: object) -> Any:
-    """A value of the dimension as the space itself would give it."""
-    if isinstance(dimension, Finite):
-        return dimension.choices[dimension.position(value)]
-    number: Any = plain(dimension.name, value)
-    return nearest_value(dimension, number)
+    point: dict[str, Any] = {}
+    for name, value in params.items():
+        dimension = dimensions[name]
+        if isinstance(dimension, Finite):
+            point[name] = dimension.choices[dimension.position(value)]
+        else:
+            number: Any = plain(name, value)
+            point[name] = nearest_value(dimension, number)
+    return point
 
 
 def moved_into(prior: Space, declared: Space, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,10 @@ from dphypo.accounting import Term
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.search.live import NOWHERE, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import Dimension, nearest_value
+from dphypo.space.dimension import nearest_value
 
 if TYPE_CHECKING:
     from dphypo.search.policy import DrawnRuns
@@ -83,11 +82,15 @@ class PriorAround:
 
     def __call__(self, released: Released, space: Space) -> Space:
         assert released.params is not None
-        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
-        params = {
-            name: _shifted(name, dimensions[name], value, self.shift[name]) if name in self.shift else value
-            for name, value in released.params.items()
-        }
+        params = dict(released.params)
+        for parameter in space.parameters:
+            name, dimension = parameter.name, parameter.dimension
+            if name in self.shift and name in params:
+                shift, value = self.shift[name], params[name]
+                moved = shift(value) if callable(shift) else value * shift
+                if dimension.ordered:  # back to a value that the parameter can have
+                    moved = nearest_value(dimension, _validate.number(**{f"the shifted {name!r}": moved}))
+                params[name] = moved
         return space.around(params, spread=self.spread, floor=self.floor)
 
     def check(self, space: Space) -> None:
@@ -111,14 +114,6 @@ def describe_rule(rule: PriorRule) -> dict[str, Any]:
     return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": full_name(rule)}
 
 
-def _shifted(name: str, dimension: Dimension, value: Any, shift: Shift) -> Any:
-    """The shifted value, brought back to one that the parameter can have."""
-    moved = shift(value) if callable(shift) else value * shift
-    if not dimension.ordered:
-        return moved
-    return nearest_value(dimension, _validate.number(**{f"the shifted {name!r}": moved}))
-
-
 @dataclass(frozen=True)
 class PartSetting:
     """What a part is given when it begins: the prior that the parts before have made, and what they have published."""
@@ -126,21 +121,6 @@ class PartSetting:
     declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
     published: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What a part is begun with. Only the first part is dated: the day of a later one would tell how long runs took."""
-
-    declared: Mapping[str, Any]  # what may not change once it has begun, as JSON
-    total: Callable[[], str] = field(repr=False)  # ε and δ of the whole search, in words
-    dated: bool = True  # whether the journal keeps the day
-    sign: float = 1.0  # scores times this: larger is better
-    stages: bool = False  # whether it is a part of a longer search, which refusals then name
-    rehearse: Callable[[], None] = field(default=lambda: None, repr=False)  # raises if runs cannot be made
-    timed: bool = True  # whether a log may show when runs are made: not in a search with a study, whose time is secret
-    checkpoint: Path | None = None  # the file in which a last run keeps its state, if the journal is a file
-    live: LiveFile = NOWHERE  # where published runs are shown as they are made
 
 
 @dataclass(frozen=True)

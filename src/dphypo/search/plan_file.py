@@ -116,13 +116,9 @@ class PlanFile:
         ours = {name: value for name, value in self.document.items() if name not in _OF_THE_FILE}
         differs = sorted(n for n in costs if n not in _OF_THE_FILE and _ideal(costs[n]) != _ideal(ours.get(n)))
         if differs or set(ours) - set(costs) or costs["epsilon"] > self.epsilon + _ROUNDED:
-            raise _validate.fail(
-                "plan",
-                self.name,
-                f"with this mechanism it costs epsilon = {costs['epsilon']:g} at delta = {self.delta:g} and not the "
-                f"{self.epsilon:g} that it states ({', '.join(differs) or 'its form'} differ). Make a plan for the "
-                "records, batch size and steps of the mechanism",
-            )
+            found = f"with this mechanism it costs epsilon = {costs['epsilon']:g} and not the stated {self.epsilon:g}"
+            remedy = "Make a plan for the records, batch size and steps of the mechanism"
+            raise _validate.fail("plan", self.name, f"{found} ({', '.join(differs) or 'its form'} differ). {remedy}")
         return declared
 
 
@@ -141,12 +137,9 @@ def _ideal(stated: Any) -> Any:
 def check_scores_are_known(mechanism: Mechanism) -> None:
     """Refuse scores whose noise is still to be found, where a plan says what is paid for."""
     if capabilities.solves_for_scores(mechanism):
-        raise _validate.fail(
-            "mechanism",
-            mechanism,
-            "a plan pays for no private scores, and these have no noise yet. Leave the plan out: tune(mechanism, "
-            "epsilon=..., delta=...) finds all noise. Or score by public records, such as PublicAccuracy(records)",
-        )
+        remedy = "a plan pays for no private scores, and these have no noise yet. Leave the plan out, and tune finds "
+        remedy += "it; or score by public records, such as PublicAccuracy(records)"
+        raise _validate.fail("mechanism", mechanism, remedy)
 
 
 def read_plan(plan: PlanFile | str | os.PathLike[str]) -> PlanFile:

@@ -6,9 +6,9 @@ This is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰�
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
-from dphypo.band.band import BandLike
 from dphypo.band.problem import Projection, named_projection
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
@@ -30,6 +29,9 @@ from dphypo.search.part import GroupSizes, Watch
 from dphypo.search.release import Ending
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
+
+if TYPE_CHECKING:
+    from dphypo.search.stage import Stage
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,31 +52,22 @@ class Policy:
     first: int
 
     @classmethod
-    def of(
-        cls,
-        band: BandLike,
-        sampler: Sampler | None,
-        projection: Projection | str,
-        candidates: int,
-        cells: Mapping[str, int] | None,
-        policy: PolicyClass | str | None,
-        first_from_prior: int | None,
-    ) -> Policy:
-        """Check the arguments of a study, and fill in what was left out: samplers of this library have a ``start``."""
-        held = Band.of(band)
-        follows = default_sampler(held) if sampler is None else _checked_sampler(sampler)
-        into: object = named_projection(projection) if isinstance(projection, str) else projection
+    def of(cls, stage: Stage) -> Policy:
+        """The policy of a stage, with what was left out filled in: samplers of this library have a ``start``."""
+        band, candidates = Band.of(stage.band), _validate.integer(at_least=1, candidates=stage.candidates)
+        sampler = default_sampler(band) if stage.sampler is None else _checked_sampler(stage.sampler)
+        given = stage.projection
+        into: object = named_projection(given) if isinstance(given, str) else given
         if not isinstance(into, Projection):
-            raise _validate.fail("projection", projection, "give one, such as dphypo.band.Greedy(), or its name")
-        candidates = _validate.integer(at_least=1, candidates=candidates)
+            raise _validate.fail("projection", given, "give one, such as dphypo.band.Greedy(), or its name")
         if candidates > MOST_CANDIDATES:
             raise _validate.fail("candidates", candidates, f"give at most {MOST_CANDIDATES}")
-        if first_from_prior is not None:
-            first = _validate.integer(at_least=1, first_from_prior=first_from_prior)
+        if stage.first_from_prior is not None:
+            first = _validate.integer(at_least=1, first_from_prior=stage.first_from_prior)
         else:
-            ours = type(follows).__module__.startswith("dphypo.samplers.")
-            first = int(getattr(follows, "start", 1)) if ours else 1
-        return cls(held, follows, into, candidates, _cells(cells), _claim(policy, follows, into), first)
+            ours = type(sampler).__module__.startswith("dphypo.samplers.")
+            first = int(getattr(sampler, "start", 1)) if ours else 1
+        return cls(band, sampler, into, candidates, _cells(stage.grid), _claim(stage.policy, sampler, into), first)
 
     @property
     def adaptive(self) -> bool:
@@ -204,13 +197,10 @@ def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Proje
         return PolicyClass.HISTORY if qualifies else PolicyClass.ANYTHING
     found = _validate.choice(PolicyClass, policy=policy)
     if found is PolicyClass.HISTORY and not qualifies:
-        raise _validate.fail(
-            "policy",
-            policy,
-            f"the search rule {type(sampler).__name__}, or its projection, may look at more than the history; leave "
-            "policy out, or declare history_only = True in the class that defines weights (of a projection: ratios), "
-            "if what they give depends on the candidates, the history and independent randomness alone",
-        )
+        remedy = f"{type(sampler).__name__} or its projection may look at more than the history: leave policy out, or "
+        remedy += "declare history_only = True in the class that defines weights (of a projection: ratios), if what "
+        remedy += "they give depends on the candidates, the history and independent randomness alone"
+        raise _validate.fail("policy", policy, remedy)
     return found
 
 
@@ -252,79 +242,33 @@ def ending(record: Record) -> Ending:
 class Past:
     """The runs of a part as arrays in the unit cube of a space; scores times ``sign`` are better the larger they are.
 
-    Each run is converted once: a draw costs the same after any number of runs.
+    Each run is converted once.
     """
 
     def __init__(self, space: Space, sign: float) -> None:
         self._space, self._sign = space, sign
         self._unit: Floats = np.empty((0, len(space.parameters)))
         self._features: Floats = space.features(self._unit)
-        self._scores: Floats = np.empty(0)
-        self._trials = self._ended = 0
+        self._ended = 0
 
     def ended(self, record: Record) -> int:
         """How many of the first runs have ended, before one that has not."""
         while self._ended in record.results:
-            score = record.results[self._ended].score
-            self._scores = _room(self._scores, self._ended + 1)
-            self._scores[self._ended] = np.nan if score is None else self._sign * score
             self._ended += 1
         return self._ended
 
     def history(self, record: Record, usable: int | None) -> History:
         """The first ``usable`` runs, which have ended; with None, all that have ended."""
-        ended = self.ended(record)
-        self._convert(record)
-        if usable is not None:
-            return self._rows(record, range(usable), self._scores[:usable])
-        later = [number for number in range(ended, len(record.trials)) if number in record.results]
-        if not later:
-            return self._rows(record, range(ended), self._scores[:ended])
-        more = [record.results[number].score for number in later]
-        scores = np.array([np.nan if score is None else self._sign * score for score in more])
-        return self._rows(record, [*range(ended), *later], np.concatenate([self._scores[:ended], scores]))
+        if len(self._unit) < len(record.trials):
+            fresh = self._space.to_unit([trial.params for trial in record.trials[len(self._unit) :]])
+            self._unit = np.vstack([self._unit, fresh])
+            self._features = np.vstack([self._features, self._space.features(fresh)])
+        rows = sorted(record.results) if usable is None else list(range(usable))
+        scores = self._sign * np.array([record.results[number].score for number in rows], dtype=np.float64)
+        params = tuple(dict(record.trials[number].params) for number in rows)
+        return History(self._features[rows], self._unit[rows], scores, np.isnan(scores), params)
 
     def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
         """The λ of the runs that were drawn and whose results may not be used."""
-        first = self.ended(record) if usable is None else usable
-        unknown = [n for n in range(first, len(record.trials)) if usable is not None or n not in record.results]
-        return [dict(record.trials[number].params) for number in unknown]
-
-    def _rows(self, record: Record, numbers: Sequence[int], scores: Floats) -> History:
-        rows: Any = slice(len(numbers)) if isinstance(numbers, range) else np.array(numbers)
-        params = Params(record.trials, numbers)
-        return History(self._features[rows], self._unit[rows], scores, np.isnan(scores), params)
-
-    def _convert(self, record: Record) -> None:
-        total = len(record.trials)
-        if self._trials == total:
-            return
-        fresh = self._space.to_unit([trial.params for trial in record.trials[self._trials :]])
-        self._unit, self._features = _room(self._unit, total), _room(self._features, total)
-        self._unit[self._trials : total] = fresh
-        self._features[self._trials : total] = self._space.features(fresh)
-        self._trials = total
-
-
-class Params(Sequence[Mapping[str, Any]]):
-    """The hyperparameters of some runs, read where they are."""
-
-    def __init__(self, trials: Sequence[Trial], numbers: Sequence[int]) -> None:
-        self._trials, self._numbers = trials, numbers
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return Params(self._trials, self._numbers[index])
-        return dict(self._trials[self._numbers[index]].params)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-
-def _room(rows: Floats, needed: int) -> Floats:
-    """The array with room for this many rows. Room doubles each time, so that a row is copied about once."""
-    if len(rows) >= needed:
-        return rows
-    larger = np.empty((max(2 * len(rows), needed, 16), *rows.shape[1:]))
-    larger[: len(rows)] = rows
-    return larger
+        later = record.trials if usable is None else record.trials[usable:]
+        return [dict(one.params) for one in later if usable is not None or one.number not in record.results]

@@ -14,10 +14,11 @@ from typing import IO, TYPE_CHECKING, cast
 
 from dphypo.accounting.solve import watch
 from dphypo.mechanisms import capabilities
-from dphypo.search.table import OnRun, Row
+from dphypo.search.table import OnRun, Row, at_edge, table_of
 from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
+    from dphypo._files import Json
     from dphypo.accounting import Certificate
     from dphypo.journal.records import Record, Trial
     from dphypo.laws import Law
@@ -49,12 +50,6 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
     if journal is not None:
         said = "released before. The same release is read again" if released else "begun before. It goes on"
         print(f"This search was {said} from {journal}.", file=sys.stderr)
-
-
-def announce(number: int, count: int) -> None:
-    """Say on a terminal, and nowhere else, that a part begins."""
-    if sys.stderr.isatty():
-        print(f"Part {number} of {count}.", file=sys.stderr)
 
 
 def tell_fit(mechanism: Mechanism, space: Space) -> None:
@@ -106,9 +101,9 @@ def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[
 
 @contextlib.contextmanager
 def rows(
-    record: Callable[[], Record], total: int, on_run: OnRun | None, *, show: bool, public: bool
+    record: Callable[[], Record], total: int, space: Json, on_run: OnRun | None, *, show: bool, public: bool
 ) -> Iterator[Callable[[Trial, Outcome], object]]:
-    """A line for every published run; yields the function that is told of one.
+    """A line for every published run, and a remark if the best is at the edge; yields what is told of a run.
 
     The number of runs and their scores are public. Durations are public only if declared. If not, lines are printed as
     runs end on a terminal only: in a log with times they would show how long each run took. Elsewhere all lines are
@@ -117,20 +112,17 @@ def rows(
     """
     at_once = public or sys.stderr.isatty()
 
-    def one_more(trial: Trial, outcome: Outcome) -> None:
-        if show and at_once:
-            print(row(len(record().results), total, trial.params, outcome.score), file=sys.stderr)
-        if on_run is not None and public:
+    def tell(number: int, trial: Trial, outcome: Outcome, *, now: bool) -> None:
+        if show and at_once is now:
+            print(row(number, total, trial.params, outcome.score), file=sys.stderr)
+        if on_run is not None and public is now:
             on_run(Row(trial.params, outcome.score, outcome.metrics))
 
-    yield one_more
-    results = record().results
+    yield lambda trial, outcome: tell(len(record().results), trial, outcome, now=True)
     for number, trial in enumerate(record().trials, 1):
-        score = results[trial.number].score
-        if show and not at_once:
-            print(row(number, total, trial.params, score), file=sys.stderr)
-        if on_run is not None and not public:
-            on_run(Row(trial.params, score, results[trial.number].metrics))
+        tell(number, trial, record().results[trial.number], now=False)
+    if show and (remark := at_edge(table_of(record()), space)):
+        print(remark, file=sys.stderr)
 
 
 def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
-from dphypo._validate import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
 from dphypo.errors.faults import MissingFileError
@@ -137,31 +136,18 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     """
     source = _validate.path(folder=folder)
     described = read_description(source)
-    saver = _saver(described["format"], saver, model, source)
+    saver = _saver(described.pop("format"), saver, model, source)
     path = source / "certificate.json"
     found = read_json(path, "certificate", within=source)
     with _files.parsing(path, "it is not a certificate"):
         certificate = Certificate.from_dict(found)
-    return Release(
-        params=described["params"],
-        model=_load_model(source, saver) if described["ending"] is Ending.MODEL else None,
-        score=described["score"],
-        certificate=certificate,
-        ending=described["ending"],
-        saver=saver,
-        surveys=read_surveys(source),
-    )
-
-
-def _load_model(source: Path, saver: Saver) -> Any:
-    path = source / _model_name(saver.format)
-    try:
-        content = _files.read(path, "model", most=_files.MOST_MODEL_BYTES, within=source)
-    except MissingFileError:
-        missing = f"{printable(source)} holds no {path.name}: the model of this release is missing"
-        raise MissingFileError(missing) from None
-    with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
-        return saver.load(content)
+    loaded = None
+    if described["ending"] is Ending.MODEL:
+        path = source / _model_name(saver.format)
+        content = _files.read(path, "model of this release", most=_files.MOST_MODEL_BYTES, within=source)
+        with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
+            loaded = saver.load(content)
+    return Release(**described, model=loaded, certificate=certificate, saver=saver, surveys=read_surveys(source))
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
@@ -171,14 +157,12 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     elif saver is None and (known := savers.find(format)) is not None:
         saver = known()
     if saver is None or saver.format != format:
-        lines = {
-            "npz": f"dphypo.load_release({str(folder)!r})",
-            "safetensors": f"dphypo.load_release({str(folder)!r}, model=MLP), where MLP is the class or function that "
-            "builds the model, or the estimator that was searched",
-            "pickle": f"dphypo.load_release({str(folder)!r}, saver=dphypo.integrations.sklearn.Pickled()), "
-            "which runs code from the file",
-        }
-        write = lines.get(format, f"dphypo.load_release({str(folder)!r}, saver=...) with the saver that knows it")
+        more = {
+            "npz": ")",
+            "safetensors": ", model=MLP), where MLP builds the model, or is the estimator that was searched",
+            "pickle": ", saver=dphypo.integrations.sklearn.Pickled()), which runs code from the file",
+        }.get(format, ", saver=...) with the saver that knows it")
+        write = f"dphypo.load_release({str(folder)!r}{more}"
         raise ValueError(f"the model in {str(folder)!r} was saved in the format {format!r}: write {write}")
     return saver
 
@@ -199,10 +183,7 @@ def read_surveys(source: Path) -> tuple[Surveyed, ...]:
 def read_description(source: Path) -> dict[str, Any]:
     """What ``release.json`` says: the ending, the parameters, the score, and the format of the model."""
     path = source / "release.json"
-    try:
-        found = read_json(path, "description of a release", within=source)
-    except MissingFileError:
-        raise MissingFileError(f"{printable(source)} holds no saved release: release.json is missing") from None
+    found = read_json(path, "saved release", within=source)
     with _files.parsing(path, "it was not written by Release.save"):
         params, score, format = found["params"], found["score"], found["format"]
         return {
@@ -215,11 +196,10 @@ def read_description(source: Path) -> dict[str, Any]:
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(_validate.mapping(params=params))))
-        return found
+        return dict(json.loads(json.dumps(dict(_validate.mapping(params=params)))))
     except TypeError:
-        pass
-    raise _validate.fail("params", params, "values are numbers, texts, None, True, False, or tuples of these")
+        remedy = "values are numbers, texts, None, True, False, or tuples of these"
+        raise _validate.fail("params", params, remedy) from None
 
 
 def _json(document: Any) -> bytes:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,8 +89,7 @@ class Stage:
     @cached_property
     def search_policy(self) -> Policy:
         """The search rule, held to the band."""
-        drawn = self.candidates, self.grid, self.policy, self.first_from_prior
-        return Policy.of(self.band, self.sampler, self.projection, *drawn)
+        return Policy.of(self)
 
     @property
     def lost_runs(self) -> Lost:
@@ -183,10 +181,9 @@ class Stage:
 
 def several(stages: object, alone: str) -> Sequence[Any]:
     """A list of two or more parts. ``alone`` names what to use for a single one."""
-    if isinstance(stages, Sequence) and stages and all(isinstance(stage, Part) for stage in stages):
-        single = len(stages) == 1 and isinstance(stages[0], Stage)
-        if not single:
-            return stages
+    parts = stages if isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages) else ()
+    if len(parts) > 1 or (parts and not isinstance(parts[0], Stage)):
+        return parts
     remedy = f"give a list of two or more dphypo.Stage(mechanism, runs); for a single search use {alone}"
     raise _validate.fail("stages", stages, remedy)
 
@@ -243,13 +240,9 @@ def calibrate_stages(
             if len(shares) != len(earlier):
                 remedy = f"give one share for each of the {len(earlier)} stages but the last"
                 raise _validate.fail("share", share, remedy)
-            shares = [_validate.within(0.0, 1.0, share=one) for one in shares]
-            pairs = zip(earlier, shares, strict=True)
+            pairs = zip(earlier, [_validate.within(0.0, 1.0, share=one) for one in shares], strict=True)
             earlier = [_alone(stage, space, one, epsilon, delta, keep) for stage, one in pairs]
-        cheaper = (
-            "cheaper earlier stages (more noise, fewer runs, a smaller share), fewer runs in the last stage, or more "
-            "noise on private scores"
-        )
+        cheaper = "cheaper earlier stages (more noise, fewer runs, a smaller share), fewer runs last, or noisier scores"
         before = tuple(term for stage in earlier for term in stage.terms(space, last=False))
         if (spent := Composition(before).epsilon(delta)) > epsilon:
             raise UnreachableError(
@@ -268,23 +261,20 @@ def calibrate_stages(
 
 def _alone(stage: Stage, space: Space, share: float, epsilon: float, delta: float, keep: Keep | None) -> Stage:
     """An earlier stage with the noise at which it costs its share of ε by itself."""
-
-    def cost(noise: float) -> Guarantee:
-        return _with(stage, noise).account(space)
-
-    with contextlib.suppress(UnreachableError):
-        return _with(stage, solve_noise(cost, epsilon=share * epsilon, delta=delta, keep=keep).value)
-    least = cost(1e3).epsilon(delta)  # at the greatest noise that is tried
-    advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", "a larger share"]
+    larger = f"a larger share (an earlier stage may cost share · epsilon = {share:g} · {epsilon:g} here)"
+    advice = ["fewer runs (a smaller mean of T)", "sample less or take fewer steps", larger]
     if stage.search_policy.band.log_ratio > 0:
         advice.insert(1, "a narrower band")
     if stage.mechanism.score_event is not None:
         advice.insert(1, "more noise on the score")
-    raise UnreachableError(
-        f"share · epsilon = {share:g} · {epsilon:g} = {share * epsilon:g} at delta = {delta:g} cannot be reached: the "
-        f"smallest that an earlier stage can cost here is {least:.4g}. Remedy: {', '.join(advice)}; or allow a larger "
-        "epsilon"
+    found = solve_noise(
+        lambda noise: _with(stage, noise).account(space),
+        epsilon=share * epsilon,
+        delta=delta,
+        keep=keep,
+        remedy=", ".join(advice),
     )
+    return _with(stage, found.value)
 
 
 def _with(stage: Stage, noise: float) -> Stage:

@@ -1,17 +1,22 @@
-"""A search in several parts: each release shapes the next prior by a declared public function, and guarantees compose.
+"""The public side of a search, and a search in several parts.
 
-Each part has its own guarantee, whatever prior it is given, so the whole is their adaptive composition.
+Each release shapes the next prior by a declared public function. Each part has its own guarantee, whatever prior it is
+given, so the whole is their adaptive composition.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Self
 
 from dphypo import _validate
+from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
+from dphypo.errors import refusals
+from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
@@ -19,10 +24,109 @@ from dphypo.mechanisms import Mechanism
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
-from dphypo.search.face import Search
 from dphypo.search.part import Part
+from dphypo.search.release import Release
 from dphypo.search.stage import several
+from dphypo.search.table import OnRun
 from dphypo.space import Space
+
+
+class Search:
+    """A declared search with a journal: :class:`dphypo.Study` or :class:`dphypo.Stages`, which ask and tell."""
+
+    _chain: Chain
+
+    @classmethod
+    def _over(cls, chain: Chain) -> Self:
+        """A search whose parts were declared before."""
+        search = cls.__new__(cls)
+        search._chain = chain
+        return search
+
+    @property
+    def declaration(self) -> Declaration:
+        """What determines the guarantee."""
+        return self._chain.declaration
+
+    @property
+    def guarantee(self) -> Composition:
+        """The guarantee of all that is released together, known before anything runs."""
+        return self.declaration.guarantee
+
+    @property
+    def certificate(self) -> Certificate:
+        """The guarantee as a document. It depends on what was declared, and is the same before the search and after.
+
+        That of a release in stages adds what the earlier stages have released.
+        """
+        return self.declaration.certificate
+
+    def run(
+        self,
+        workers: int = 1,
+        progress: bool = True,
+        start_method: str = "spawn",
+        *,
+        executor: str | Factory | concurrent.futures.Executor | None = None,
+        devices: Sequence[str] | str | None = None,
+        checkpoint_every: Every = FIVE_MINUTES,
+        on_run: OnRun | None = None,
+        **options: object,
+    ) -> Release:
+        """Framework 1: make T runs and release the best; in stages, stage by stage. What was interrupted goes on.
+
+        Nothing is released before the last run: an interrupt leaves a search that can be resumed. A search that has
+        been released gives the same release again, and all that is printed is where it was read.
+
+        Args:
+            workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
+                which then counts as failed, or is made again (see ``lost``).
+            progress: print the cost of the whole search before, and show a bar on a terminal, erased at the end. How
+                many runs it shows is secret, as is how long they take. The start of a later stage is shown on a
+                terminal only: a logger adds times, which would show how long the stage before took.
+            start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
+                importable, from the top of a module; "fork" takes any function but not threads.
+            executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
+                ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
+            devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
+            checkpoint_every: a ``datetime.timedelta`` or a number of steps; None writes none. A last run that was
+                killed resumes from its checkpoint, a file beside the journal and as secret. A study has none.
+            on_run: called on the curator's side with every published run of a survey, a row with ``params``, ``score``
+                and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
+        """
+        _validate.flag(progress=progress)
+        if self.declaration.alone and checkpoint_every != FIVE_MINUTES:
+            raise _validate.fail("checkpoint_every", checkpoint_every, "a study keeps no checkpoints: leave it out")
+        crew = Crew(workers, start_method, executor, devices, checkpoint_every)
+        return self._chain.run(crew, progress=progress, on_run=on_run, options=options)
+
+    def release(self) -> Release:
+        """The best run of the last part, ties broken by the keys drawn with them. Once, and only when all are told."""
+        return self._chain.publish_last()
+
+    def shred(self) -> None:
+        """Reduce the journal of a released search to its certificates: T, the runs and the model are destroyed.
+
+        Save the release first; its certificate holds what earlier stages released. On SQLite nothing of them is left
+        in the file; the disk itself, PostgreSQL's log and backups are outside its reach.
+        """
+        self._chain.shred()
+
+    def close(self) -> None:
+        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
+        self._chain.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in refusals.SECRETS:
+            word = "study" if self.declaration.alone else "stages"
+            raise refusals.SecretValue(f"({word}.{name})", stages=not self.declaration.alone)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,13 +164,8 @@ class Stages(Search):
         space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
         stages: the parts, in order: :class:`dphypo.Stage`, :class:`dphypo.Survey`, at the end perhaps a
             :class:`dphypo.LastRun`. What the last one releases is the release.
-        delta: the δ of the certificate.
-        journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
-        name: tells searches in one database apart; stage k is the study "name, stage k" there.
-        maximize: whether larger scores are better.
-        entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
-        data_name: a public name of the data set, as for :class:`dphypo.Study`.
-        ledger: as for :class:`dphypo.Study`: the cost of all stages together is reserved before the first run.
+        delta, journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Study`. Stage k is the study
+            "name, stage k" in the journal. The cost of all stages together is reserved before the first run.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -87,8 +186,6 @@ class Stages(Search):
     >>> release.params == {"lr": release.model["weight"]}, list(search.released[0].params)
     (True, ['lr'])
     """
-
-    _word: ClassVar[str] = "stages"
 
     def __init__(
         self,
@@ -128,7 +225,6 @@ class Stages(Search):
 
         Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
         outcome. A trial has ``trial.params``, ``trial.seed``, ``trial.mechanism``, and ``trial.stage`` from 1 on.
-
         Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
         When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
         is the end only when nothing is left to be told. That there is nothing is **secret**, as in
@@ -141,10 +237,7 @@ class Stages(Search):
         return StageTrial(number + 1, self.declaration.parts[number].mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
-        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
-
-        Anything else is a TypeError, and nothing is recorded: tell the trial again.
-        """
+        """How a run ended, as for :meth:`dphypo.Study.tell`."""
         given: object = trial
         if not isinstance(given, StageTrial) or trial.stage < 1:
             raise ValueError("this trial is not of these stages: tell what stages.ask() returned")

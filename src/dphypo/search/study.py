@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
@@ -21,10 +21,10 @@ from dphypo.mechanisms import Mechanism
 from dphypo.samplers import Sampler
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration, check_space
-from dphypo.search.face import Search
+from dphypo.search.declaration import Declaration
 from dphypo.search.release import Release
 from dphypo.search.stage import Stage
+from dphypo.search.stages import Search
 from dphypo.space import Space
 
 
@@ -81,8 +81,6 @@ class Study(Search):
     True
     """
 
-    _word: ClassVar[str] = "study"
-
     def __init__(
         self,
         space: Space,
@@ -107,7 +105,6 @@ class Study(Search):
         ledger: Ledger | str | Path | None = None,
     ) -> None:
         check_entropy(entropy)
-        check_space(space)
         only = Stage(
             *(mechanism, runs, band, sampler, projection),
             candidates=candidates,

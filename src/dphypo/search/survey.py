@@ -7,10 +7,8 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +21,16 @@ from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.sides import EVERYONE
 from dphypo.entropy import Entropy
 from dphypo.executors.executor import Lost
-from dphypo.journal.records import Record, Trial
-from dphypo.mechanisms import Mechanism, Outcome, capabilities, over_space
+from dphypo.journal.records import Record
+from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import History
 from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
 from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
-from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, describe_rule
+from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, Watch, describe_rule
 from dphypo.search.policy import Past
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import OnRun, Surveyed, at_edge, done, table_of
+from dphypo.search.table import OnRun, Surveyed, done, table_of
 from dphypo.space import Space
 
 
@@ -56,15 +54,13 @@ def terms_of_runs(
 
 def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
     """What determines the guarantee of published runs, as JSON."""
-    found = [(term.side.to_json(), term.releases) for term in terms if isinstance(term.releases, PublishedRuns)]
-    assert len(found) == len(terms)
-    listed = [(side, runs, [event_to_dict(event) for event in runs.events]) for side, runs in found]
-    return {
-        "terms": [
-            {"published": runs.count, "reads": side, "event": events, "relation": runs.relation.name}
-            for side, runs, events in listed
-        ]
-    }
+    described = []
+    for term in terms:
+        runs = term.releases
+        assert isinstance(runs, PublishedRuns)
+        public = {"published": runs.count, "reads": term.side.to_json(), "relation": runs.relation.name}
+        described.append({**public, "event": [event_to_dict(event) for event in runs.events]})
+    return {"terms": described}
 
 
 @dataclass(frozen=True)
@@ -127,9 +123,9 @@ class Survey:
             _validate.integer(at_least=0, lag=self.lag)
         if self.durations not in ("secret", "public"):
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
-        for name, given in (("pick", self.pick), ("prior", self.prior), ("within", self.within)):
-            if given is not None and not callable(given):
-                raise _validate.fail(name, given, "give a function: see the docstring of dphypo.Survey")
+        for name in ("pick", "prior", "within"):
+            if (given := getattr(self, name)) is not None:
+                _validate.function(**{name: given})
 
     def __str__(self) -> str:
         return f"a survey of {self.runs} runs of {self.mechanism!r}"
@@ -217,8 +213,8 @@ class LastRun:
 
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
-        if self.pick is not None and not callable(self.pick):
-            raise _validate.fail("pick", self.pick, "give a function of the space and the published rows")
+        if self.pick is not None:
+            _validate.function(pick=self.pick)
 
     def __str__(self) -> str:
         return f"one run of {self.mechanism!r}"
@@ -256,9 +252,10 @@ class LastRun:
         """Nothing follows."""
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        prior, move = setting.prior, partial(moved_into, setting.prior, setting.declared)
-        rules = (self.within, False, self.score)
-        return DeclaredRuns(1, prior, prior, lambda *_: move(self._choose(setting)), 0, False, *rules)
+        def propose(*_: object) -> dict[str, Any]:
+            return moved_into(setting.prior, setting.declared, self._choose(setting))
+
+        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, self.within, False, self.score)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
@@ -319,12 +316,6 @@ class DeclaredRuns:
         point = point_of(self.prior, proposed)
         return point if self.within is None else nearest(self.prior, point, self.within, entropy)
 
-    @contextlib.contextmanager
-    def watch(
-        self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None
-    ) -> Iterator[Callable[[Trial, Outcome], object]]:
+    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
         told, show = on_run if self.table else None, show and self.table
-        with progress.rows(record, self.runs, told, show=show, public=self.arriving) as one_more:
-            yield one_more
-        if show and (remark := at_edge(table_of(record()), self.prior.to_dict())):
-            print(remark, file=sys.stderr)
+        return progress.rows(record, self.runs, self.prior.to_dict(), told, show=show, public=self.arriving)

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +42,13 @@ class SurveyPlan:
         runs: how many short runs.
         fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
             square root of it.
-        optimiser: what proposes λ: one of ``dphypo.samplers`` or ``optuna.samplers``; by default a Gaussian process.
-        pick: where the last run is made, from the published table; by default where a posterior mean is best.
-        fallback: λ of the last run if every short run failed; by default the middle of the prior.
+        optimiser, models, durations: of the survey, as for :class:`dphypo.Survey`.
+        pick, fallback, score: of the last run, as for :class:`dphypo.LastRun`.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
         last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
             (``DPSGD(score="accuracy")``) trains it on all records where that is better; ``last=lambda full: full``
             keeps it to those that train. With a split of your own, give ``last=lambda full: full.at(data=...,
             records=...)``: on records that are not one side of the split it counts for both.
-        score: whether the score of the last run is released. A private score is then paid for.
-        models: a folder in which the models of the short runs are kept. They are paid for.
-        durations: "public" declares that how long runs take does not depend on the data; results are then used as they
-            arrive when runs are made side by side.
 
     >>> SurveyPlan(runs=10, fraction=0.05).compute
     1.5
@@ -89,12 +84,9 @@ class SurveyPlan:
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split
         if same and capabilities.data_of(last) is not capabilities.data_of(full):
-            raise _validate.fail(
-                "last",
-                last,
-                "it trains on other records than the survey, and states the same split: if those that score may be "
-                "among them, state none (split=None), and it counts for both sides",
-            )
+            remedy = "it states the survey's split, and trains on other records than the survey: if those that score "
+            remedy += "may be among them, state none (split=None), and it counts for both sides"
+            raise _validate.fail("last", last, remedy)
         declared: dict[str, Any] = {"models": self.models, "durations": self.durations, "within": within}
         survey = Survey(short, self.runs or RUNS, self.optimiser, **declared)
         return survey, LastRun(last, self.pick, self.fallback, self.score, within)
@@ -105,9 +97,8 @@ class NoiseProblem:
     """The smallest noise with which a survey and the run after it cost ε at δ.
 
     There is one unknown, σ: the full run has σ, a run of the fraction f has σ/√f. Where noise may depend on λ (batch
-    size, number of steps), every setting has noise of its own, and each run may be at another setting. So settings are
-    calibrated *together*: ratios between them first, then one factor for all, such that the composition of the suprema
-    over settings costs ε.
+    size, number of steps), each run may be at another setting. So settings are calibrated *together*: ratios between
+    them first, then one factor for all, such that the composition of the suprema over settings costs ε.
 
     Records that train and records that score are on different sides, and the whole costs the larger of the two. So
     where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
@@ -128,12 +119,9 @@ class NoiseProblem:
     def __post_init__(self) -> None:
         replaces = self.mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
         if capabilities.solves_for_scores(self.mechanism) and (replaces or self.mechanism.split is None):
-            raise _validate.fail(
-                "score_noise_multiplier",
-                capabilities.CALIBRATE,
-                "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a number, "
-                "or score on records that split_by_hash or a rule of your own (split=dphypo.Split(...)) sets apart",
-            )
+            remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
+            remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
+            raise _validate.fail("score_noise_multiplier", capabilities.CALIBRATE, remedy)
 
     @property
     def price(self) -> float:
@@ -172,10 +160,8 @@ class NoiseProblem:
 
     def _solved(self, start: float, *, tuned: bool) -> float:
         budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "keep": self.keep}
-        found = solve_noise(
-            lambda factor: self._at(factor, tuned=tuned).guarantee, start=start, decimals=None, **budget
-        )
-        return found.value
+        at = partial(self._at, tuned=tuned)
+        return solve_noise(lambda factor: at(factor).guarantee, start=start, decimals=None, **budget).value
 
     def _at(self, factor: float, *, tuned: bool = True) -> Cost:
         """The survey and the last run with noise times a factor; the last run alone if not ``tuned``."""
@@ -235,9 +221,8 @@ def within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: 
         if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
             few = max(runs, 1)
             raise UnreachableError(
-                f"compute = {compute:g} is too little: {few} short runs of {fraction:.3g} of the steps and the last "
-                f"run take {1 + few * fraction:.3g}, and fewer than {FEWEST_RUNS} say little. Give more compute, or "
-                "state SurveyPlan(runs=..., fraction=...)"
+                f"compute = {compute:g} is too little: {few} runs of {fraction:.3g} of the steps and the last run take "
+                f"{1 + few * fraction:.3g}. Give more compute, or state SurveyPlan(runs=..., fraction=...)"
             )
     return replace(given, runs=runs, fraction=fraction)
 

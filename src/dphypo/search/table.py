@@ -137,7 +137,10 @@ class Surveyed:
             {name: repr(value) if isinstance(value, tuple) else value for name, value in row.params.items()}
             for row in self.rows
         ]
-        spans = _distributions(params, space)
+        parameters = () if space is None else space.parameters
+        priors = {one.name: str(one.description.get("distribution")) for one in parameters}
+        values = {name: [chosen[name] for chosen in params if name in chosen] for name in self._names()}
+        spans = {name: _span(found, priors.get(name)) for name, found in values.items()}
         trials = [
             create_trial(
                 state=TrialState.FAIL if row.score is None else TrialState.COMPLETE,
@@ -154,11 +157,9 @@ class Surveyed:
 
     @property
     def best(self) -> Row | None:
-        """The row with the best score. Scores are noisy: the last run is not made there but at the posterior mean's
-        best."""
-        done = [row for row in self.rows if row.score is not None]
+        """The row with the best score. Scores are noisy: the last run is made where the posterior mean is best."""
         sign = 1.0 if self.maximize else -1.0
-        return max(done, key=lambda row: sign * (row.score or 0.0), default=None)
+        return max(done(self.rows), key=lambda row: sign * (row.score or 0.0), default=None)
 
     @property
     def hash(self) -> str:
@@ -167,8 +168,7 @@ class Surveyed:
 
     def fingerprint(self) -> dict[str, Any]:
         """The table as a certificate states it: how many runs, how many of them failed, and the hash."""
-        failed = sum(row.score is None for row in self.rows)
-        return {"survey": len(self), "failed": failed, "sha256": self.hash}
+        return {"survey": len(self), "failed": len(self) - len(done(self.rows)), "sha256": self.hash}
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
@@ -184,10 +184,8 @@ class Surveyed:
         known = isinstance(rows, list) and all(isinstance(row, Mapping) and row.keys() >= _ROW for row in rows)
         if not known or "maximize" not in data:
             raise _validate.fail("data", "a table", "give what Surveyed.to_dict has written")
-        made = (
-            Row(frozen(_validate.mapping(params=row["params"])), row["score"], row.get("metrics", {}))
-            for row in data["rows"]
-        )
+        params = [frozen(_validate.mapping(params=row["params"])) for row in data["rows"]]
+        made = (Row(one, row["score"], row.get("metrics", {})) for one, row in zip(params, data["rows"], strict=True))
         return cls(tuple(made), maximize=_validate.flag(maximize=data["maximize"]))
 
     def _names(self) -> list[str]:
@@ -200,19 +198,16 @@ class Surveyed:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        failed = sum(row.score is None for row in self.rows)
-        best = self.best
-        ending = "" if best is None else f", best score {best.score:g}"
-        return f"<survey: {len(self)} runs, {failed} failed{ending}>"
+        ending = "" if self.best is None else f", best score {self.best.score:g}"
+        return f"<survey: {len(self)} runs, {len(self) - len(done(self.rows))} failed{ending}>"
 
 
 def table_of(record: Record) -> Surveyed:
     """What has been published so far."""
     assert record.declaration is not None
-    ended = [trial for trial in record.trials if trial.number in record.results]
-    results = ((trial.params, record.results[trial.number]) for trial in ended)
-    rows = (Row(params, result.score, result.metrics) for params, result in results)
-    return Surveyed(tuple(rows), maximize=record.declaration["direction"] == "maximize")
+    ended = ((record.trials[number].params, record.results[number]) for number in sorted(record.results))
+    rows = tuple(Row(params, result.score, result.metrics) for params, result in ended)
+    return Surveyed(rows, maximize=record.declaration["direction"] == "maximize")
 
 
 _EDGE = 0.05  # of a range
@@ -260,12 +255,6 @@ def done(rows: Sequence[Row]) -> list[Row]:
 
 _WIDE = 30.0
 _LOG = ("loguniform", "reciprocal", "lograndint")
-
-
-def _distributions(params: Sequence[dict[str, Any]], space: Space | None) -> dict[str, BaseDistribution]:
-    names = dict.fromkeys(name for chosen in params for name in chosen)
-    priors = {} if space is None else {one.name: str(one.description.get("distribution")) for one in space.parameters}
-    return {name: _span([chosen[name] for chosen in params if name in chosen], priors.get(name)) for name in names}
 
 
 def _span(values: list[Any], prior: str | None) -> BaseDistribution:

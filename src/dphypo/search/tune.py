@@ -72,8 +72,7 @@ def tune(
 
     Short runs with more noise cost next to nothing beside the full run, so all of their results are published, an
     ordinary optimiser follows them, and one full run is made at the λ they recommend. The noise of all runs is solved
-    for: the full run's is usually less than a few per cent above what it would be without any tuning. What tuning costs
-    is printed before it starts.
+    for. What tuning costs, usually a few per cent more noise in the full run or less, is printed before it starts.
 
     **Guarantee.** The model, its λ and the whole table of the survey (``release.survey``) together are (ε, δ)-DP, by
     composition; ``release.certificate`` says so in public values. Nothing about the search is secret but the data, the
@@ -99,11 +98,9 @@ def tune(
             a survey. What would cost anything but what it states is refused.
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
-        start_method, executor, devices: how and where runs are made: as for :meth:`dphypo.Study.run`.
-        checkpoint_every: how often the last run keeps its state: as for :meth:`dphypo.Stages.run`.
-        on_run: told of every published run, such as a logger: as for :meth:`dphypo.Stages.run`.
-        journal, name, entropy, data_name, ledger: as for :class:`dphypo.Stages`. A call that was interrupted goes on.
-        maximize: whether larger scores are better.
+        start_method, executor, devices, checkpoint_every, on_run: as for :meth:`dphypo.Stages.run`.
+        journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Study`. A call that was interrupted
+            goes on.
 
     >>> import math
     >>> import dp_accounting as dp
@@ -242,17 +239,14 @@ def plan_tuning(
 ) -> Tuning:
     """A survey and one run that cost ε at δ; number and length of the short runs where not given.
 
-    Twenty runs of a tenth of the steps, up to forty where there is compute for them; for a single hyperparameter eight
-    runs of a twentieth. Runs are longer if so few steps would be left that nothing is learnt. They are shorter, and
-    then fewer, if the compute or the price would be exceeded; the price alone leaves at least fifteen.
-    ``paper/RESULTS.md`` has the evidence.
+    Runs are longer than the default if so few steps would be left that nothing is learnt. They are shorter, and then
+    fewer, if the compute or the price would be exceeded (``paper/RESULTS.md`` has the evidence).
 
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
     score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
     """
-    given = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
-    given_type: object = given
-    if not isinstance(given_type, SurveyPlan):
+    given: object = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
+    if not isinstance(given, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
     _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))

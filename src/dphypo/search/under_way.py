@@ -28,14 +28,13 @@ from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.mechanisms import Outcome, capabilities
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import check
+from dphypo.search.declaration import Declaration, check
 from dphypo.search.interrupts import Turn
 from dphypo.search.kept_models import KeptModels
-from dphypo.search.live import erase
-from dphypo.search.part import GroupSizes, Opening, Part, PartSetting, Watch
+from dphypo.search.live import LiveFile, erase
+from dphypo.search.part import GroupSizes, PartSetting
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import OnRun
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
@@ -48,44 +47,55 @@ class PartUnderWay:
     """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads."""
 
     def __init__(
-        self, part: Part, setting: PartSetting, opening: Opening, journal: Journal, entropy: Entropy, turn: Turn
+        self,
+        declaration: Declaration,
+        number: int,
+        setting: PartSetting,
+        journal: Journal,
+        entropy: Entropy,
+        turn: Turn,
+        live: LiveFile,  # where published runs are shown as they are made
+        checkpoint: Path | None,  # the file in which a last run keeps its state, if the journal is a file
     ) -> None:
+        self._part = part = declaration.parts[number]
+        self.declaration, self._number, self._prior = declaration, number, setting.prior
         self.decider = decider = part.begin(setting)
         self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
         if not decider.scored and isinstance(part.mechanism, capabilities.Scoreless):
             self.mechanism = part.mechanism.without_score()  # a score that is not paid for must not fail the run
         self.sampler_error: Exception | None = None
-        self._part, self.opening = part, opening
-        self._journal, self._entropy, self._turn = journal, entropy, turn
+        self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = decider.lag, False
         self.last_run = decider.published and not part.table  # one run, which keeps checkpoints
         self._here = True  # runs are made in this process, as far as one can know
         self._at_exit = False  # whether the end of the process closes the part
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
-        self._past = Past(decider.space, opening.sign)
         self._models: KeptModels | None = None
         self._groups: GroupSizes | None = None
 
     def record(self) -> Record:
         """What is committed. The first call takes the journal and, if the part is new, draws and commits T."""
-        with self._turn.look():
+        with self._turn.look:
             if not self._open:
                 self._begin()
             return self._journal.record
 
     def _begin(self) -> None:
-        declared, decider = self.opening.declared, self.decider
-        notes: dict[str, Any] = {DAY: date.today().isoformat()} if self.opening.dated else {}
+        declaration, decider = self.declaration, self.decider
+        declared = declaration.to_dict(self._number, self._prior)
+        # The day of a later part would tell how long runs took.
+        notes: dict[str, Any] = {} if self._number else {DAY: date.today().isoformat()}
         if not self._journal.record.exists:
-            self.opening.rehearse()
-            notes[TOTAL] = self.opening.total()
+            if self._number == 0:
+                declaration.rehearse()
+            notes[TOTAL] = declaration.total()
         notes |= {LAG: self._lag or 0} if decider.in_order else {}
         notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
         found = dict(self._journal.begin({**declared, **notes}, lambda: decider.draw_total(self._entropy)))
         self._open = True
         try:
             kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER) if name in found}
-            check(found, declared, kept.pop(TOTAL, None), self.opening.total)
+            check(found, declared, kept.pop(TOTAL, None), declaration.total)
             record = self._journal.record
             if LAG in kept and not decider.in_order and not record.released:
                 del kept[LAG]
@@ -93,9 +103,9 @@ class PartUnderWay:
             self._lag = kept[LAG] if decider.in_order else self._lag
             if record.total is not None and not decider.possible(record.total):
                 raise faults.JournalTamperedError("its number of runs is one that the law of T never gives")
-            self._past = Past(decider.space, self.opening.sign)
+            self._past = Past(decider.space, declaration.sign)
             if self.last_run and record.results:
-                erase(self.opening.checkpoint)  # its process died when it had committed
+                erase(self.checkpoint)  # its process died when it had committed
             if self._part.models is not None and not record.shredded:
                 self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
                 self._models.settle(record.results)
@@ -108,16 +118,12 @@ class PartUnderWay:
         if self.decider.lag is None and not (self.decider.in_order and self._lag is not None):
             self._lag = runs - 1
 
-    @property
-    def finished(self) -> bool:
-        return self.record().released
-
     def next(self) -> Trial | None:
         """The next run to make, committed: first those that were lost, as they were, then new ones; None after T."""
         with self._turn.short():
             record = self.record()
             if record.released:
-                raise refusals.RunsAfterRelease(stages=self.opening.stages)
+                raise refusals.RunsAfterRelease(stages=not self.declaration.alone)
             while (trial := self._lost_run(record)) is not None:
                 if (died := self._died(trial)) is None:
                     trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine())
@@ -193,7 +199,7 @@ class PartUnderWay:
             record = self.record()
             if trial.number in record.results:
                 raise refusals.OutcomeTwice
-            model = outcome.model if beats(trial, outcome, record, self.opening.sign) else None
+            model = outcome.model if beats(trial, outcome, record, self.declaration.sign) else None
             kept = self._models if outcome.model is not None else None
             if kept is not None:
                 kept.write(trial.number, outcome.model)
@@ -205,9 +211,9 @@ class PartUnderWay:
                         kept.settle_one(trial.number, committed=trial.number in self._journal.record.results)
             self._handed.pop(trial.number, None)
             if self.last_run:
-                erase(self.opening.checkpoint)
-            elif self.decider.published and self.opening.live.due(len(record.results)):
-                self.opening.live.update(table=self._part.read(record).to_dict(), total=record.total)
+                erase(self.checkpoint)
+            elif self.decider.published and self.live.due(len(record.results)):
+                self.live.update(table=self._part.read(record).to_dict(), total=record.total)
         if outcome.leaving is not None:
             raise outcome.leaving
 
@@ -228,24 +234,19 @@ class PartUnderWay:
             if self.lost_runs is Lost.FAILED:
                 self.finish(trial, Outcome.failed("the process that made this run died"))
 
-    def withdrawn(self, trial: Trial) -> None:
-        """Requeue a run whose worker an executor took back, without counting the attempt."""
-        with self._turn.short():
-            self._take_back(trial)
-            self._handed.pop(trial.number, None)
+    def withdraw(self, *trials: Trial) -> None:
+        """Requeue runs, by default all that are unfinished, without counting the attempt.
 
-    def withdraw(self) -> None:
-        """On clean shutdown, requeue all unfinished runs without counting their attempts."""
+        For a clean shutdown, and where an executor took a worker back. With ``lost="failed"`` the count becomes zero.
+        """
         with self._turn.short():
-            handed, self._handed = self._handed, {}
-            for trial in handed.values():
+            taken = trials or tuple(self._handed.values())
+            for trial in taken:  # before a commit, which may fail: what is still given out is never made again
+                self._handed.pop(trial.number, None)
+            for trial in taken:
                 if trial.number not in self.record().results:
-                    self._take_back(trial)
-
-    def _take_back(self, trial: Trial) -> None:
-        """Undo the attempt. With ``lost="failed"``, set the count to zero."""
-        before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
-        self._journal.attempted(replace(trial, attempts=max(before, 0)))
+                    before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
+                    self._journal.attempted(replace(trial, attempts=max(before, 0)))
 
     @contextlib.contextmanager
     def making(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
@@ -261,9 +262,6 @@ class PartUnderWay:
         finally:
             self._here, self._groups = True, None
 
-    def watch(self, *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
-        return self.decider.watch(self.record, show=show, ticking=ticking, on_run=on_run)
-
     def check_hope(self) -> None:
         """Stop a survey whose first runs have all failed. All of them are published: this looks at nothing else."""
         record = self.record()
@@ -274,20 +272,20 @@ class PartUnderWay:
     def publish(self, certificate: Certificate) -> None:
         """Commit that the part has published. Refused a second time, and before every outcome is in."""
         with self._turn.short():
-            record, stages = self.record(), self.opening.stages
+            record, stages = self.record(), not self.declaration.alone
             if record.shredded:
                 raise refusals.Shredded
             if record.released:
                 raise errors.SecondRelease(stages=stages)
             if not record.complete:
                 raise errors.Unfinished(stages=stages)
-            if record.best != best_of(record, self.opening.sign):
+            if record.best != best_of(record, self.declaration.sign):
                 raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
             self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
 
     def best(self) -> Release:
         """The best run as it was released, read from the journal: the same every time, so it costs nothing more."""
-        with self._turn.look():
+        with self._turn.look:
             record, saver = self.record(), self.mechanism.saver
             if record.shredded or record.ending is None or record.certificate is None:
                 raise refusals.Shredded
