@@ -74,7 +74,7 @@ MUTANTS = (
         "training and scoring meet at the same end only",
         "two events that are monotone in opposite directions are bounded between the ends, too",
         "mechanisms/over_space.py",
-        "_at(mechanism.score_event, params.for_scoring())",
+        "_at(mechanism.score_event, replace(params, scoring=True))",
         "_at(mechanism.score_event, params)",
         (
             "mechanisms/test_over_space.py"
