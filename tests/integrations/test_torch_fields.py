@@ -302,7 +302,7 @@ def test_one_person_in_two_forms_may_be_on_both_sides() -> None:
     assert train.side.apart_from(held_out.side), "nobody can see what changes records there"
     assert sides_of(train, held_out) is None
     drawn = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="reads a record otherwise each time"):
+    with pytest.raises(ValueError, match="reads a record differently each time"):
         split_by_hash(Pictures(lambda value: value + drawn.normal()))
 
 

@@ -121,7 +121,7 @@ def test_the_annotation_of_a_wrapped_function_is_not_that_of_the_wrapper():
 
 def test_a_loop_of_ones_own_is_given_the_run():
     run = SampledGaussian.of(records=100, batch_size=10, steps=5, noise_multiplier=1.0)
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'run'\. Write def train\(params, \*, seed, run\)"):
+    with pytest.raises(TypeError, match=r"keyword argument 'run'\. Write def train\(params, \*, seed, run\)"):
         OwnTraining(lambda params, *, seed: None, run)
 
 

@@ -63,10 +63,6 @@ class NoiseTable:
             )
         return self.multipliers[setting]
 
-    def times(self, factor: float) -> NoiseTable:
-        """All multipliers times a factor."""
-        return NoiseTable({setting: factor * multiplier for setting, multiplier in self.multipliers.items()})
-
 
 NoiseMultiplier = float | str | NoiseTable
 
@@ -87,19 +83,9 @@ def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMult
     if isinstance(noise_multiplier, str):
         return noise_multiplier
     factor = sampled_gaussian.match_noise(1.0, fraction)
-    return noise_multiplier.times(factor) if isinstance(noise_multiplier, NoiseTable) else noise_multiplier * factor
-
-
-def at(noise_multiplier: NoiseMultiplier, setting: BatchAndLength) -> float:
-    """The noise multiplier of a run."""
     if isinstance(noise_multiplier, NoiseTable):
-        return noise_multiplier[setting]
-    if isinstance(noise_multiplier, str):
-        raise ValueError(
-            'noise_multiplier = "calibrate" needs a target: in place of the mechanism use '
-            "mechanism.calibrated(space, runs, epsilon=..., delta=...)"
-        )
-    return noise_multiplier
+        return NoiseTable({setting: factor * noise for setting, noise in noise_multiplier.multipliers.items()})
+    return noise_multiplier * factor
 
 
 def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> RoundedDp:
@@ -148,8 +134,11 @@ class TrainingCost:
 
     def run(self, params: Mapping[str, Any]) -> SampledGaussian:
         """The run at λ."""
-        setting = self.setting(params)
-        return self.run_of(setting, at(self.noise_multiplier, setting))
+        setting, noise = self.setting(params), self.noise_multiplier
+        if isinstance(noise, str):
+            remedy = "it needs a target: use mechanism.calibrated(space, runs, epsilon=..., delta=...) in its place"
+            raise _validate.fail("noise_multiplier", noise, remedy)
+        return self.run_of(setting, noise[setting] if isinstance(noise, NoiseTable) else noise)
 
     def run_of(self, setting: BatchAndLength, noise_multiplier: float) -> SampledGaussian:
         """The run at a setting, with any noise."""
@@ -221,7 +210,7 @@ def calibrated(
         )
 
     def search(*events: Event) -> Guarantee:
-        declared = Declared(_no_train, events, mechanism.relation, mechanism.score_event, mechanism.split)
+        declared = Declared(mechanism, events, mechanism.relation, mechanism.score_event, mechanism.split)
         every = over_space.events(declared, space)
         given: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
         return account(every, runs, Band.of(band), relation=mechanism.relation, **given)
@@ -236,10 +225,6 @@ def calibrated(
             remedy=REMEDY_OF_A_SEARCH,
         )
     return cast(M, capabilities.with_noise(mechanism, noise))
-
-
-def _no_train(params: Mapping[str, Any], *, seed: int) -> Any:
-    raise NotImplementedError("this mechanism only states its events")
 
 
 def batch_size(records: int) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from traceback import format_exception
@@ -43,7 +42,7 @@ class DivergedError(ArithmeticError):
 
 @dataclass(frozen=True)
 class AllRecords:
-    """All records, before some were set apart for scoring, and their declared number: for a last run on all of them."""
+    """All records, before some were set apart for scoring, and their declared number: for a last run on them."""
 
     data: Any
     records: int
@@ -52,11 +51,7 @@ class AllRecords:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GradientTraining(ABC):
-    """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean.
-
-    A subclass says which hyperparameters it takes (``refuse_unknown``), which score looks at private records
-    (``private_score``), and how runs are made (``make``).
-    """
+    """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean."""
 
     data: Any
     score: Any
@@ -101,7 +96,7 @@ class GradientTraining(ABC):
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Name the nearest argument if one is misspelt."""
-        _validate.spelled(cls.__name__, given, [one.name for one in dataclasses.fields(cls) if one.init])
+        _validate.spelled(cls.__name__, given, [one.name for one in fields(cls) if one.init])
         return super().__new__(cls)
 
     @abstractmethod
@@ -172,12 +167,12 @@ class GradientTraining(ABC):
             score_noise_multiplier: the noise of a score on private records.
             changes: fields of the mechanism. A word as ``score`` sets records apart: give all records as ``data``, too.
         """
-        if score_noise_multiplier is not None:
+        if (noise := score_noise_multiplier) is not None:
             if self.score_noise_multiplier is None:
                 remedy = "the score looks at public records: it has no noise"
-                raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
+                raise _validate.fail("score_noise_multiplier", noise, remedy)
             with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
-                changes["score"] = dataclasses.replace(self.score, noise_multiplier=score_noise_multiplier)
+                changes["score"] = replace(self.score, noise_multiplier=noise)
         if match:
             exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
             steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
@@ -186,41 +181,40 @@ class GradientTraining(ABC):
         if not self.same_fits.isdisjoint(changes):
             changes["_fits"] = {}
             if self.whole is not None:
-                changes["whole"] = dataclasses.replace(self.whole, fits={})
+                changes["whole"] = replace(self.whole, fits={})
         if "data" in changes:
             changes["whole"] = None
-        made = dataclasses.replace(self, **changes)
+        made = replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
 
     def without_score(self) -> Self:
         """The same training, without a score on private records."""
-        return self if self.private_score is None else dataclasses.replace(self, score=_no_score)
+        return self if self.private_score is None else replace(self, score=no_score)
 
     def on_all_records(self) -> Self | None:
         """The same training on the records that score, too, where ``score`` was a word; else None."""
         if (whole := self.whole) is None:
             return None
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
-        given = self.cost
+        cost = self.cost
 
         def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
-            setting = given.setting(params)
-            return [RunKind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))]
+            setting = cost.setting(params)
+            return [RunKind(setting, lambda noise: self._event(cost.run_of(setting, noise)))]
 
         return over_space.everywhere(kinds_at, space)
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
-        given = self.cost
-        setting = given.setting(params)
-        return float(given.run_of(setting, 1.0).steps * given.batch(setting[0]))
+        setting = self.cost.setting(params)
+        return float(self.cost.run_of(setting, 1.0).steps * self.cost.batch(setting[0]))
 
     def calibrated(
         self,
@@ -264,17 +258,9 @@ class GradientTraining(ABC):
     @property
     def cost(self) -> TrainingCost:
         """What runs cost, and how large their batches are."""
-        assert self.records is not None
-        assert self.batch_size is not None
-        return TrainingCost(
-            records=self.records,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            noise_multiplier=self.noise_multiplier,
-            fraction=self.fraction,
-            subsample=self.subsample,
-            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.match else 0.0,
-        )
+        exponent = transfer.batch_exponent(self.transfer_rule) if self.match else 0.0
+        names = ("records", "batch_size", "epochs", "noise_multiplier", "fraction", "subsample")
+        return TrainingCost(**{name: getattr(self, name) for name in names}, batch_exponent=exponent)
 
 
 def make_in_groups(
@@ -283,40 +269,30 @@ def make_in_groups(
     train: Callable[[Sequence[Begun]], Sequence[Model]],
     finish: Callable[[int, Begun, Model], Outcome],
 ) -> list[Outcome | Exception]:
-    """Make runs; what a run raises takes the place of its outcome. A model that is unfit is raised.
+    """Make runs: ``begin`` each, ``train`` those of one ``kind`` at once, ``finish`` each.
 
-    Args:
-        begin: builds each run.
-        kind: of a run, by its number: those of one kind are trained at once.
-        train: trains a group.
-        finish: scores a run.
+    What a run raises takes the place of its outcome, but for a model that is unfit.
     """
-    found: dict[int, Outcome | Exception] = {}
+    found: list[Any] = [_tried(run) for run in begin]
     groups: dict[Hashable, dict[int, Begun]] = {}
-    for at, one in enumerate([_tried(run) for run in begin]):
-        if isinstance(one, Exception):
-            found[at] = one
-        else:
+    for at, one in enumerate(found):
+        if not isinstance(one, Exception):
             groups.setdefault(kind(at, one), {})[at] = one
-    for group in groups.values():
-        for at, model in _trained(train, group).items():
-            found[at] = model if isinstance(model, Exception) else _tried(partial(finish, at, group[at], model))
-    return [found[at] for at in range(len(begin))]
+    waiting = list(groups.values())
+    while waiting:
+        group = waiting.pop(0)
+        models = _tried(partial(train, list(group.values())))
+        if not isinstance(models, Exception):
+            for (at, one), model in zip(group.items(), models, strict=True):
+                found[at] = _tried(partial(finish, at, one, model))
+        elif len(group) > 1:  # it failed as a whole: its runs are made one by one
+            waiting[:0] = [{at: one} for at, one in group.items()]
+        else:
+            found[next(iter(group))] = models
+    return found
 
 
-def _trained(
-    train: Callable[[Sequence[Begun]], Sequence[Model]], group: Mapping[int, Begun]
-) -> dict[int, Model | Exception]:
-    """The trained models of a group. If it fails as a whole, its runs are made one by one."""
-    models = _tried(lambda: train(list(group.values())))
-    if not isinstance(models, Exception):
-        return dict(zip(group, models, strict=True))
-    if len(group) == 1:
-        return dict.fromkeys(group, models)
-    return {at: model for at, one in group.items() for model in _trained(train, {at: one}).values()}
-
-
-def _no_score(model: object) -> float:
+def no_score(model: object) -> float:
     return 0.0
 
 

@@ -120,9 +120,10 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
     try:
         signature.bind({}, **dict.fromkeys(named))
     except TypeError as error:
+        called = ", ".join(f"{one}=..." for one in named)
         raise TypeError(
-            f"{name}{signature} cannot be called as train(params, {', '.join(f'{one}=...' for one in named)}): {error}. "
-            f"Write def train(params, *, {', '.join(named)})"
+            f"{name}{signature} cannot be called as train(params, {called}): {error}. Write def train(params, *, "
+            f"{', '.join(named)})"
         ) from None
     other = inspect.isclass(train) or hasattr(train, "__wrapped__")  # whose annotation is not that of the call
     if signature.return_annotation in _NO_PAIR and not other:

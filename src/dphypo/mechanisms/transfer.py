@@ -131,7 +131,7 @@ class NoiseRehearsal:
                 return mapped
             mapped["learning_rate"] *= target / drift
         remedy = (
-            f"no learning rate takes the weights as far in {short.steps} steps of noise as it does in {self.run.steps}. "
+            f"no learning rate takes the weights as far in {short.steps} steps of noise as in {self.run.steps}. "
             "Give a rule of your own with transfer_rule=..., a function of (hyperparameters, fraction)"
         )
         raise _validate.fail("learning_rate", params["learning_rate"], remedy)
