@@ -140,7 +140,7 @@ def test_the_default_space_is_a_learning_rate_on_the_scale_of_the_optimiser():
     assert repr(named(optimizer="adam").default_space()).endswith("b=0.1), 'clipping': ['normalise']})")
     assert "clipping" not in repr(named(engine="opacus").default_space())
     width = DPSGD(model=lambda width: nn.Linear(4, 3), data=(X, Y), score="accuracy", device="cpu")
-    with pytest.raises(ValueError, match="the model takes hyperparameters: give a space"):
+    with pytest.raises(ValueError, match="the model takes hyperparameters: give or fix them"):
         width.default_space()
 
 

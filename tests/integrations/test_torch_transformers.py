@@ -169,7 +169,7 @@ def test_gradients_are_those_of_one_record_at_a_time(name: str) -> None:
     model = called(factory(), records.fields).double()
     for part in model.modules():
         part.p = 0.0 if isinstance(part, nn.Dropout) else getattr(part, "p", None)  # type: ignore[assignment]
-    program = engine.Program.of(model, loss, in_double(*records.example()))
+    program = engine.Program.of(model, loss, in_double(*records.example))
     inputs, targets = in_double(*records.batch(np.arange(3), torch.device("cpu")))
     found, norms, _ = gradients(program, model, inputs, targets)
     trained = [value for value in model.parameters() if value.requires_grad]

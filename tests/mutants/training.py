@@ -153,7 +153,7 @@ MUTANTS = (
         "the sum of a batch is clipped",
         "each record's gradient is clipped by itself",
         "integrations/torch/opacus.py",
-        "    return [(_beside(factors, g) * g).sum(0) for g in grad_samples]\n",
+        "    return [(beside(factors, g) * g).sum(0) for g in grad_samples]\n",
         "    sums = [g.sum(0) for g in grad_samples]\n"
         "    whole = torch.stack([total.norm() for total in sums]).norm()\n"
         "    return [total * (max_grad_norm / (whole + 1e-6)).clamp(max=1.0) for total in sums]\n",
@@ -220,8 +220,8 @@ MUTANTS = (
         "a record whose backward pass raises fails the run",
         "a record whose gradient cannot be computed counts zero",
         "integrations/torch/opacus.py",
-        "        if self._differentiates(inputs, targets):\n            return\n",
-        "        self._differentiate(inputs, targets)\n        if len(inputs) >= 0:\n            return\n",
+        "            if not self._differentiates(inputs, targets):\n",
+        "            self._differentiate(inputs, targets)\n            if len(inputs) < 0:\n",
         ("integrations/test_torch_data.py::test_a_record_whose_backward_pass_alone_raises_counts_zero",),
     ),
     Mutant(
@@ -284,7 +284,7 @@ MUTANTS = (
         "a score's loss may mix records",
         "one record moves a score by at most its bound",
         "integrations/torch/score.py",
-        "        check.refuse_mixed_scores(called(model, records.fields), loss, records.example())\n",
+        "        check.refuse_mixed_scores(called(model, records.fields), loss, records.example)\n",
         "",
         ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
     ),
@@ -340,8 +340,8 @@ MUTANTS = (
         "records outside the domain are used",
         "one bad record cannot fail a run",
         "integrations/torch/runs.py",
-        "made.data.within(Domain.of(model, example, loss)).to(self._device))\n",
-        "made.data.to(self._device))\n",
+        "made.data.within(Domain.of(model, example, loss)).to(self._device)\n",
+        "made.data.to(self._device)\n",
         ("integrations/test_torch_data.py::test_one_record_outside_the_domain_changes_nothing",),
     ),
     Mutant(

@@ -35,9 +35,6 @@ import torch
 
 from dphypo.errors import UnfitModelError
 
-Leaf = Any
-"""A tensor, an array, bytes or a plain value."""
-
 _LIBRARIES = {"torch", "torchvision", "torchaudio", "transformers", "peft", "timm", "einops", "opacus"}
 _LIBRARIES |= {"numpy", "scipy", "safetensors", "dphypo"}
 _STANDARD = sysconfig.get_paths()["stdlib"]
@@ -65,12 +62,8 @@ _OPACUS_NOTES = {"max_batch_len", "max_batch_length", "activations"}
 _POINTER = struct.calcsize("P")
 
 
-def leaves(roots: tuple[object, ...], trained: frozenset[int] = frozenset()) -> Iterator[tuple[str, Leaf]]:
-    """Every leaf by the path to it, each object once.
-
-    Args:
-        roots: where to begin.
-        trained: identities of tensors whose values are left out: an optimiser changes them.
+def leaves(roots: tuple[object, ...], trained: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Every leaf by the path to it, each object once, but for tensors whose identities are ``trained``.
 
     >>> dict(leaves(([1, (2.0, None)],)))
     {'0': 1, '1.0': 2.0, '1.1': None}
@@ -89,8 +82,8 @@ def leaves(roots: tuple[object, ...], trained: frozenset[int] = frozenset()) -> 
             waiting += reversed(parts)
 
 
-def _leaf(value: object) -> Leaf | None:
-    """What an object is by itself, apart from its attributes."""
+def _leaf(value: object) -> Any:
+    """What an object is by itself, apart from its attributes: a tensor, an array, bytes or a plain value, or None."""
     if isinstance(value, bytearray | array.array):
         return bytes(value)
     if isinstance(value, np.ndarray):
@@ -105,7 +98,9 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.ModuleType):
         return  # functions say which of its variables they use
     if isinstance(value, type):
-        yield from _parts_of_class(value)
+        if not _of_library(value.__module__):
+            yield from ((key, part) for key, part in vars(value).items() if key not in _NOTES)
+            yield "bases", value.__bases__
     elif isinstance(value, types.FunctionType):
         yield from _parts_of_function(value)
     elif isinstance(value, types.MethodType | types.BuiltinFunctionType | types.MethodWrapperType):
@@ -127,9 +122,9 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     else:
         if (hidden := _hidden(type(value))) is not None:  # type: ignore[arg-type]
             raise UnfitModelError(
-                f"{_readable(name)!r} of the model is a {hidden}, which cannot be looked into: what a forward pass "
-                f"keeps there of the records would not be noticed, and would get no noise. Keep tensors, numbers and "
-                f"collections of them; draw random numbers from PyTorch's global generator"
+                f"{_readable(name)!r} of the model is a {hidden}, which cannot be looked into: it may keep something "
+                "of the records without noise. Keep tensors, numbers and collections of them; draw random numbers from "
+                "PyTorch's global generator"
             )
         yield from _items(value)
         yield from _attributes(value)
@@ -166,12 +161,6 @@ def _attributes(value: object) -> Iterator[tuple[str, Any]]:
 def _slots(kind: type) -> list[tuple[str, types.MemberDescriptorType]]:
     every = (item for base in kind.__mro__ for item in vars(base).items())
     return [(key, slot) for key, slot in every if isinstance(slot, types.MemberDescriptorType)]
-
-
-def _parts_of_class(kind: type) -> Iterator[tuple[str, Any]]:
-    if not _of_library(kind.__module__):
-        yield from ((key, part) for key, part in vars(kind).items() if key not in _NOTES)
-        yield "bases", kind.__bases__
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

@@ -101,7 +101,7 @@ def is_single(outputs: torch.Tensor) -> bool:
 def classes_of(model: nn.Module, records: TorchRecords) -> int:
     """How many classes the model tells apart, from its output on made-up records."""
     device = next(model.parameters()).device
-    example = records.example()[0]
+    example = records.example[0]
     outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
     return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
 
@@ -118,12 +118,12 @@ def values(
     """``value(outputs, targets)`` for each record in the model's domain; with ``beside``, of the inputs too."""
     model = called(model, records.fields)
     device = next(model.parameters()).device
-    records = records.within(Domain.of(model, records.example(), loss))
+    records = records.within(Domain.of(model, records.example, loss))
     was_training = model.training
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():
         size = min(_CHUNK, declared)
-        trial = synthetic_records(records.example(), size + 1)[0].to(device)
+        trial = synthetic_records(records.example, size + 1)[0].to(device)
         size = size if _same_everywhere(model, trial) and not reads_values(model, trial) else 1
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
@@ -138,7 +138,8 @@ def reads_values(model: nn.Module, inputs: torch.Tensor) -> bool:
     >>> reads_values(nn.Linear(2, 2), torch.zeros(3, 2))
     False
     """
-    with _Watch() as watch:
+    watch = _Watch()
+    with watch:
         model(inputs)
     return watch.found
 

@@ -48,10 +48,11 @@ class Safetensors:
         state = safetensors.torch.load(data)
         if self.factory is None:
             return state
-        arguments = json.loads(_metadata(data)["arguments"])
-        name = getattr(self.factory, "__name__", type(self.factory).__name__)
+        # A JSON header stands after its length in eight bytes.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        arguments = json.loads(header.get("__metadata__", {})["arguments"])
+        shown, name = self.factory, getattr(self.factory, "__name__", type(self.factory).__name__)
         try:
-            shown = self.factory
             model = copy.deepcopy(shown) if isinstance(shown, nn.Module) else build(shown, arguments)
             model.load_state_dict(state)
         except (TypeError, RuntimeError) as error:
@@ -62,10 +63,3 @@ class Safetensors:
             ) from None
         remember(model, arguments)
         return model.eval()
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of safetensors bytes: a JSON header after its length in eight bytes."""
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8 : 8 + length])
-    return header.get("__metadata__", {})  # type: ignore[no-any-return]

@@ -1,9 +1,8 @@
 """What a model keeps: nothing that records taught it without noise, and nothing that another run has learnt.
 
-DP-SGD adds noise to gradients and to nothing else. Whatever a forward pass writes (running statistics in a buffer, in a
-parameter without a gradient or in a list; rows that ``nn.Embedding(max_norm=...)`` renormalises) is learnt from records
-without noise. So everything the model reaches (``reach.py``) is compared before and after, to the bit, and in training
-every write to a parameter inside a forward pass is noticed.
+What a forward pass writes (running statistics; rows that ``nn.Embedding(max_norm=...)`` renormalises) is learnt from
+records without noise. So everything the model reaches (``reach.py``) is compared before and after, to the bit, and in
+training every write to a parameter inside a forward pass is noticed.
 
 Factories often return, or build upon, a model that was loaded once. Trained in place, its weights would carry what one
 run has learnt into the next, unaccounted for. So a run trains a copy whose tensors are its own, and after the run the
@@ -30,13 +29,7 @@ from dphypo.integrations.torch.reach import leaves
 
 @dataclass(frozen=True, repr=False)
 class Snapshot:
-    """Copies of all tensors, arrays and plain values that a model and its loss reach, by their names.
-
-    >>> model = nn.Linear(2, 2); before = Snapshot.of(model)
-    >>> model.seen = 3
-    >>> before.changed(model)
-    'seen'
-    """
+    """Copies of all tensors, arrays and plain values that a model and its loss reach, by their names."""
 
     values: Sequence[tuple[str, Any]]
     trained: frozenset[int]
@@ -44,8 +37,14 @@ class Snapshot:
     @classmethod
     def of(cls, *roots: object, trained: Iterable[torch.Tensor] = ()) -> Snapshot:
         """A snapshot; ``trained`` are parameters that a step of the optimiser changes, which are left out."""
+
+        def copied(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return value.detach().clone()
+            return value.copy() if isinstance(value, np.ndarray) else value
+
         left_out = frozenset(map(id, trained))
-        return cls([(name, _copy(value)) for name, value in leaves(roots, left_out)], left_out)
+        return cls([(name, copied(value)) for name, value in leaves(roots, left_out)], left_out)
 
     def changed(self, *roots: object) -> str | None:
         """The name of something that is no longer what it was; None if all is."""
@@ -61,9 +60,9 @@ class Snapshot:
         """:class:`UnfitModelError` if something changed."""
         if (name := self.changed(*roots)) is not None:
             raise UnfitModelError(
-                f"{name!r} of the model changes when records go through it: what it learns from them would be used or "
-                f"released without noise. Use layers without running statistics (GroupNorm, LayerNorm) and without "
-                f"max_norm, create what the forward pass needs in __init__, and keep nothing of a batch"
+                f"{name!r} of the model changes when records go through it, without noise. Use layers without running "
+                "statistics (GroupNorm, LayerNorm) and without max_norm, create what the forward pass needs in "
+                "__init__, and keep nothing of a batch"
             )
 
 
@@ -101,12 +100,6 @@ def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
 def _same(this: object, that: object) -> bool:
     """Whether two values have the same type, shape and bits."""
     if isinstance(this, torch.Tensor) and isinstance(that, torch.Tensor):
@@ -141,8 +134,8 @@ def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn
         model = copy.deepcopy(given)
     except Exception as error:
         raise UnfitModelError(
-            f"the model cannot be copied ({type(error).__name__}: {error}), and a run must not train weights that "
-            f"others can reach. Keep in it only what copy.deepcopy can copy: detach() tensors that were computed"
+            f"the model cannot be copied ({type(error).__name__}: {error}): keep in it only what copy.deepcopy can "
+            "copy, and detach() tensors that were computed"
         ) from error
     theirs = {tensor.untyped_storage().data_ptr() for _, tensor in _tensors(given)}
     for name, tensor in _tensors(model):
@@ -179,18 +172,9 @@ def refuse_other_weights(before: bytes, model: nn.Module) -> None:
 
 
 def start_from(model: nn.Module, start: nn.Module | None) -> None:
-    """Give a model the weights of another, if there is one and they fit: names and shapes are public.
-
-    >>> model, start = nn.Linear(2, 1), nn.Linear(2, 1)
-    >>> start_from(model, start)
-    >>> torch.equal(model.weight, start.weight)
-    True
-    """
-    if start is None:
-        return
-    given = start.state_dict()
-    shapes = [[(name, value.shape) for name, value in state.items()] for state in (given, model.state_dict())]
-    if shapes[0] == shapes[1]:
+    """Give a model the weights of another, if there is one and they fit: names and shapes are public."""
+    given, own = {} if start is None else start.state_dict(), model.state_dict()
+    if [(name, value.shape) for name, value in given.items()] == [(name, value.shape) for name, value in own.items()]:
         model.load_state_dict(given)
 
 
