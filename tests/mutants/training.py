@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         "runs train the factory's own model",
         "no run goes on where another one ended",
-        "integrations/torch/state.py",
+        "integrations/torch/saver.py",
         "    given = factory(**arguments)\n",
         "    given = factory(**arguments)\n    if arguments is not None:\n        return given\n",
         (f"{_FACTORY}::test_a_run_does_not_depend_on_the_runs_before",),
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         "the factory is not asked again after a run",
         "no run goes on where another one ended",
-        "integrations/torch/state.py",
+        "integrations/torch/saver.py",
         "    if fingerprint(model) != before:\n",
         "    if not before:\n",
         (f"{_FACTORY}::test_a_score_that_writes_back_what_a_run_has_learnt_ends_the_search",),
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         "global variables are not compared",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/reach.py",
+        "integrations/torch/state.py",
         "        yield from _variables(function.__globals__, own, names, set())\n",
         "        yield from _variables({}, own, names, set())\n",
         (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "slots are not compared",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/reach.py",
+        "integrations/torch/state.py",
         "    return [(key, slot) for key, slot in every if isinstance(slot, types.MemberDescriptorType)]\n",
         "    return []\n",
         (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         "what cannot be looked into is accepted",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/reach.py",
+        "integrations/torch/state.py",
         "        if more > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:\n",
         "        if shown < 0:\n",
         (f"{_STATE}::test_what_cannot_be_looked_into_is_refused_by_name",),

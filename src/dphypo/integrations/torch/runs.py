@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
-from dphypo.integrations.torch import check, hyperparameters, seeds, state
+from dphypo.integrations.torch import check, hyperparameters, saver, seeds, state
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
@@ -71,10 +71,10 @@ class TorchRun:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
         told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
         built = self._built()
-        untrained = state.fingerprint(built)
+        untrained = saver.fingerprint(built)
         model = called(built.to(self._device), self.mechanism.data.fields)
         way, records = self._fit(model, views)
-        state.start_from(built, self.mechanism.start)
+        saver.start_from(built, self.mechanism.start)
         return Begun(way, records, model, told, setting, untrained)
 
     def prepare(self) -> None:
@@ -107,7 +107,7 @@ class TorchRun:
         model.eval()
         with state.unchanged(model):
             score, metrics = self._scored(self.mechanism.score, model)
-        state.refuse_other_weights(begun.untrained, self._built())
+        saver.refuse_other_weights(begun.untrained, self._built())
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 
     def rehearse(self) -> Outcome:
@@ -159,7 +159,7 @@ class TorchRun:
 
     def _built(self) -> nn.Module:
         with self._alone("weights"):
-            return state.build(self.mechanism.model, self._arguments())
+            return saver.build(self.mechanism.model, self._arguments())
 
     def _fit(self, model: nn.Module, views: int) -> tuple[Way, TorchRecords]:
         made = self.mechanism
