@@ -38,42 +38,17 @@ BatchAndLength = tuple[int, float] | tuple[int, None, int]
 """A batch size and a number of epochs, or (batch size, None, steps): what a run costs depends on it and its noise."""
 
 
-@dataclass(frozen=True)
-class NoiseTable:
-    """A noise multiplier for each (batch size, epochs) that a search may use.
-
-    >>> NoiseTable({(64, 10): 1.5, (128, 10): 2.0})[128, 10]
-    2.0
-    """
-
-    multipliers: Mapping[BatchAndLength, float]
-
-    def __post_init__(self) -> None:
-        if not self.multipliers:
-            raise _validate.fail("multipliers", self.multipliers, "give at least one")
-        for multiplier in self.multipliers.values():
-            _validate.positive(noise_multiplier=multiplier)
-
-    def __getitem__(self, setting: BatchAndLength) -> float:
-        if setting not in self.multipliers:
-            known = ", ".join(sorted(map(str, self.multipliers)))
-            raise ValueError(
-                f"no noise multiplier was calibrated for (batch_size, epochs) = {setting}, only for {known}: call "
-                f"calibrated() again with the space, or give a noise_multiplier"
-            )
-        return self.multipliers[setting]
+NoiseMultiplier = float | str | Mapping[BatchAndLength, float]
+"""The noise multiplier of all runs, one for each batch size and length, or "calibrate" if it is yet to be found."""
 
 
-NoiseMultiplier = float | str | NoiseTable
-
-
-def read(given: SupportsFloat | str | NoiseTable | Mapping[BatchAndLength, float]) -> NoiseMultiplier:
+def read(given: SupportsFloat | str | Mapping[BatchAndLength, float]) -> NoiseMultiplier:
     """What was given as ``noise_multiplier``, checked."""
-    if isinstance(given, Mapping):
-        return NoiseTable(dict(given))
-    if isinstance(given, NoiseTable) or given == CALIBRATE:
+    if isinstance(given, Mapping) and given:
+        return {setting: _validate.positive(noise_multiplier=noise) for setting, noise in given.items()}
+    if isinstance(given, str) and given == CALIBRATE:
         return given
-    if isinstance(given, str):
+    if isinstance(given, str | Mapping):
         raise _validate.fail("noise_multiplier", given, f"give a number, or {CALIBRATE!r}")
     return _validate.positive(noise_multiplier=given)
 
@@ -83,8 +58,8 @@ def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMult
     if isinstance(noise_multiplier, str):
         return noise_multiplier
     factor = sampled_gaussian.match_noise(1.0, fraction)
-    if isinstance(noise_multiplier, NoiseTable):
-        return NoiseTable({setting: factor * noise for setting, noise in noise_multiplier.multipliers.items()})
+    if isinstance(noise_multiplier, Mapping):
+        return {setting: factor * noise for setting, noise in noise_multiplier.items()}
     return noise_multiplier * factor
 
 
@@ -119,8 +94,8 @@ class TrainingCost:
     batch_exponent: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.noise_multiplier, NoiseTable):
-            for setting, multiplier in self.noise_multiplier.multipliers.items():
+        if isinstance(self.noise_multiplier, Mapping):
+            for setting, multiplier in self.noise_multiplier.items():
                 self.run_of(setting, multiplier)
         else:
             self.run_of(self.setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
@@ -138,7 +113,13 @@ class TrainingCost:
         if isinstance(noise, str):
             remedy = "it needs a target: use mechanism.calibrated(space, runs, epsilon=..., delta=...) in its place"
             raise _validate.fail("noise_multiplier", noise, remedy)
-        return self.run_of(setting, noise[setting] if isinstance(noise, NoiseTable) else noise)
+        if isinstance(noise, Mapping) and setting not in noise:
+            known = ", ".join(sorted(map(str, noise)))
+            raise ValueError(
+                f"no noise multiplier was calibrated for (batch_size, epochs) = {setting}, only for {known}: call "
+                f"calibrated() again with the space, or give a noise_multiplier"
+            )
+        return self.run_of(setting, noise[setting] if isinstance(noise, Mapping) else noise)
 
     def run_of(self, setting: BatchAndLength, noise_multiplier: float) -> SampledGaussian:
         """The run at a setting, with any noise."""

@@ -21,7 +21,7 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
-from dphypo.integrations.cost import CALIBRATE, NoiseTable, TrainingCost
+from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
 from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
 from dphypo.journal.store import Store
@@ -55,7 +55,7 @@ class GradientTraining(ABC):
 
     data: Any
     score: Any
-    noise_multiplier: float | str | NoiseTable = CALIBRATE
+    noise_multiplier: NoiseMultiplier = CALIBRATE
     epochs: float = 10
     batch_size: int | None = None
     learning_rate: float = 0.1
