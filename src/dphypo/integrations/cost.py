@@ -70,15 +70,10 @@ def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> R
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """Runs with the same records, of which λ may choose the batch size and the length.
+    """Runs on a declared number of records, of which λ may choose the batch size and the length in epochs or steps.
 
-    Args:
-        records: the declared number of records.
-        batch_size, epochs: of runs whose λ does not name them; λ may name ``steps`` in place of ``epochs``.
-        noise_multiplier: for all settings, or a table.
-        fraction, subsample: as for :class:`dphypo.mechanisms.SampledGaussian`.
-        batch_exponent: the batch of a short run is that of the full run times this power of the fraction, and the
-            number of examples processed the same.
+    ``fraction`` and ``subsample`` are as for :class:`dphypo.mechanisms.SampledGaussian`. The batch of a short run is
+    that of the full run times the fraction to the ``batch_exponent``, and as many examples are processed.
 
     >>> cost = TrainingCost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})

@@ -75,18 +75,14 @@ def noise_of(score: Any) -> float:
     return float(noise)
 
 
-def _recall(matrix: Floats) -> Floats:
-    return np.asarray(np.diag(matrix) / np.maximum(matrix.sum(1), 1))
-
-
-def _f1(matrix: Floats) -> Floats:
-    return np.asarray(2 * np.diag(matrix) / np.maximum(matrix.sum(0) + matrix.sum(1), 1))
+def _over(counts: Floats, totals: Floats) -> Floats:
+    return np.asarray(counts / np.maximum(totals, 1))
 
 
 MEASURES: dict[str, Callable[[Floats], float]] = {
     "accuracy": lambda matrix: float(np.trace(matrix) / max(matrix.sum(), 1)),
-    "f1": lambda matrix: float(_f1(matrix).mean()),
-    "balanced_accuracy": lambda matrix: float(_recall(matrix).mean()),
+    "f1": lambda matrix: float(_over(2 * np.diag(matrix), matrix.sum(0) + matrix.sum(1)).mean()),
+    "balanced_accuracy": lambda matrix: float(_over(np.diag(matrix), matrix.sum(1)).mean()),
 }
 
 
@@ -104,10 +100,6 @@ def auc(histogram: Floats) -> float:
 def _gap(rates: Floats) -> float:
     """The largest difference between groups, over what else the rates differ in."""
     return float(np.max(rates.max(0) - rates.min(0)))
-
-
-def _over(counts: Floats, totals: Floats) -> Floats:
-    return np.asarray(counts / np.maximum(totals, 1))
 
 
 GAPS: dict[str, Callable[[Floats], float]] = {

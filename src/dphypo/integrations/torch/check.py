@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
 
 import torch
 from torch import nn
@@ -170,7 +169,12 @@ def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
     """Warn where public things say that records of another shape than the example's, which are left out, may exist."""
     if isinstance(records, TensorRecords) or records.collate is not None:
         return
-    if names := _varying(records.dataset) & set(records.fields.shapes if records.fields is not None else ()):
+    # Columns of a data set of Hugging Face that it declares to be lists of any length.
+    inner = getattr(records.dataset, "dataset", None)
+    features = getattr(records.dataset, "features", getattr(inner, "features", None))
+    found = features.items() if isinstance(features, dict) else ()
+    varying = {name for name, feature in found if getattr(feature, "length", None) == -1}
+    if names := varying & set(records.fields.shapes if records.fields is not None else ()):
         why = f"the data set declares that lengths of {', '.join(sorted(names))!r} vary"
     elif records.fields is None and _takes_other_sizes(model, records.example[0]):
         why = "the model takes inputs of any size"
@@ -180,13 +184,6 @@ def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
         f"{why}, and records of another size than the example are left out, in training and in scoring. Bring all to "
         f"one public size, by collate= or before; fitting_records says how many fit, to the curator alone"
     )
-
-
-def _varying(dataset: Any) -> set[str]:
-    """Columns of a data set of Hugging Face that it declares to be lists of any length."""
-    features = getattr(dataset, "features", getattr(getattr(dataset, "dataset", None), "features", None))
-    found = features.items() if isinstance(features, dict) else ()
-    return {name for name, feature in found if getattr(feature, "length", None) == -1}
 
 
 @torch.no_grad()

@@ -94,7 +94,10 @@ def train(
             for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(run.seed, "sampling"))):
                 for group in optimizer.param_groups:
                     group["lr"] = run.rate_at(number)
-                steps.step(list(_chunks(records, chosen[batch], device, setting.physical_batch_size)))
+                # A batch in pieces that fit into memory; their clipped sums are added before the noise.
+                size = setting.physical_batch_size or max(1, len(batch))
+                pieces = (chosen[batch[start : start + size]] for start in range(0, max(1, len(batch)), size))
+                steps.step([records.batch(piece, device) for piece in pieces])
         leave_plain(steps.module, private)
         kept.refuse_changes(model, loss)
     return model
@@ -106,15 +109,6 @@ def poisson_batches(
     """The records of each step, each independently with probability ``rate``; ``size``, their number, is private."""
     for _ in range(run.steps):
         yield noise.poisson_sample(run.rate, words, size)
-
-
-def _chunks(
-    records: TorchRecords, indices: npt.NDArray[np.int64], device: torch.device, at_most: int | None
-) -> Iterator[Batch]:
-    """A batch in pieces that fit into memory; their clipped sums are added before the noise."""
-    at_most = at_most or max(1, len(indices))
-    for start in range(0, max(1, len(indices)), at_most):
-        yield records.batch(indices[start : start + at_most], device)
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:

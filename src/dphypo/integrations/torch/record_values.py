@@ -151,14 +151,12 @@ class _Watch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if (name in _READERS or (name == "__getitem__" and _is_mask(args[1]))) and not asks_for_padding(func):
+        index = args[1] if name == "__getitem__" else ()
+        parts = index if isinstance(index, tuple) else (index,)
+        masked = any(isinstance(part, torch.Tensor) and part.dtype == torch.bool for part in parts)
+        if (masked or name in _READERS) and not asks_for_padding(func):
             self.found = True
         return func(*args, **(kwargs or {}))
-
-
-def _is_mask(index: Any) -> bool:
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(part, torch.Tensor) and part.dtype == torch.bool for part in parts)
 
 
 def _same_everywhere(model: nn.Module, records: torch.Tensor) -> bool:
