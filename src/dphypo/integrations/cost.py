@@ -164,7 +164,7 @@ def calibrated(
     mechanism: M,
     space: Space,
     runs: Law,
-    band: BandLike,
+    band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
     *,
     epsilon: float,
     delta: float,
@@ -173,11 +173,14 @@ def calibrated(
     journal: str | Path | Store | None = None,
     progress: bool = True,
 ) -> M:
-    """The mechanism with the noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
+    """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
-    ``policy`` and ``first_from_prior`` are what the search rule sees, and how many first runs it leaves to the prior.
-    The noise is kept in the journal. A terminal says how far it is, if it takes longer than two seconds.
+    Each kind of run, a batch size and a length, gets noise of its own. ``policy`` and ``first_from_prior`` are what the
+    search rule sees, and how many first runs it leaves to the prior: for a band and a search rule of ours,
+    ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the search: one that goes on
+    finds the noise there. A terminal says how far it is, if it takes longer than two seconds.
     """
+    _validate.warn_of_delta(delta, capabilities.records_of(mechanism))
     found = capabilities.kinds_of(mechanism, space)
     if len(found) > MOST_KINDS:
         raise ValueError(

@@ -7,25 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from pathlib import Path
 from traceback import format_exception
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar
 
 import dp_accounting
 
 from dphypo import _validate, dpsgd
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import Sides
-from dphypo.band import Band
-from dphypo.band.band import BandLike
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
 from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
-from dphypo.journal.store import Store
-from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, transfer
 from dphypo.mechanisms.capabilities import RunKind
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
@@ -216,29 +210,7 @@ class GradientTraining(ABC):
         setting = self.cost.setting(params)
         return float(self.cost.run_of(setting, 1.0).steps * self.cost.batch(setting[0]))
 
-    def calibrated(
-        self,
-        space: Space,
-        runs: Law,
-        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
-        *,
-        epsilon: float,
-        delta: float,
-        policy: PolicyClass | str = PolicyClass.ANYTHING,
-        first_from_prior: int = 0,
-        journal: str | Path | Store | None = None,
-        progress: bool = True,
-    ) -> Self:
-        """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
-
-        Each batch size and length in the space gets noise of its own (``integrations/cost.py``). For a band and
-        a search rule of ours, ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the
-        search: one that goes on finds the noise there.
-        """
-        _validate.warn_of_delta(delta, self.records)
-        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
-        budget |= {"policy": policy, "first_from_prior": first_from_prior}
-        return cast(Self, cost.calibrated(cast(Any, self), space, runs, band, **budget))
+    calibrated = cost.calibrated
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
