@@ -89,13 +89,11 @@ def split_by_hash(
     Of a data set that is read by index the parts are data sets; its records may have any structure, and all are read.
 
     Where a record goes depends on the values of that record and on the key alone: not on its position, not on the other
-    records, not on the type of the array. Adding or removing a record moves no other. That is what lets training and
-    scoring cost the worse of the two, not the sum. Equal records go to the same part. The parts know which split they
-    are of, and guarantees add up only what one record can meet.
+    records, not on the type of the array. Adding or removing a record moves no other, so that training and scoring cost
+    the worse of the two, not the sum. The parts know which split they are of.
 
-    Numbers are compared in single precision, so that the same record goes to the same part from an array, a tensor or a
-    frame, in single or double precision. A text that reads as a number counts as that number. The columns of a frame
-    are taken in the order of their names.
+    Numbers are compared in single precision, and a text that reads as a number counts as that number. The columns of a
+    frame are taken in the order of their names.
 
     Args:
         inputs, targets: arrays, tensors, frames or lists, one row a record; or a data set alone. Split the records as

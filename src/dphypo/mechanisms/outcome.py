@@ -167,10 +167,9 @@ def _interruptible() -> Iterator[None]:
 def attempt_many(
     mechanism: Mechanism, params: Sequence[Mapping[str, Any]], seeds: Sequence[int], size: int
 ) -> list[Outcome]:
-    """Make several runs at once, as :func:`attempt` makes one.
+    """Make several runs at once, as :func:`attempt` makes one, padded to ``size`` by repeats of the last.
 
-    The group is padded to ``size`` by the last run, whose further outcomes are thrown away. If the group as a whole
-    fails, the runs are made one by one with their seeds: a failure of one must not be an outcome of the others.
+    If the group as a whole fails, its runs are made one by one: a failure of one must not be an outcome of the others.
     """
     assert isinstance(mechanism, ManyAtOnce)
     more = size - len(params)

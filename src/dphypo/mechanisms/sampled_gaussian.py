@@ -144,14 +144,12 @@ class OwnRun(SampledGaussian):
         """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
         The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
-        batches are drawn from the seed. Each step is checked against its batch. At the end of the block, the
-        history of Opacus's accountant is checked against the declared event. A difference raises an error and is not
-        recorded as an outcome of the run. Use one block per run: a second one would cost as much again, with the same
-        noise.
+        batches are drawn from the seed. Each step is checked against its batch and, at the end, the history
+        of Opacus's accountant against the declared event. A difference raises an error, which is no outcome of the run.
+        Use one block per run: a second one would cost as much again, with the same noise.
 
-        The loss must be the mean over the batch of one value a record, as PyTorch's losses are by default. A sum, or a
-        mean over tokens of all records, is not covered by the guarantee: adding a record would then rescale the
-        gradients of the others before they are clipped. This is not checked.
+        The loss must be the mean over the batch of one value a record, as PyTorch's losses are by default. This is not
+        checked: with a sum, or a mean over tokens of all records, a record would rescale the gradients of the others.
 
         Args:
             module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser

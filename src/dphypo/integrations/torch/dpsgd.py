@@ -52,14 +52,11 @@ class DPSGD(GradientTraining):
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
     fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
     steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
-    ``subsample`` q, ``records`` stands for q times the declared number, and the run as a whole is Poisson-sampled at
-    rate q, which amplifies its profile (``dphypo.accounting.one_run``); where the score looks at the training
-    records too, no amplification is claimed. With our own engine this holds to the last bit, up to the slack that the
-    event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the device is deterministic.
-    ``engine="opacus"`` takes floating-point numbers as real ones.
-
-    No record can make a run fail: those outside the model's domain are left out (``domain.py``), and so are those on
-    which the model or the loss raises.
+    ``subsample`` q, ``records`` stands for q times the declared number, and the run is Poisson-sampled at rate q, which
+    amplifies its profile unless the score looks at the training records too. With our own engine this holds to the last
+    bit, up to the slack that the event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the
+    device is deterministic. ``engine="opacus"`` takes floating-point numbers as real ones. No record can make a run
+    fail: those on which the model or the loss raises, or outside their domain (``domain.py``), are left out.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
@@ -246,8 +243,7 @@ class DPSGD(GradientTraining):
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, on the scale of the optimiser.
 
-        Where nearly every gradient is clipped, the clipping norm and the learning rate act through their product. So
-        gradients are normalised, and the learning rate is searched alone. SGD's model is an exponential mean of its
+        Gradients are normalised, so that the clipping norm does not matter; SGD's model is an exponential mean of its
         iterates (docs/benchmarks.md).
         """
         if not hyperparameters.complete(self.model, self.fixed):
@@ -285,10 +281,7 @@ class DPSGD(GradientTraining):
         return self._run(space.sample(Seeded(0))).architecture()
 
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
-        """How many records fit the example and the model, and how many were given: to train, and to score.
-
-        **Secret**: for the eyes of the curator alone, and nothing may be done by it. A search shows it on a terminal.
-        """
+        """How many records fit, and how many were given: to train, and to score. **Secret**: for the curator alone."""
         return self._run({} if space is None else space.sample(Seeded(0))).fitting()
 
     def __repr__(self) -> str:
