@@ -94,7 +94,7 @@ def test_a_last_run_trains_as_the_changed_mechanism_does(change):
     (fit,) = last._fits.values()
     (old,) = mechanism.on_all_records()._fits.values()
     assert fit is not old
-    assert isinstance(fit.way, str) is (change != "engine")
+    assert isinstance(fit[0], str) is (change != "engine")
 
 
 def _zero(outputs, targets):
