@@ -18,7 +18,7 @@ import pytest
 from dphypo.accounting import Certificate, PureDp, account, composition, verify
 from dphypo.accounting.composition import Composition, Term, account_published
 from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, Split, read_sides
-from dphypo.integrations.split import side_of, sides_of, split_by_hash
+from dphypo.integrations.split import Origin, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
@@ -198,7 +198,7 @@ def test_records_that_were_really_split_pay_for_what_they_meet(seed):
     for key in keys:
         parts = split_by_hash(inputs, targets, share=float(rng.uniform(0.2, 0.6)), key=key)
         for part in (*parts, (inputs, targets)) if rng.uniform() < 0.3 else parts:
-            runs.append((float(rng.uniform(0.05, 1.0)), side_of(part), {row.tobytes() for row in part[0]}))
+            runs.append((float(rng.uniform(0.05, 1.0)), Origin.of(part).side, {row.tobytes() for row in part[0]}))
     terms = [Term(account_published(PureDp(epsilon), 1), side) for epsilon, side, _ in runs]
     certified = Composition(tuple(terms)).epsilon(0.0)
     paid = [sum(epsilon for epsilon, _, read in runs if row.tobytes() in read) for row in inputs]
@@ -211,10 +211,10 @@ def test_parts_know_their_side_however_they_are_passed_on():
     inputs, targets = INPUTS, TARGETS
     train, held_out = split_by_hash(inputs, targets, key="a")
     (x, y), _ = train, held_out
-    assert side_of((x, y)) == side_of(train) == train.split.training
-    assert side_of(held_out) == train.split.scoring
-    assert side_of((inputs, targets)) == side_of(x / 255) == side_of((x, targets)) == EVERYONE
-    assert side_of(train.like(x / 255)) == train.side
+    assert Origin.of((x, y)).side == Origin.of(train).side == train.split.training
+    assert Origin.of(held_out).side == train.split.scoring
+    assert Origin.of((inputs, targets)).side == Origin.of(x / 255).side == Origin.of((x, targets)).side == EVERYONE
+    assert Origin.of(train.like(x / 255)).side == train.side
     assert sides_of((x, y), held_out) == train.split
     assert sides_of(train, (inputs, targets)) is None
     again, _ = split_by_hash(inputs, targets, key="a")

@@ -158,7 +158,7 @@ def test_gradients_of_mixed_fields_are_those_of_one_record_at_a_time() -> None:
 def test_records_of_mixed_fields_that_do_not_fit_are_left_out(spoiled: Any, fits: int) -> None:
     records = as_records(Read(**spoiled), EXAMPLE)
     loss = nn.CrossEntropyLoss(reduction="none")
-    domain = Domain.of(called(Both(), records.fields), records.example(), loss)
+    domain = Domain.of(called(Both(), records.fields), records.example, loss)
     assert records.counts(domain) == fits
     inputs, _ = records.within(domain).batch(np.arange(COUNT), CPU)
     assert len(inputs) == fits
@@ -166,7 +166,7 @@ def test_records_of_mixed_fields_that_do_not_fit_are_left_out(spoiled: Any, fits
 
 def test_a_whole_number_that_no_table_bounds_may_be_negative() -> None:
     records = as_records({"ids": torch.zeros(2, LENGTH).long(), "facts": torch.tensor([[-3, 1]] * 2), "labels": [0, 1]})
-    domain = Domain.of(called(_Whole(), records.fields), records.example())
+    domain = Domain.of(called(_Whole(), records.fields), records.example)
     assert records.counts(domain) == 2
 
 
@@ -196,7 +196,7 @@ def padded(records: list[Any]) -> dict[str, torch.Tensor]:
 def test_a_collator_pads_records_to_a_public_length() -> None:
     short = Read(ids=(3, torch.tensor([1, 2])))
     records = as_records(short, EXAMPLE, collate=padded)
-    domain = Domain.of(called(Both(), records.fields), records.example())
+    domain = Domain.of(called(Both(), records.fields), records.example)
     assert records.counts(domain) == COUNT
     inputs, _ = records.batch(np.array([3]), CPU)
     assert inputs[0, :LENGTH].tolist() == [1, 2, 0, 0]
@@ -218,7 +218,7 @@ def test_one_record_of_other_rows_is_left_out(rows: int) -> None:
         return records[0][0], torch.full((len(records[0][0]),), records[0][1])
 
     read = as_records(Crops(), (torch.zeros(1, 3), 0), collate=collate)
-    inside = read.within(Domain.of(nn.Linear(3, 2), read.example(), None))
+    inside = read.within(Domain.of(nn.Linear(3, 2), read.example, None))
     inputs, targets = inside.batch(np.arange(COUNT), CPU)
     assert (len(inputs), len(targets)) == (COUNT - 1, COUNT - 1)
 
@@ -302,7 +302,7 @@ def test_one_person_in_two_forms_may_be_on_both_sides() -> None:
     assert train.side.apart_from(held_out.side), "nobody can see what changes records there"
     assert sides_of(train, held_out) is None
     drawn = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="reads a record otherwise each time"):
+    with pytest.raises(ValueError, match="reads a record differently each time"):
         split_by_hash(Pictures(lambda value: value + drawn.normal()))
 
 

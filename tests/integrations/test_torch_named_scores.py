@@ -94,7 +94,7 @@ def test_a_last_run_trains_as_the_changed_mechanism_does(change):
     (fit,) = last._fits.values()
     (old,) = mechanism.on_all_records()._fits.values()
     assert fit is not old
-    assert isinstance(fit.way, str) is (change != "engine")
+    assert isinstance(fit[0], str) is (change != "engine")
 
 
 def _zero(outputs, targets):
@@ -140,7 +140,7 @@ def test_the_default_space_is_a_learning_rate_on_the_scale_of_the_optimiser():
     assert repr(named(optimizer="adam").default_space()).endswith("b=0.1), 'clipping': ['normalise']})")
     assert "clipping" not in repr(named(engine="opacus").default_space())
     width = DPSGD(model=lambda width: nn.Linear(4, 3), data=(X, Y), score="accuracy", device="cpu")
-    with pytest.raises(ValueError, match="the model takes hyperparameters: give a space"):
+    with pytest.raises(ValueError, match="the model takes hyperparameters: give or fix them"):
         width.default_space()
 
 

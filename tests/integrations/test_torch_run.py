@@ -18,13 +18,12 @@ from scipy import stats
 from support.torch_witness import Net, Witness, looks_right, no_gradient, numbered, p_values, watching
 
 from dphypo.accounting.events import ideal
-from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, opacus, seeds
 from dphypo.integrations.torch.runs import Engine
 from dphypo.mechanisms import SampledGaussian
 
 COUNT = 120
-NOISE = NoiseTable({(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5})
+NOISE = {(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5}
 
 
 def mechanism(**changes: Any) -> DPSGD:

@@ -18,8 +18,7 @@ from dphypo.dpsgd.device import pinned
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.decisions import reads_values
-from dphypo.integrations.torch.record_values import per_record, values
+from dphypo.integrations.torch.record_values import per_record, reads_values, values
 
 RNG = np.random.default_rng(1)
 INPUTS = RNG.normal(size=(3000, 3)).astype(np.float32)

@@ -14,7 +14,6 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting.events import ideal
-from dphypo.integrations.cost import NoiseTable
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal, walk
 from dphypo.mechanisms import NoiseRehearsal, OwnTraining, SampledGaussian, SmallerBatches
@@ -179,9 +178,9 @@ def test_any_optimiser_can_be_rehearsed(optimizer: str) -> None:
 
 
 def test_tables_of_noise_are_matched_too() -> None:
-    mechanism = dpsgd(noise_multiplier=NoiseTable({(40, 8): 0.5, (20, 8): 0.25}))
+    mechanism = dpsgd(noise_multiplier={(40, 8): 0.5, (20, 8): 0.25})
     short = mechanism.at(fraction=0.25, match=True)
-    assert isinstance(short.noise_multiplier, NoiseTable)
+    assert isinstance(short.noise_multiplier, dict)
     assert short.noise_multiplier[20, 8] == 0.5
     again = mechanism.at(noise_multiplier={(40, 8): 1.0})
     assert ideal(again.event({})) == SampledGaussian(rate=0.2, steps=40, noise_multiplier=1.0).event

@@ -20,8 +20,8 @@ from dphypo.dpsgd import check as engine_check
 from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
-from dphypo.integrations.torch.decisions import reads_values
 from dphypo.integrations.torch.fields import called
+from dphypo.integrations.torch.record_values import reads_values
 
 transformers: Any = None
 peft: Any = None
@@ -148,10 +148,10 @@ def test_models_are_trained_as_they_come(name: str) -> None:
     torch.manual_seed(0)
     given, trained = factory(), mechanism({}, seed=1).model
     assert type(trained) is type(given)
-    (fit,) = mechanism._fits.values()
-    assert isinstance(fit.way, engine.Program)
-    assert fit.way.axes is not None  # by formulas
-    assert len(fit.records) == COUNT  # none is left out
+    ((way, records),) = mechanism._fits.values()
+    assert isinstance(way, engine.Program)
+    assert way.axes is not None  # by formulas
+    assert len(records) == COUNT  # none is left out
     moved = {key for key, value in trained.named_parameters() if value.requires_grad}
     assert moved == {key for key, value in given.named_parameters() if value.requires_grad}
 
@@ -169,7 +169,7 @@ def test_gradients_are_those_of_one_record_at_a_time(name: str) -> None:
     model = called(factory(), records.fields).double()
     for part in model.modules():
         part.p = 0.0 if isinstance(part, nn.Dropout) else getattr(part, "p", None)  # type: ignore[assignment]
-    program = engine.Program.of(model, loss, in_double(*records.example()))
+    program = engine.Program.of(model, loss, in_double(*records.example))
     inputs, targets = in_double(*records.batch(np.arange(3), torch.device("cpu")))
     found, norms, _ = gradients(program, model, inputs, targets)
     trained = [value for value in model.parameters() if value.requires_grad]
@@ -204,8 +204,8 @@ EXAMPLE = {"input_ids": [0] * LENGTH, "attention_mask": [0] * LENGTH, "labels": 
 def test_a_data_set_gives_fields_and_records_that_do_not_fit_are_left_out() -> None:
     read = dpsgd(probe, data=Items(), example=EXAMPLE)
     assert read({}, seed=1).ok
-    (fit,) = read._fits.values()
-    _, _, usable = fit.records.rows(torch.arange(8), torch.ones(8, dtype=torch.bool))
+    ((_, inside),) = read._fits.values()
+    _, _, usable = inside.rows(torch.arange(8), torch.ones(8, dtype=torch.bool))
     assert usable.tolist() == [place not in (3, 5) for place in range(8)]
     without = {
         name: values[[place for place in range(COUNT) if place not in (3, 5)]] for name, values in texts().items()
@@ -215,7 +215,7 @@ def test_a_data_set_gives_fields_and_records_that_do_not_fit_are_left_out() -> N
     with_unknown["input_ids"][5, 0] = 77
     chosen = dpsgd(bert, data=with_unknown)
     chosen({}, seed=1)
-    assert [len(fit.records) for fit in chosen._fits.values()] == [COUNT - 1]
+    assert [len(inside) for _, inside in chosen._fits.values()] == [COUNT - 1]
 
 
 @pytest.mark.slow
@@ -297,10 +297,10 @@ def test_one_padded_text_changes_no_bit_of_the_others() -> None:
     for name in ("input_ids", "attention_mask"):
         padded[name][-1, 6:] = 0
     mechanism = dpsgd(lambda: net, data=whole)
-    (fit,) = mechanism._fits.values()
+    ((way, _),) = mechanism._fits.values()
     model = called(net, mechanism.data.fields)
     assert not reads_values(model.eval(), mechanism.data.fields.pack(padded)[0])
-    program = replace(fit.way, model=engine.in_training(model))
+    program = replace(way, model=engine.in_training(model))
     shape, rows = Shape(1, 32, 1), program.layout.stacked([model], torch.device("cpu"))
     code = program.on(rows, shape)
     assert code.axes is not None  # formulas of all records at once

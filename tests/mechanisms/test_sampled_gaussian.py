@@ -135,7 +135,7 @@ def test_a_loop_of_ones_own_is_rehearsed_on_made_up_records_before_anything_is_s
     assert seen == [2]
     with pytest.raises(ValueError, match="the journal holds nothing yet"):
         dphypo.open_journal(tmp_path / "tune.db")
-    with pytest.raises(TypeError, match="it takes no run"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'run'"):
         OwnTraining(train, RUN, rehearsal=lambda params, *, seed: None)
 
 

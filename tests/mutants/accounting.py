@@ -74,7 +74,7 @@ MUTANTS = (
         "training and scoring meet at the same end only",
         "two events that are monotone in opposite directions are bounded between the ends, too",
         "mechanisms/over_space.py",
-        "_at(mechanism.score_event, params.for_scoring())",
+        "_at(mechanism.score_event, replace(params, scoring=True))",
         "_at(mechanism.score_event, params)",
         (
             "mechanisms/test_over_space.py"
@@ -309,16 +309,16 @@ MUTANTS = (
         "the key of a split is forgotten",
         "splits with different keys are different splits",
         "integrations/split.py",
-        "    return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())\n",
-        "    return Split(_RULE, hashed, share)\n",
+        '    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest())\n',
+        '    return Split("dphypo hash 1", hashed, share)\n',
         (f"{_SIDES}::test_parts_know_their_side_however_they_are_passed_on",),
     ),
     Mutant(
         "the share of a split is forgotten",
         "splits with different shares are different splits",
         "integrations/split.py",
-        "    return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())\n",
-        "    return Split(_RULE, hashed, key=hashlib.sha256(key.encode()).hexdigest())\n",
+        '    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest())\n',
+        '    return Split("dphypo hash 1", hashed, key=hashlib.sha256(key.encode()).hexdigest())\n',
         (f"{_SIDES}::test_parts_know_their_side_however_they_are_passed_on",),
     ),
     Mutant(

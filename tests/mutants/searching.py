@@ -111,7 +111,7 @@ MUTANTS = (
         "a failed run is retried",
         "a failure is an outcome",
         "mechanisms/outcome.py",
-        "        return Outcome.failed(_reason(error))\n",
+        "        return Outcome.failed(reason)\n",
         "        return settle(returned, saver)\n",
         ("mechanisms/test_mechanism.py::test_an_exception_is_an_outcome",),
     ),

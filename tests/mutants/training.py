@@ -16,7 +16,7 @@ MUTANTS = (
         "records that score are trained on, too",
         "integrations/training.py",
         '"data": whole.data, "records"',
-        '"data": dataclasses.replace(whole.data, origin=self.data.origin), "records"',
+        '"data": replace(whole.data, origin=self.data.origin), "records"',
         (
             "integrations/test_torch_named_scores.py::test_a_last_run_on_all_records_counts_for_both_sides_in_any_search",
         ),
@@ -73,7 +73,7 @@ MUTANTS = (
         "a rehearsal calls a private score of one's own",
         "a rehearsal reads no private record",
         "integrations/torch/metrics.py",
-        "    return _zero if is_private(score) else score\n",
+        "    return no_score if is_private(score) else score\n",
         "    return score\n",
         ("integrations/test_torch_one_run.py::test_a_rehearsal_does_not_call_a_private_score_of_ones_own",),
     ),
@@ -89,7 +89,7 @@ MUTANTS = (
         "a last run on all records keeps what was found for another loss",
         "a run trains as its mechanism says",
         "integrations/training.py",
-        'changes["whole"] = dataclasses.replace(self.whole, fits={})',
+        'changes["whole"] = replace(self.whole, fits={})',
         'changes["whole"] = self.whole',
         ("integrations/test_torch_named_scores.py::test_a_last_run_trains_as_the_changed_mechanism_does",),
     ),
@@ -153,7 +153,7 @@ MUTANTS = (
         "the sum of a batch is clipped",
         "each record's gradient is clipped by itself",
         "integrations/torch/opacus.py",
-        "    return [(_beside(factors, g) * g).sum(0) for g in grad_samples]\n",
+        "    return [(beside(factors, g) * g).sum(0) for g in grad_samples]\n",
         "    sums = [g.sum(0) for g in grad_samples]\n"
         "    whole = torch.stack([total.norm() for total in sums]).norm()\n"
         "    return [total * (max_grad_norm / (whole + 1e-6)).clamp(max=1.0) for total in sums]\n",
@@ -220,8 +220,8 @@ MUTANTS = (
         "a record whose backward pass raises fails the run",
         "a record whose gradient cannot be computed counts zero",
         "integrations/torch/opacus.py",
-        "        if self._differentiates(inputs, targets):\n            return\n",
-        "        self._differentiate(inputs, targets)\n        if len(inputs) >= 0:\n            return\n",
+        "            if not self._differentiates(inputs, targets):\n",
+        "            self._differentiate(inputs, targets)\n            if len(inputs) < 0:\n",
         ("integrations/test_torch_data.py::test_a_record_whose_backward_pass_alone_raises_counts_zero",),
     ),
     Mutant(
@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         "runs train the factory's own model",
         "no run goes on where another one ended",
-        "integrations/torch/state.py",
+        "integrations/torch/saver.py",
         "    given = factory(**arguments)\n",
         "    given = factory(**arguments)\n    if arguments is not None:\n        return given\n",
         (f"{_FACTORY}::test_a_run_does_not_depend_on_the_runs_before",),
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         "the factory is not asked again after a run",
         "no run goes on where another one ended",
-        "integrations/torch/state.py",
+        "integrations/torch/saver.py",
         "    if fingerprint(model) != before:\n",
         "    if not before:\n",
         (f"{_FACTORY}::test_a_score_that_writes_back_what_a_run_has_learnt_ends_the_search",),
@@ -284,7 +284,7 @@ MUTANTS = (
         "a score's loss may mix records",
         "one record moves a score by at most its bound",
         "integrations/torch/score.py",
-        "        check.refuse_mixed_scores(called(model, records.fields), loss, records.example())\n",
+        "        check.refuse_mixed_scores(called(model, records.fields), loss, records.example)\n",
         "",
         ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
     ),
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         "global variables are not compared",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/reach.py",
+        "integrations/torch/state.py",
         "        yield from _variables(function.__globals__, own, names, set())\n",
         "        yield from _variables({}, own, names, set())\n",
         (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
@@ -315,7 +315,7 @@ MUTANTS = (
     Mutant(
         "slots are not compared",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/reach.py",
+        "integrations/torch/state.py",
         "    return [(key, slot) for key, slot in every if isinstance(slot, types.MemberDescriptorType)]\n",
         "    return []\n",
         (f"{_STATE}::test_a_forward_pass_that_writes_is_refused_when_the_mechanism_is_made",),
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         "what cannot be looked into is accepted",
         "a model learns through noisy gradients and in no other way",
-        "integrations/torch/reach.py",
+        "integrations/torch/state.py",
         "        if more > _POINTER * shown or kind.__itemsize__ > base.__itemsize__:\n",
         "        if shown < 0:\n",
         (f"{_STATE}::test_what_cannot_be_looked_into_is_refused_by_name",),
@@ -340,8 +340,8 @@ MUTANTS = (
         "records outside the domain are used",
         "one bad record cannot fail a run",
         "integrations/torch/runs.py",
-        "made.data.within(Domain.of(model, example, loss)).to(self._device))\n",
-        "made.data.to(self._device))\n",
+        "made.data.within(Domain.of(model, example, loss)).to(self._device)\n",
+        "made.data.to(self._device)\n",
         ("integrations/test_torch_data.py::test_one_record_outside_the_domain_changes_nothing",),
     ),
     Mutant(

@@ -38,46 +38,17 @@ BatchAndLength = tuple[int, float] | tuple[int, None, int]
 """A batch size and a number of epochs, or (batch size, None, steps): what a run costs depends on it and its noise."""
 
 
-@dataclass(frozen=True)
-class NoiseTable:
-    """A noise multiplier for each (batch size, epochs) that a search may use.
-
-    >>> NoiseTable({(64, 10): 1.5, (128, 10): 2.0})[128, 10]
-    2.0
-    """
-
-    multipliers: Mapping[BatchAndLength, float]
-
-    def __post_init__(self) -> None:
-        if not self.multipliers:
-            raise _validate.fail("multipliers", self.multipliers, "give at least one")
-        for multiplier in self.multipliers.values():
-            _validate.positive(noise_multiplier=multiplier)
-
-    def __getitem__(self, setting: BatchAndLength) -> float:
-        if setting not in self.multipliers:
-            known = ", ".join(sorted(map(str, self.multipliers)))
-            raise ValueError(
-                f"no noise multiplier was calibrated for (batch_size, epochs) = {setting}, only for {known}: call "
-                f"calibrated() again with the space, or give a noise_multiplier"
-            )
-        return self.multipliers[setting]
-
-    def times(self, factor: float) -> NoiseTable:
-        """All multipliers times a factor."""
-        return NoiseTable({setting: factor * multiplier for setting, multiplier in self.multipliers.items()})
+NoiseMultiplier = float | str | Mapping[BatchAndLength, float]
+"""The noise multiplier of all runs, one for each batch size and length, or "calibrate" if it is yet to be found."""
 
 
-NoiseMultiplier = float | str | NoiseTable
-
-
-def read(given: SupportsFloat | str | NoiseTable | Mapping[BatchAndLength, float]) -> NoiseMultiplier:
+def read(given: SupportsFloat | str | Mapping[BatchAndLength, float]) -> NoiseMultiplier:
     """What was given as ``noise_multiplier``, checked."""
-    if isinstance(given, Mapping):
-        return NoiseTable(dict(given))
-    if isinstance(given, NoiseTable) or given == CALIBRATE:
+    if isinstance(given, Mapping) and given:
+        return {setting: _validate.positive(noise_multiplier=noise) for setting, noise in given.items()}
+    if isinstance(given, str) and given == CALIBRATE:
         return given
-    if isinstance(given, str):
+    if isinstance(given, str | Mapping):
         raise _validate.fail("noise_multiplier", given, f"give a number, or {CALIBRATE!r}")
     return _validate.positive(noise_multiplier=given)
 
@@ -87,19 +58,9 @@ def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMult
     if isinstance(noise_multiplier, str):
         return noise_multiplier
     factor = sampled_gaussian.match_noise(1.0, fraction)
-    return noise_multiplier.times(factor) if isinstance(noise_multiplier, NoiseTable) else noise_multiplier * factor
-
-
-def at(noise_multiplier: NoiseMultiplier, setting: BatchAndLength) -> float:
-    """The noise multiplier of a run."""
-    if isinstance(noise_multiplier, NoiseTable):
-        return noise_multiplier[setting]
-    if isinstance(noise_multiplier, str):
-        raise ValueError(
-            'noise_multiplier = "calibrate" needs a target: in place of the mechanism use '
-            "mechanism.calibrated(space, runs, epsilon=..., delta=...)"
-        )
-    return noise_multiplier
+    if isinstance(noise_multiplier, Mapping):
+        return {setting: factor * noise for setting, noise in noise_multiplier.items()}
+    return noise_multiplier * factor
 
 
 def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> RoundedDp:
@@ -109,15 +70,10 @@ def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> R
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """Runs with the same records, of which λ may choose the batch size and the length.
+    """Runs on a declared number of records, of which λ may choose the batch size and the length in epochs or steps.
 
-    Args:
-        records: the declared number of records.
-        batch_size, epochs: of runs whose λ does not name them; λ may name ``steps`` in place of ``epochs``.
-        noise_multiplier: for all settings, or a table.
-        fraction, subsample: as for :class:`dphypo.mechanisms.SampledGaussian`.
-        batch_exponent: the batch of a short run is that of the full run times this power of the fraction, and the
-            number of examples processed the same.
+    ``fraction`` and ``subsample`` are as for :class:`dphypo.mechanisms.SampledGaussian`. The batch of a short run is
+    that of the full run times the fraction to the ``batch_exponent``, and as many examples are processed.
 
     >>> cost = TrainingCost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
@@ -133,8 +89,8 @@ class TrainingCost:
     batch_exponent: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.noise_multiplier, NoiseTable):
-            for setting, multiplier in self.noise_multiplier.multipliers.items():
+        if isinstance(self.noise_multiplier, Mapping):
+            for setting, multiplier in self.noise_multiplier.items():
                 self.run_of(setting, multiplier)
         else:
             self.run_of(self.setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
@@ -148,8 +104,17 @@ class TrainingCost:
 
     def run(self, params: Mapping[str, Any]) -> SampledGaussian:
         """The run at λ."""
-        setting = self.setting(params)
-        return self.run_of(setting, at(self.noise_multiplier, setting))
+        setting, noise = self.setting(params), self.noise_multiplier
+        if isinstance(noise, str):
+            remedy = "it needs a target: use mechanism.calibrated(space, runs, epsilon=..., delta=...) in its place"
+            raise _validate.fail("noise_multiplier", noise, remedy)
+        if isinstance(noise, Mapping) and setting not in noise:
+            known = ", ".join(sorted(map(str, noise)))
+            raise ValueError(
+                f"no noise multiplier was calibrated for (batch_size, epochs) = {setting}, only for {known}: call "
+                f"calibrated() again with the space, or give a noise_multiplier"
+            )
+        return self.run_of(setting, noise[setting] if isinstance(noise, Mapping) else noise)
 
     def run_of(self, setting: BatchAndLength, noise_multiplier: float) -> SampledGaussian:
         """The run at a setting, with any noise."""
@@ -199,7 +164,7 @@ def calibrated(
     mechanism: M,
     space: Space,
     runs: Law,
-    band: BandLike,
+    band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
     *,
     epsilon: float,
     delta: float,
@@ -208,11 +173,14 @@ def calibrated(
     journal: str | Path | Store | None = None,
     progress: bool = True,
 ) -> M:
-    """The mechanism with the noise multiplier of each kind with which a search over all of them is (ε, δ)-DP.
+    """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
-    ``policy`` and ``first_from_prior`` are what the search rule sees, and how many first runs it leaves to the prior.
-    The noise is kept in the journal. A terminal says how far it is, if it takes longer than two seconds.
+    Each kind of run, a batch size and a length, gets noise of its own. ``policy`` and ``first_from_prior`` are what the
+    search rule sees, and how many first runs it leaves to the prior: for a band and a search rule of ours,
+    ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the search: one that goes on
+    finds the noise there. A terminal says how far it is, if it takes longer than two seconds.
     """
+    _validate.warn_of_delta(delta, capabilities.records_of(mechanism))
     found = capabilities.kinds_of(mechanism, space)
     if len(found) > MOST_KINDS:
         raise ValueError(
@@ -221,7 +189,7 @@ def calibrated(
         )
 
     def search(*events: Event) -> Guarantee:
-        declared = Declared(_no_train, events, mechanism.relation, mechanism.score_event, mechanism.split)
+        declared = Declared(mechanism, events, mechanism.relation, mechanism.score_event, mechanism.split)
         every = over_space.events(declared, space)
         given: dict[str, Any] = {"policy": policy, "first_from_prior": first_from_prior}
         return account(every, runs, Band.of(band), relation=mechanism.relation, **given)
@@ -236,10 +204,6 @@ def calibrated(
             remedy=REMEDY_OF_A_SEARCH,
         )
     return cast(M, capabilities.with_noise(mechanism, noise))
-
-
-def _no_train(params: Mapping[str, Any], *, seed: int) -> Any:
-    raise NotImplementedError("this mechanism only states its events")
 
 
 def batch_size(records: int) -> int:

@@ -40,28 +40,21 @@ def scoring_share(records: int) -> tuple[float, int]:
 class PrivateScore(Protocol):
     """A score computed on private records, with noise, that says what it costs.
 
-    A score of your own may give None for ``split``, ``data``, ``records`` and ``noise_multiplier``.
+    ``event`` is that of one evaluation, under adding or removing one record. A score of your own may give None for
+    the others: ``split`` (the rule that set its records apart, where they do not know it), ``data``, ``records`` (the
+    declared number) and ``noise_multiplier`` ("calibrate" if it is to be solved for).
     """
 
     @property
-    def event(self) -> dp_accounting.DpEvent | RoundedDp:
-        """The event of one evaluation, under adding or removing one record."""
-
+    def event(self) -> dp_accounting.DpEvent | RoundedDp: ...
     @property
-    def split(self) -> Sides | None:
-        """How its records were set apart from those that train; None if the records know it, or nothing is known."""
-
+    def split(self) -> Sides | None: ...
     @property
-    def data(self) -> Any:
-        """The records, which may know on which side they are."""
-
+    def data(self) -> Any: ...
     @property
-    def records(self) -> int | None:
-        """The declared number of records."""
-
+    def records(self) -> int | None: ...
     @property
-    def noise_multiplier(self) -> float | str | None:
-        """The noise; "calibrate" if it is to be solved for, None if it cannot be set."""
+    def noise_multiplier(self) -> float | str | None: ...
 
 
 def declare(score: Any, size: int) -> None:
@@ -76,26 +69,20 @@ def declare(score: Any, size: int) -> None:
 
 def noise_of(score: Any) -> float:
     """The noise multiplier of a score; an error if it is yet to be found."""
-    if isinstance(score.noise_multiplier, str):
-        raise ValueError(
-            'noise_multiplier = "calibrate" of a score needs a plan that solves for it: use dphypo.tune(mechanism, '
-            "epsilon=..., delta=...), or score=PrivateAccuracy(records, noise_multiplier=5.0)"
-        )
-    return float(score.noise_multiplier)
+    if isinstance(noise := score.noise_multiplier, str):
+        remedy = "a score needs a number: leave it to dphypo.tune(mechanism, epsilon=..., delta=...), or give one"
+        raise _validate.fail("noise_multiplier", noise, remedy)
+    return float(noise)
 
 
-def _recall(matrix: Floats) -> Floats:
-    return np.asarray(np.diag(matrix) / np.maximum(matrix.sum(1), 1))
-
-
-def _f1(matrix: Floats) -> Floats:
-    return np.asarray(2 * np.diag(matrix) / np.maximum(matrix.sum(0) + matrix.sum(1), 1))
+def _over(counts: Floats, totals: Floats) -> Floats:
+    return np.asarray(counts / np.maximum(totals, 1))
 
 
 MEASURES: dict[str, Callable[[Floats], float]] = {
     "accuracy": lambda matrix: float(np.trace(matrix) / max(matrix.sum(), 1)),
-    "f1": lambda matrix: float(_f1(matrix).mean()),
-    "balanced_accuracy": lambda matrix: float(_recall(matrix).mean()),
+    "f1": lambda matrix: float(_over(2 * np.diag(matrix), matrix.sum(0) + matrix.sum(1)).mean()),
+    "balanced_accuracy": lambda matrix: float(_over(np.diag(matrix), matrix.sum(1)).mean()),
 }
 
 
@@ -113,10 +100,6 @@ def auc(histogram: Floats) -> float:
 def _gap(rates: Floats) -> float:
     """The largest difference between groups, over what else the rates differ in."""
     return float(np.max(rates.max(0) - rates.min(0)))
-
-
-def _over(counts: Floats, totals: Floats) -> Floats:
-    return np.asarray(counts / np.maximum(totals, 1))
 
 
 GAPS: dict[str, Callable[[Floats], float]] = {

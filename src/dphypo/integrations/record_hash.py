@@ -7,6 +7,7 @@ objects.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import math
@@ -16,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_MISSING = frozenset({"none", "nan", "nat", "<na>", ""})
-_TRUTH = {"true": 1.0, "false": 0.0}
+_WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(("none", "nan", "nat", "<na>", ""), math.nan)}
 
 
 def structure_bytes(record: Any) -> bytes:
@@ -56,7 +56,7 @@ def record_bytes(values: Any) -> list[bytes]:
         order = sorted(range(len(values.columns)), key=lambda place: str(values.columns[place]))
         values = values.iloc[:, order]
         if not all(getattr(kind, "kind", "O") in "biuf" and isinstance(kind, np.dtype) for kind in values.dtypes):
-            columns = [_column(values.iloc[:, place]) for place in range(len(order))]
+            columns = [map(_value, values.iloc[:, place].to_numpy(dtype=object)) for place in range(len(order))]
             return [_record(row) for row in zip(*columns, strict=True)]
         values = values.to_numpy(dtype=np.float64)
     rows = _array(values)
@@ -72,10 +72,6 @@ def _record(values: Iterable[float | str]) -> bytes:
     return numbers.tobytes() + b"".join(f"{place}:{len(text)}:".encode() + text for place, text in texts)
 
 
-def _column(values: Any) -> list[float | str]:
-    return [_value(value) for value in values.to_numpy(dtype=object)]
-
-
 def _array(values: Any) -> npt.NDArray[Any]:
     """One row a record. A list becomes numbers, or objects: numpy would make texts of all where one is a text."""
     if hasattr(values, "detach"):
@@ -87,12 +83,10 @@ def _array(values: Any) -> npt.NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
     values = list(values)
-    try:
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         numbers = np.asarray(values)
-    except (TypeError, ValueError, OverflowError):
-        numbers = np.empty(0, dtype=object)
-    if numbers.dtype.kind in "biuf":
-        return numbers
+        if numbers.dtype.kind in "biuf":
+            return numbers
     rows = np.empty(len(values), dtype=object)
     for place, row in enumerate(values):
         rows[place] = row
@@ -121,10 +115,7 @@ def _single(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _value(value: Any) -> float | str:
-    """One value as a number if it can be read as one, else as a text; NaN if it is missing.
-
-    Whatever its own class raises, such as a time at the end of the calendar in another zone, it has its class's name.
-    """
+    """One value as a number if it can be read as one, else as a text; NaN if missing; its class's name if it raises."""
     try:
         return _read(value)
     except Exception:
@@ -151,11 +142,8 @@ def _read(value: Any) -> float | str:
             silent = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
             value = kind.__name__ if silent else _shown(value)
     text = str(value)
-    plain = text.strip().lower()
-    if plain in _MISSING:
-        return math.nan
-    if plain in _TRUTH:
-        return _TRUTH[plain]
+    if (plain := text.strip().lower()) in _WORDS:
+        return _WORDS[plain]
     try:
         return float(text)
     except ValueError:

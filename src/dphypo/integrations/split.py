@@ -12,7 +12,7 @@ import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -35,40 +35,38 @@ class SideRecords(tuple[Any, Any]):
     """
 
     split: Sides
-    side: Side
-    sources: Sources
+    origin: Origin
 
-    def __new__(cls, inputs: Any, targets: Any, split: Sides, side: Side, sources: Sources) -> SideRecords:
+    def __new__(cls, inputs: Any, targets: Any, split: Sides, origin: Origin) -> SideRecords:
         found = super().__new__(cls, (inputs, targets))
-        found.split, found.side, found.sources = split, side, sources
+        found.split, found.origin = split, origin
         for values in found:
-            remember(values, Origin(side, sources))
+            remember(values, origin)
         return found
 
-    def __getnewargs__(self) -> tuple[Any, Any, Sides, Side, Sources]:
-        return (*self, self.split, self.side, self.sources)
+    def __getnewargs__(self) -> tuple[Any, Any, Sides, Origin]:
+        return (*self, self.split, self.origin)
+
+    @property
+    def side(self) -> Side:
+        return self.origin.side
 
     def like(self, inputs: Any, targets: Any | None = None) -> SideRecords:
         """The same records in another form, each made of that record alone: ``train.like(train[0] / 255)``."""
-        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.side, self.sources)
+        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.origin)
 
 
 class SideDataset:  # no dataclass, which is a record of several fields
     """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, side: Side, sources: Sources) -> None:
-        self.dataset, self.indices, self.split, self.side, self.sources = dataset, indices, split, side, sources
+    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, origin: Origin) -> None:
+        self.dataset, self.indices, self.split, self.origin, self.side = dataset, indices, split, origin, origin.side
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[self.indices[index]]
-
-    @property
-    def origin(self) -> Origin:
-        """What is known of these records."""
-        return Origin(self.side, self.sources)
 
 
 @overload
@@ -91,13 +89,11 @@ def split_by_hash(
     Of a data set that is read by index the parts are data sets; its records may have any structure, and all are read.
 
     Where a record goes depends on the values of that record and on the key alone: not on its position, not on the other
-    records, not on the type of the array. Adding or removing a record moves no other. That is what lets training and
-    scoring cost the worse of the two, not the sum. Equal records go to the same part. The parts know which split they
-    are of, and guarantees add up only what one record can meet.
+    records, not on the type of the array. Adding or removing a record moves no other, so that training and scoring cost
+    the worse of the two, not the sum. The parts know which split they are of.
 
-    Numbers are compared in single precision, so that the same record goes to the same part from an array, a tensor or a
-    frame, in single or double precision. A text that reads as a number counts as that number. The columns of a frame
-    are taken in the order of their names.
+    Numbers are compared in single precision, and a text that reads as a number counts as that number. The columns of a
+    frame are taken in the order of their names.
 
     Args:
         inputs, targets: arrays, tensors, frames or lists, one row a record; or a data set alone. Split the records as
@@ -111,25 +107,25 @@ def split_by_hash(
     >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
     >>> len(train[0]), len(held_out[0])
     (792, 208)
-    >>> train.side.apart_from(held_out.side), side_of((train[0], train[1])) == train.side
-    (True, True)
+    >>> train.side.apart_from(held_out.side)
+    True
     """
     hashes = _hashes(_records(inputs, workers) if targets is None else _pairs(inputs, targets), key)
     apart = _chosen(hashes, share)
     split = _split(_name(inputs), share, key) if targets is None else hash_split(inputs, share=share, key=key)
     whole = Origin.of(inputs if targets is None else (inputs, targets))
     if any(split == one for one, _ in whole.side.conditions):
-        raise _validate.fail(
-            "key", key, "these records are a part of a split with this key: give another one, or all records"
-        )
+        remedy = "these records are a part of a split with this key: give another one, or all records"
+        raise _validate.fail("key", key, remedy)
     sides = Sides(whole.side.inside(split, Role.TRAINING), whole.side.inside(split, Role.SCORING))
-    known = whole.sources | {(split, _token(inputs, hashes))}
-    if targets is None:
-        train, held_out = (np.flatnonzero(chosen).tolist() for chosen in (~apart, apart))
-        first = SideDataset(inputs, train, sides, sides.training, known)
-        return first, SideDataset(inputs, held_out, sides, sides.scoring, known)
-    trains, scores = ((_rows(inputs, chosen), _rows(targets, chosen)) for chosen in (~apart, apart))
-    return SideRecords(*trains, sides, sides.training, known), SideRecords(*scores, sides, sides.scoring, known)
+    sources = whole.sources | {(split, _token(inputs, hashes))}
+
+    def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
+        if targets is None:
+            return SideDataset(inputs, np.flatnonzero(chosen).tolist(), sides, Origin(side, sources))
+        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, Origin(side, sources))
+
+    return part(~apart, sides.training), part(apart, sides.scoring)
 
 
 def _records(dataset: Any, workers: int) -> list[bytes]:
@@ -148,9 +144,8 @@ def _records(dataset: Any, workers: int) -> list[bytes]:
     with ThreadPoolExecutor(max(1, workers)) as pool:
         found = list(pool.map(read, range(len(dataset))))
     if any(read(index) != found[index] for index in range(min(8, len(found)))):
-        raise _validate.fail(
-            "inputs", type(dataset).__name__, "it reads a record otherwise each time: split without it"
-        )
+        remedy = "it reads a record differently each time: split without what is random"
+        raise _validate.fail("inputs", type(dataset).__name__, remedy)
     return found
 
 
@@ -198,7 +193,7 @@ def hash_split(inputs: Any, *, share: float, key: str = "") -> Split:
 
 
 def _split(hashed: str, share: float, key: str) -> Split:
-    return Split(_RULE, hashed, share, hashlib.sha256(key.encode()).hexdigest())
+    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest())
 
 
 def _name(dataset: object) -> str:
@@ -222,51 +217,39 @@ class Origin:
 
     @classmethod
     def of(cls, data: object) -> Origin:
-        """What is known of records: an object that holds them may have an ``origin`` of its own."""
-        known: object = getattr(data, "origin", None)
-        if isinstance(known, Origin):
+        """What is known of records: an object that holds them may have an ``origin`` of its own, or be one."""
+        known: object = data if isinstance(data, Origin) else getattr(data, "origin", None)
+        if isinstance(known, Origin) and not isinstance(data, SideRecords):
             return known
         held: Any = getattr(data, "tensors", data)  # of a TensorDataset
         held = tuple(held.values()) if isinstance(held, Mapping) else held
         parts = list(held) if isinstance(held, (tuple, list)) else [held]
         found = {_KNOWN[id(values)][1] if id(values) in _KNOWN else cls() for values in parts}
         one = found.pop() if len(found) == 1 else cls()
-        one = cls(data.side, data.sources) if isinstance(data, SideRecords) else one
-        return cls(one.side, one.sources, tuple(alive for values in parts if (alive := _weak(values)) is not None))
+        one = known if isinstance(known, Origin) else one
+        return replace(one, arrays=tuple(alive for values in parts if (alive := _weak(values)) is not None))
 
     def apart_from(self, other: Origin) -> bool:
         """Whether no record is of both. Splits of different arrays may hold one person in two forms, on both parts."""
         same = {split for split, _ in self.sources & other.sources}
-        mine, theirs = (
-            Side(frozenset(condition for condition in one.side.conditions if condition[0] in same))
-            for one in (self, other)
-        )
-        return mine.apart_from(theirs)
+        mine, theirs = ({part for part in one.side.conditions if part[0] in same} for one in (self, other))
+        return Side(frozenset(mine)).apart_from(Side(frozenset(theirs)))
 
     def shares_memory(self, other: Origin) -> bool:
         """Whether arrays of both are one, or overlap. No value is looked at."""
         mine, theirs = ([_memory(one()) for one in origin.arrays if one() is not None] for origin in (self, other))
-        return any(
-            one is two
-            or (isinstance(one, np.ndarray) and isinstance(two, np.ndarray) and np.may_share_memory(one, two))
-            for one, two in itertools.product(mine, theirs)
-        )
+        pairs = list(itertools.product(mine, theirs))
+        arrays = ((one, two) for one, two in pairs if isinstance(one, np.ndarray) and isinstance(two, np.ndarray))
+        return any(one is two for one, two in pairs) or any(np.may_share_memory(*pair) for pair in arrays)
 
     def __reduce__(self) -> Any:
         return Origin, (self.side, self.sources)
 
 
-def side_of(data: object) -> Side:
-    """On which side records are known to be; all records, if nothing is known."""
-    return Origin.of(data).side
-
-
 def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sides | None:
     """The sides of records that train and records that score; None if one record may do both.
 
-    Args:
-        train, held_out: the records.
-        split: the rule by which they were set apart, where the records do not know it.
+    ``split`` is the rule by which they were set apart, where the records do not know it.
     """
     training, scoring = Origin.of(train), Origin.of(held_out)
     if split is None and not training.apart_from(scoring):
@@ -280,7 +263,6 @@ def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sid
     return sides
 
 
-_RULE = "dphypo hash 1"
 _KNOWN: dict[int, tuple[weakref.ref[Any], Origin]] = {}
 _TOKENS: dict[int, tuple[weakref.ref[Any], bytes]] = {}
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from pathlib import Path
 from traceback import format_exception
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar
 
 import dp_accounting
 
 from dphypo import _validate, dpsgd
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import Sides
-from dphypo.band import Band
-from dphypo.band.band import BandLike
 from dphypo.errors import UnfitModelError
 from dphypo.integrations import cost
-from dphypo.integrations.cost import CALIBRATE, NoiseTable, TrainingCost
+from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
 from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
-from dphypo.journal.store import Store
-from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, transfer
 from dphypo.mechanisms.capabilities import RunKind
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
@@ -43,7 +36,7 @@ class DivergedError(ArithmeticError):
 
 @dataclass(frozen=True)
 class AllRecords:
-    """All records, before some were set apart for scoring, and their declared number: for a last run on all of them."""
+    """All records, before some were set apart for scoring, and their declared number: for a last run on them."""
 
     data: Any
     records: int
@@ -52,15 +45,11 @@ class AllRecords:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GradientTraining(ABC):
-    """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean.
-
-    A subclass says which hyperparameters it takes (``refuse_unknown``), which score looks at private records
-    (``private_score``), and how runs are made (``make``).
-    """
+    """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean."""
 
     data: Any
     score: Any
-    noise_multiplier: float | str | NoiseTable = CALIBRATE
+    noise_multiplier: NoiseMultiplier = CALIBRATE
     epochs: float = 10
     batch_size: int | None = None
     learning_rate: float = 0.1
@@ -101,7 +90,7 @@ class GradientTraining(ABC):
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Name the nearest argument if one is misspelt."""
-        _validate.spelled(cls.__name__, given, [one.name for one in dataclasses.fields(cls) if one.init])
+        _validate.spelled(cls.__name__, given, [one.name for one in fields(cls) if one.init])
         return super().__new__(cls)
 
     @abstractmethod
@@ -172,12 +161,12 @@ class GradientTraining(ABC):
             score_noise_multiplier: the noise of a score on private records.
             changes: fields of the mechanism. A word as ``score`` sets records apart: give all records as ``data``, too.
         """
-        if score_noise_multiplier is not None:
+        if (noise := score_noise_multiplier) is not None:
             if self.score_noise_multiplier is None:
                 remedy = "the score looks at public records: it has no noise"
-                raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
+                raise _validate.fail("score_noise_multiplier", noise, remedy)
             with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
-                changes["score"] = dataclasses.replace(self.score, noise_multiplier=score_noise_multiplier)
+                changes["score"] = replace(self.score, noise_multiplier=noise)
         if match:
             exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
             steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
@@ -186,65 +175,42 @@ class GradientTraining(ABC):
         if not self.same_fits.isdisjoint(changes):
             changes["_fits"] = {}
             if self.whole is not None:
-                changes["whole"] = dataclasses.replace(self.whole, fits={})
+                changes["whole"] = replace(self.whole, fits={})
         if "data" in changes:
             changes["whole"] = None
-        made = dataclasses.replace(self, **changes)
+        made = replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
 
     def without_score(self) -> Self:
         """The same training, without a score on private records."""
-        return self if self.private_score is None else dataclasses.replace(self, score=_no_score)
+        return self if self.private_score is None else replace(self, score=no_score)
 
     def on_all_records(self) -> Self | None:
         """The same training on the records that score, too, where ``score`` was a word; else None."""
         if (whole := self.whole) is None:
             return None
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
-        return dataclasses.replace(self, **changes)
+        return replace(self, **changes)
 
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
-        given = self.cost
+        cost = self.cost
 
         def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
-            setting = given.setting(params)
-            return [RunKind(setting, lambda noise_multiplier: self._event(given.run_of(setting, noise_multiplier)))]
+            setting = cost.setting(params)
+            return [RunKind(setting, lambda noise: self._event(cost.run_of(setting, noise)))]
 
         return over_space.everywhere(kinds_at, space)
 
     def compute(self, params: Mapping[str, Any]) -> float:
         """Examples that a run with these hyperparameters processes, on average."""
-        given = self.cost
-        setting = given.setting(params)
-        return float(given.run_of(setting, 1.0).steps * given.batch(setting[0]))
+        setting = self.cost.setting(params)
+        return float(self.cost.run_of(setting, 1.0).steps * self.cost.batch(setting[0]))
 
-    def calibrated(
-        self,
-        space: Space,
-        runs: Law,
-        band: BandLike = Band(1, 1),  # noqa: B008 - a frozen value
-        *,
-        epsilon: float,
-        delta: float,
-        policy: PolicyClass | str = PolicyClass.ANYTHING,
-        first_from_prior: int = 0,
-        journal: str | Path | Store | None = None,
-        progress: bool = True,
-    ) -> Self:
-        """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
-
-        Each batch size and length in the space gets noise of its own (``integrations/cost.py``). For a band and
-        a search rule of ours, ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the
-        search: one that goes on finds the noise there.
-        """
-        _validate.warn_of_delta(delta, self.records)
-        budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "journal": journal, "progress": progress}
-        budget |= {"policy": policy, "first_from_prior": first_from_prior}
-        return cast(Self, cost.calibrated(cast(Any, self), space, runs, band, **budget))
+    calibrated = cost.calibrated
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
@@ -264,17 +230,9 @@ class GradientTraining(ABC):
     @property
     def cost(self) -> TrainingCost:
         """What runs cost, and how large their batches are."""
-        assert self.records is not None
-        assert self.batch_size is not None
-        return TrainingCost(
-            records=self.records,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            noise_multiplier=self.noise_multiplier,
-            fraction=self.fraction,
-            subsample=self.subsample,
-            batch_exponent=transfer.batch_exponent(self.transfer_rule) if self.match else 0.0,
-        )
+        exponent = transfer.batch_exponent(self.transfer_rule) if self.match else 0.0
+        names = ("records", "batch_size", "epochs", "noise_multiplier", "fraction", "subsample")
+        return TrainingCost(**{name: getattr(self, name) for name in names}, batch_exponent=exponent)
 
 
 def make_in_groups(
@@ -283,40 +241,30 @@ def make_in_groups(
     train: Callable[[Sequence[Begun]], Sequence[Model]],
     finish: Callable[[int, Begun, Model], Outcome],
 ) -> list[Outcome | Exception]:
-    """Make runs; what a run raises takes the place of its outcome. A model that is unfit is raised.
+    """Make runs: ``begin`` each, ``train`` those of one ``kind`` at once, ``finish`` each.
 
-    Args:
-        begin: builds each run.
-        kind: of a run, by its number: those of one kind are trained at once.
-        train: trains a group.
-        finish: scores a run.
+    What a run raises takes the place of its outcome, but for a model that is unfit.
     """
-    found: dict[int, Outcome | Exception] = {}
+    found: list[Any] = [_tried(run) for run in begin]
     groups: dict[Hashable, dict[int, Begun]] = {}
-    for at, one in enumerate([_tried(run) for run in begin]):
-        if isinstance(one, Exception):
-            found[at] = one
-        else:
+    for at, one in enumerate(found):
+        if not isinstance(one, Exception):
             groups.setdefault(kind(at, one), {})[at] = one
-    for group in groups.values():
-        for at, model in _trained(train, group).items():
-            found[at] = model if isinstance(model, Exception) else _tried(partial(finish, at, group[at], model))
-    return [found[at] for at in range(len(begin))]
+    waiting = list(groups.values())
+    while waiting:
+        group = waiting.pop(0)
+        models = _tried(partial(train, list(group.values())))
+        if not isinstance(models, Exception):
+            for (at, one), model in zip(group.items(), models, strict=True):
+                found[at] = _tried(partial(finish, at, one, model))
+        elif len(group) > 1:  # it failed as a whole: its runs are made one by one
+            waiting[:0] = [{at: one} for at, one in group.items()]
+        else:
+            found[next(iter(group))] = models
+    return found
 
 
-def _trained(
-    train: Callable[[Sequence[Begun]], Sequence[Model]], group: Mapping[int, Begun]
-) -> dict[int, Model | Exception]:
-    """The trained models of a group. If it fails as a whole, its runs are made one by one."""
-    models = _tried(lambda: train(list(group.values())))
-    if not isinstance(models, Exception):
-        return dict(zip(group, models, strict=True))
-    if len(group) == 1:
-        return dict.fromkeys(group, models)
-    return {at: model for at, one in group.items() for model in _trained(train, {at: one}).values()}
-
-
-def _no_score(model: object) -> float:
+def no_score(model: object) -> float:
     return 0.0
 
 

@@ -1,9 +1,7 @@
 """What a mechanism can do besides make one run. Each capability is a protocol of its own, declared here.
 
-A mechanism needs none of them to be searched over. :class:`Adjustable` training can be calibrated and cut short,
-:class:`SeededRuns` can be made again, :class:`ManyAtOnce` makes groups of runs as one program; the others say more of
-the data, the model and the space. Whether a mechanism has one is asked by ``isinstance``, or by a function below where
-more than that is to be known.
+A mechanism needs none of them to be searched over. Whether it has one is asked by ``isinstance``, or by a function
+below where more than that is to be known.
 """
 
 from __future__ import annotations
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     from dphypo.accounting.events import Event
     from dphypo.mechanisms.outcome import Outcome
 
-Noise = float | Mapping[Hashable, float]
-"""One noise multiplier, or one for each kind of run by its key."""
-
 CALIBRATE = "calibrate"
 """In the place of the noise of a score: it is to be solved for."""
 
@@ -36,25 +31,24 @@ class Adjustable(Protocol):
     def at(self, **changes: Any) -> Any:
         """A copy of the mechanism, whose event says what was changed.
 
-        - ``noise_multiplier``: another noise; more of it must not cost more. ``tune``, ``plan`` and
-          ``calibrate_stages`` solve for it.
-        - ``fraction``: this part of the steps, for surveys and cheap stages. With ``match=True`` noise and
-          hyperparameters are changed so that a short run ranks λ as the full run does.
+        - ``noise_multiplier``: another noise, for all runs or by the key of their kind; more must not cost more.
+        - ``fraction``: this part of the steps. With ``match=True`` noise and hyperparameters are changed so that a
+          short run ranks λ as the full run does.
         - ``score_noise_multiplier``: another noise of a score on private records.
         """
 
 
 @runtime_checkable
 class PrivateScores(Protocol):
-    """Scores on private records."""
+    """Scores on private records, of which the declared number is ``score_records``.
+
+    Their noise is None where they look at public records, and "calibrate" if it is to be solved for.
+    """
 
     @property
-    def score_noise_multiplier(self) -> float | str | None:
-        """The noise of a score; "calibrate" if it is to be solved for; None where scores look at public records."""
-
+    def score_noise_multiplier(self) -> float | str | None: ...
     @property
-    def score_records(self) -> int | None:
-        """The declared number of records that a score looks at."""
+    def score_records(self) -> int | None: ...
 
 
 @runtime_checkable
@@ -67,10 +61,9 @@ class OwnSplit(Protocol):
 
 @runtime_checkable
 class Scoreless(Protocol):
-    """Training that can leave its score out."""
+    """Training that can leave out a score on private records."""
 
-    def without_score(self) -> Mechanism:
-        """The same training, without a score on private records."""
+    def without_score(self) -> Mechanism: ...
 
 
 @runtime_checkable
@@ -129,11 +122,9 @@ class ManyAtOnce(Protocol):
 
 @runtime_checkable
 class OnDevices(Protocol):
-    """Training that can be moved: ``at(device=...)`` gives the same training on another device."""
+    """Training that can be moved: ``at(device=...)`` gives the same training on another device of this machine."""
 
-    def devices(self) -> Sequence[str]:
-        """The devices of this machine."""
-
+    def devices(self) -> Sequence[str]: ...
     def at(self, **changes: Any) -> Any: ...
 
 
@@ -146,14 +137,6 @@ class KnownData(Protocol):
 
 
 @runtime_checkable
-class HeldData(Protocol):
-    """Training that holds its records itself."""
-
-    @property
-    def data(self) -> Any: ...
-
-
-@runtime_checkable
 class KnownModel(Protocol):
     """Training of a model that can be described."""
 
@@ -163,11 +146,10 @@ class KnownModel(Protocol):
 
 @runtime_checkable
 class SeveralMetrics(Protocol):
-    """Training whose outcomes have metrics beside the score."""
+    """Training whose outcomes have metrics of these names beside the score; none if there is the score alone."""
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Their names; none if there is the score alone."""
+    def metrics(self) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
@@ -180,11 +162,10 @@ class CountsRecords(Protocol):
 
 @runtime_checkable
 class KnownTransfer(Protocol):
-    """Short runs whose hyperparameters are made from those of the full run."""
+    """Short runs whose hyperparameters are made from those of the full run: how, in values for a certificate."""
 
     @property
-    def transfer(self) -> dict[str, Any] | None:
-        """How, in values that a certificate can hold; None if they stay as they are."""
+    def transfer(self) -> dict[str, Any] | None: ...
 
 
 @runtime_checkable
@@ -192,10 +173,7 @@ class DryRun(Protocol):
     """Training that can make a run on made-up records."""
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        """What a run returns, made on records that are made up: no private record may be touched.
-
-        None if there is nothing to show; what is raised is shown to the user in full.
-        """
+        """What such a run returns, or None: no private record may be touched, since all that is raised is shown."""
 
 
 @runtime_checkable
@@ -213,7 +191,7 @@ def check_is_mechanism(mechanism: object) -> None:
         raise _validate.fail("mechanism", mechanism, lacks or "declare the function with @dphypo.mechanism(event=...)")
 
 
-def with_noise(mechanism: Mechanism, noise_multiplier: Noise) -> Mechanism:
+def with_noise(mechanism: Mechanism, noise_multiplier: float | Mapping[Hashable, float]) -> Mechanism:
     return _copy(mechanism, noise_multiplier=noise_multiplier)
 
 
@@ -252,9 +230,8 @@ def default_space(mechanism: Mechanism) -> Space:
     """What is searched where no space is given."""
     check_is_mechanism(mechanism)
     if not isinstance(mechanism, OwnSpace):
-        raise _validate.fail(
-            "space", None, 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
-        )
+        remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
+        raise _validate.fail("space", None, remedy)
     return mechanism.default_space()
 
 
@@ -284,7 +261,7 @@ def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[RunKind]:
 
 def data_of(mechanism: Mechanism) -> Any:
     """The records that it holds; None where it holds none."""
-    return mechanism.data if isinstance(mechanism, HeldData) else None
+    return getattr(mechanism, "data", None)
 
 
 def is_seeded(mechanism: Mechanism) -> bool:
@@ -315,15 +292,10 @@ _NEEDED = {
 }
 _EXAMPLE = """ DPSGD and OwnTraining have it; a mechanism of your own is shortest as a dphypo.mechanisms.Declared:
 
-    def training(noise_multiplier):
-        def train(params, *, seed):
-            ...  # train with noise_multiplier
-            return model, score
-        return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=relation)
-
     class Training(dphypo.mechanisms.Declared):
         def at(self, noise_multiplier):
             return training(noise_multiplier)
 
-Then training(1.0) takes the place of this one. To be cut short, let at take fraction= and match= too: the part of the \
-training that is made, and whether its noise is divided by the root of it"""
+where training(noise_multiplier) returns Training(train, event, relation) with that noise: training(1.0) takes the \
+place of this one. To be cut short, let at take fraction= and match= too: the part of the training that is made, and \
+whether its noise is divided by the root of it"""

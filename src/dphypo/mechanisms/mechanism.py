@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Protocol, Required, TypedDict, Unpack, overload, runtime_checkable
 
 from dphypo import _validate
@@ -79,7 +80,11 @@ class Declared:
         if self.event is None:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
         object.__setattr__(self, "split", read_sides(self.split))
-        object.__setattr__(self, "monotone", _names(self.monotone))
+        given: Any = self.monotone
+        names = frozenset(given if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [None])
+        if not all(isinstance(name, str) for name in names):
+            raise _validate.fail("monotone", given, 'give a list of names of hyperparameters, such as ["noise"]')
+        object.__setattr__(self, "monotone", names)
         _validate.flag(seeded=self.seeded)
         if isinstance(self.score_event, (list, tuple)) and not self.score_event:
             raise _validate.fail("score_event", self.score_event, "give None if the score looks at no private record")
@@ -102,34 +107,24 @@ class Declared:
         module, name = getattr(self.train, "__module__", None), getattr(self.train, "__qualname__", "")
         if _find(module, name) is self:
             return _find, (module, name)
-        options = (self.score_event, self.split, self.monotone, self.saver, self.seeded)
-        return Declared, (self.train, self.event, self.relation, *options)
+        return Declared, tuple(getattr(self, one.name) for one in fields(Declared))
 
 
 def check_signature(train: Callable[..., Any], *named: str) -> None:
-    """Refuse a function that a study could not call as ``train(params, seed=...)``: the error says what is missing."""
+    """Refuse a function that cannot be called as ``train(params, seed=...)``, and say what is missing."""
     try:
         signature = inspect.signature(train)
     except (TypeError, ValueError):
         return  # written in C: the rehearsal will tell
-    every, kinds = signature.parameters.values(), inspect.Parameter
-    variadic = {one.kind for one in every} & {kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD}
-    places = [one.name for one in every if one.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
-    taken = {one.name for one in every if one.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)}
-    needed = [one.name for one in every if one.default is kinds.empty and one.kind not in variadic]
-    first = [name for name in places if name not in named][:1]
-    problems = [] if first or kinds.VAR_POSITIONAL in variadic else ["it takes no params"]
-    if kinds.VAR_KEYWORD not in variadic:
-        problems += [f"it takes no {name}" for name in named if name not in taken]
-    problems += [f"it also needs {name}" for name in needed if name not in (*first, *named)]
-    if not problems and places and places[0] in named:
-        problems.append(f"its first argument is {places[0]}, and params comes first")
-    name, called = getattr(train, "__qualname__", type(train).__qualname__), ", ".join(f"{name}=..." for name in named)
-    if problems:
+    name = getattr(train, "__qualname__", type(train).__qualname__)
+    try:
+        signature.bind({}, **dict.fromkeys(named))
+    except TypeError as error:
+        called = ", ".join(f"{one}=..." for one in named)
         raise TypeError(
-            f"{name}{signature} cannot be called as train(params, {called}): "
-            f"{', '.join(problems)}. Write def train(params, *, {', '.join(named)})"
-        )
+            f"{name}{signature} cannot be called as train(params, {called}): {error}. Write def train(params, *, "
+            f"{', '.join(named)})"
+        ) from None
     other = inspect.isclass(train) or hasattr(train, "__wrapped__")  # whose annotation is not that of the call
     if signature.return_annotation in _NO_PAIR and not other:
         raise TypeError(
@@ -139,14 +134,6 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
 
 
 _NO_PAIR = (None, "None", *(kind for one in (float, int, bool, str) for kind in (one, one.__name__)))
-
-
-def _names(monotone: object) -> frozenset[str]:
-    names = monotone if isinstance(monotone, Iterable) and not isinstance(monotone, (str, bytes)) else [None]
-    found = frozenset(names)
-    if not all(isinstance(name, str) for name in found):
-        raise _validate.fail("monotone", monotone, 'give a list of names of hyperparameters, such as ["noise"]')
-    return found
 
 
 def _find(module: str | None, name: str) -> Any:
@@ -170,18 +157,7 @@ class _Options(TypedDict, total=False):
 def mechanism(train: Callable[..., Any], /, **options: Unpack[_Options]) -> Declared: ...
 @overload
 def mechanism(**options: Unpack[_Options]) -> Callable[[Callable[..., Any]], Declared]: ...
-def mechanism(
-    train: Callable[..., Any] | None = None,
-    /,
-    *,
-    event: Any = None,
-    relation: Any = None,
-    score_event: Any = None,
-    split: Sides | Split | str | None = None,
-    monotone: Iterable[str] = (),
-    saver: Saver | None = None,
-    seeded: bool = False,
-) -> Declared | Callable[[Callable[..., Any]], Declared]:
+def mechanism(train: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a training function and the privacy event of one run of it: a decorator.
 
     ``@dphypo.mechanism(event=..., relation=...)`` above ``def train(params, *, seed)`` makes the function a mechanism,
@@ -206,19 +182,17 @@ def mechanism(
     >>> sorted(train({"clip": 1.0}, seed=3)[0])
     ['mean']
     """
-    if missing := [name for name, value in (("event", event), ("relation", relation)) if value is None]:
+    _validate.spelled("mechanism", options, _Options.__annotations__)
+    if missing := [name for name in _EXAMPLES if options.get(name) is None]:
         stated = ", ".join(f"{name}={_EXAMPLES[name]}" for name in missing)
         above = "" if train is None else f" above def {getattr(train, '__name__', 'train')}"
         raise TypeError(
             f"@dphypo.mechanism has no {' and no '.join(missing)}: it must say what one run costs, for every λ of the "
             f"space. Write @dphypo.mechanism({stated}){above}, with the noise of your run"
         )
-
-    def declare(train: Callable[..., Any]) -> Declared:
-        how = Plain() if saver is None else saver
-        return Declared(train, event, relation, score_event, read_sides(split), _names(monotone), how, seeded)
-
-    return declare if train is None else declare(train)
+    if options.get("saver") is None:
+        options["saver"] = Plain()
+    return partial(Declared, **options) if train is None else Declared(train, **options)
 
 
 _EXAMPLES = {

@@ -38,8 +38,8 @@ _TELL_AGAIN = (
 class Outcome:
     """What one run gives: the model, and the score by which runs are ranked; or the reason why there are none.
 
-    A run that fails is an outcome too, with the lowest score: running it again would change the mechanism. A score
-    that is not a finite number counts as a failure.
+    A run that fails is an outcome too, with the lowest score, and so is one whose score is not a finite number: running
+    it again would change the mechanism.
 
     Args:
         model: the model as the run returned it; its bytes once it is saved.
@@ -136,9 +136,8 @@ def _number(score: Any) -> float:
 def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome:
     """Train once; the outcome's model is in bytes.
 
-    An exception is an outcome with the lowest score, and so is running out of memory. Two things pass through: an
-    interrupt that a signal caused, and a model of a kind that cannot be saved, which is an error in the declaration. A
-    child that the run has forked ends where it would return.
+    An exception is an outcome with the lowest score. Two things pass through: an interrupt that a signal caused, and a
+    model that cannot be saved, which is an error in the declaration. A child that the run has forked ends here.
     """
     with _interruptible():
         return settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
@@ -168,10 +167,9 @@ def _interruptible() -> Iterator[None]:
 def attempt_many(
     mechanism: Mechanism, params: Sequence[Mapping[str, Any]], seeds: Sequence[int], size: int
 ) -> list[Outcome]:
-    """Make several runs at once, as :func:`attempt` makes one.
+    """Make several runs at once, as :func:`attempt` makes one, padded to ``size`` by repeats of the last.
 
-    The group is padded to ``size`` by the last run, whose further outcomes are thrown away. If the group as a whole
-    fails, the runs are made one by one with their seeds: a failure of one must not be an outcome of the others.
+    If the group as a whole fails, its runs are made one by one: a failure of one must not be an outcome of the others.
     """
     assert isinstance(mechanism, ManyAtOnce)
     more = size - len(params)
@@ -200,15 +198,10 @@ def settle(returned: Callable[[], object], saver: Saver) -> Outcome:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and Stopped.behind(error):
             raise
-        return Outcome.failed(_reason(error))
-
-
-def _reason(error: BaseException) -> str:
-    """For the curator, through the journal. Formatting may fail when memory has run out."""
-    try:
-        return "".join(traceback.format_exception(error))
-    except Exception:
-        return type(error).__name__
+        reason = type(error).__name__
+        with contextlib.suppress(Exception):  # formatting may fail when memory has run out
+            reason = "".join(traceback.format_exception(error))
+        return Outcome.failed(reason)
 
 
 def rehearse(mechanism: Mechanism, space: Space) -> None:
@@ -217,11 +210,8 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
     No private record is touched, so errors are shown as they are.
     """
     check_signature(mechanism, "seed")
-    if not isinstance(mechanism, DryRun):
-        return
     params = space.sample(Seeded(0))  # any λ will do, and this one is public
-    returned = mechanism.rehearse(params, seed=0)
-    if returned is None:
+    if not isinstance(mechanism, DryRun) or (returned := mechanism.rehearse(params, seed=0)) is None:
         return
     outcome = Outcome.of(returned)
     if not outcome.ok:
@@ -248,8 +238,7 @@ class Follower(Protocol):
     def step(self, made: int, state: Callable[[], bytes] | None = None) -> None:
         """This many steps are made; ``state`` gives all that is needed to resume after them."""
 
-    def end(self) -> None:
-        """The runs have ended, or failed."""
+    def end(self) -> None: ...
 
 
 _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)

@@ -9,6 +9,7 @@ cannot matter, so a continuous learning rate that the event ignores costs nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dphypo import _validate
@@ -34,14 +35,12 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
         return
     for name in space.names:
         if name in COSTS:
-            raise _validate.fail(
-                "space",
-                name,
-                f"what a run costs depends on it, and the event of {mechanism!r} is the same whatever it is. Leave it "
-                "out of the space; or declare the run with @dphypo.mechanism(event=lambda params: ...), an event that "
-                f"reads params[{name!r}]; or give a list, event=[...], which states that it bounds a run at every "
-                "value",
+            remedy = (
+                f"what a run costs depends on it, and the event of {mechanism!r} does not. Leave it out of the space; "
+                f"or declare @dphypo.mechanism(event=lambda params: ...), an event that reads params[{name!r}]; or "
+                "give a list, event=[...], which states that it bounds a run at every value"
             )
+            raise _validate.fail("space", name, remedy)
 
 
 def events(mechanism: Mechanism, space: Space) -> list[Any]:
@@ -59,35 +58,33 @@ def by_side(
 ) -> tuple[list[Any], list[Any]]:
     """All events that records which train may meet in a run, and all that records which score may meet.
 
-    If one record may both train and score, the first list has all events and the second is empty. The second is also
-    empty if the score uses public records. Without ``scored``, the score is thrown away and costs nothing.
-    Hyperparameters for which ``within`` is false are never run and are left out. A parameter in which the event is
-    monotone is an exception: only its ends are looked at, and both are kept, since ``within`` may exclude an end and
-    allow all values next to it.
+    If one record may do both, or the score uses public records, the first list has all events and the second is empty.
+    Without ``scored``, the score is thrown away and costs nothing. Hyperparameters for which ``within`` is false are
+    never run and are left out; both ends of a parameter in which the event is monotone are kept, since ``within`` may
+    exclude an end and allow all values next to it.
     """
     check_fit(mechanism, space)
 
-    def over(of: Callable[[_Watched], list[Any]]) -> list[Any]:
-        def allowed(params: _Watched) -> list[Any]:
-            return of(params) if within is None or _may_allow(within, params) else []
+    def may_allow(params: _Watched) -> bool:
+        """Whether ``within`` allows some λ that agrees with these parameters wherever not only the ends are read."""
+        if within is None:
+            return True
+        try:
+            known = {key: value for key, value in params.known.items() if key[0] not in params.at_ends}
+            return bool(within(replace(params, known=known)))
+        except _Reads as read:
+            if read.name in params.at_ends:
+                return True
+            raise
 
-        return _over(mechanism, space, allowed)
+    def over(of: Callable[[_Watched], list[Any]]) -> list[Any]:
+        return _over(mechanism, space, lambda params: of(params) if may_allow(params) else [])
 
     if not scored:
         return over(lambda params: _at(mechanism.event, params)), []
     if mechanism.score_event is None or mechanism.split is None:
         return over(lambda params: _run(mechanism, params)), []
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
-
-
-def _may_allow(within: Callable[[Mapping[str, Any]], bool], params: _Watched) -> bool:
-    """Whether ``within`` allows some λ that agrees with these parameters wherever not only the ends are looked at."""
-    try:
-        return bool(within(params.without_ends()))
-    except _Reads as read:
-        if read.name in params.at_ends:
-            return True
-        raise
 
 
 def _over(mechanism: Mechanism, space: Space, of: Callable[[_Watched], list[Any]]) -> list[Any]:
@@ -104,8 +101,14 @@ def everywhere(
 ) -> list[Any]:
     """All that a function of the parameters lists anywhere in the space, one of each."""
     found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
+    # The two ends of a monotone parameter are enough, if no other parameter exists only at values between them.
+    parents = {parameter.parent for parameter in space.parameters}
+    at_ends = frozenset(
+        parameter.name
+        for place, parameter in enumerate(space.parameters)
+        if parameter.name in monotone and parameter.dimension.ordered and place not in parents
+    )
     unexplored: list[dict[_Key, Any]] = [{}]
-    at_ends = _at_ends(space, monotone)
     visited = 0
     while unexplored:
         known = unexplored.pop()
@@ -134,7 +137,7 @@ def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
     trains = _at(mechanism.event, params)
     if mechanism.score_event is None:
         return trains
-    scores = _at(mechanism.score_event, params.for_scoring())
+    scores = _at(mechanism.score_event, replace(params, scoring=True))
     replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
     if mechanism.split is not None and not replaces:  # a replaced record can leave training and enter the others
         return trains + scores
@@ -170,73 +173,55 @@ _Key = tuple[str, bool]
 """A parameter, and whether the value is that of the score alone."""
 
 
+@dataclass(eq=False)
 class _Reads(BaseException):
     """The event wants a parameter without a value. Not an Exception: the event's own handlers must not catch it."""
 
-    def __init__(self, name: str, *, scoring: bool) -> None:
-        super().__init__(name)
-        self.name, self.scoring = name, scoring
+    name: str
+    scoring: bool
 
 
+@dataclass(frozen=True, eq=False)
 class _Watched(Mapping[str, Any]):
     """Parameters of which some have values; reading another stops the reader.
 
     The score reads values of its own of what is looked ``at_ends`` only (``scoring``).
     """
 
-    def __init__(
-        self, space: Space, known: Mapping[_Key, Any], at_ends: frozenset[str], *, scoring: bool = False
-    ) -> None:
-        self._space, self._known = space, known
-        self.at_ends, self._scoring = at_ends, scoring
-        self._parameters = {parameter.name: parameter for parameter in space.parameters}
-
-    def without_ends(self) -> _Watched:
-        known = {key: value for key, value in self._known.items() if key[0] not in self.at_ends}
-        return _Watched(self._space, known, self.at_ends)
-
-    def for_scoring(self) -> _Watched:
-        return _Watched(self._space, self._known, self.at_ends, scoring=True)
+    space: Space
+    known: Mapping[_Key, Any]
+    at_ends: frozenset[str]
+    scoring: bool = False
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        scoring = self._scoring and name in self.at_ends
-        if (name, scoring) not in self._known:
-            raise _Reads(name, scoring=scoring)
-        return self._known[name, scoring]
+        scoring = self.scoring and name in self.at_ends
+        if (name, scoring) not in self.known:
+            raise _Reads(name, scoring)
+        return self.known[name, scoring]
 
     def __contains__(self, name: object) -> bool:
         """Whether the parameter exists here: one that depends on another's value makes that one read."""
-        parameter = self._parameters.get(str(name))
-        if parameter is None:
+        if name not in self.space.names:
             return False
+        parameter = self.space.parameters[self.space.names.index(str(name))]
         if parameter.parent is None:
             return True
-        parent = self._space.parameters[parameter.parent]
+        parent = self.space.parameters[parameter.parent]
         assert isinstance(parent.dimension, Finite)
         return parent.name in self and parent.dimension.position(self[parent.name]) in parameter.cases
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._parameters if name in self)
+        return (name for name in self.space.names if name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def _at_ends(space: Space, monotone: frozenset[str]) -> frozenset[str]:
-    """The monotone parameters of which the two ends are enough: no other exists only at values between them."""
-    parents = {parameter.parent for parameter in space.parameters}
-    return frozenset(
-        parameter.name
-        for place, parameter in enumerate(space.parameters)
-        if parameter.name in monotone and parameter.dimension.ordered and place not in parents
-    )
-
-
 def _values(space: Space, name: str, at_ends: frozenset[str]) -> list[Any]:
     """Every value of a finite parameter; the two ends of one in which the event is monotone."""
-    (dimension,) = (parameter.dimension for parameter in space.parameters if parameter.name == name)
+    dimension = space.parameters[space.names.index(name)].dimension
     if name in at_ends:
         return list(ends(dimension))
     if isinstance(dimension, Finite):

@@ -48,13 +48,12 @@ class SampledGaussian:
     subsample: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("rate", _validate.within(0.0, 1.0, closed="right", rate=self.rate)),
-            ("steps", _validate.integer(at_least=1, steps=self.steps)),
-            ("noise_multiplier", _validate.positive(noise_multiplier=self.noise_multiplier)),
-            ("subsample", _validate.within(0.0, 1.0, closed="right", subsample=self.subsample)),
-        ):
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            rate=_validate.within(0.0, 1.0, closed="right", rate=self.rate),
+            steps=_validate.integer(at_least=1, steps=self.steps),
+            noise_multiplier=_validate.positive(noise_multiplier=self.noise_multiplier),
+            subsample=_validate.within(0.0, 1.0, closed="right", subsample=self.subsample),
+        )
 
     @classmethod
     def of(
@@ -78,9 +77,8 @@ class SampledGaussian:
             fraction: the part of the full run's steps to make; a step that is begun counts.
         """
         batch_size = _validate.integer(at_least=1, batch_size=batch_size)
-        used = _validate.integer(at_least=1, records=records) * _validate.within(
-            0.0, 1.0, closed="right", subsample=subsample
-        )
+        subsample = _validate.within(0.0, 1.0, closed="right", subsample=subsample)
+        used = _validate.integer(at_least=1, records=records) * subsample
         if batch_size > used:
             raise _validate.fail("batch_size", batch_size, f"it must be at most the declared {used:g} records")
         fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
@@ -116,17 +114,13 @@ class SampledGaussian:
 
         Args:
             fraction: the part of the steps to make.
-            match: raise the noise so that what accumulates in the weights stays the same
-                (:func:`match_noise`).
+            match: raise the noise so that what accumulates in the weights stays the same (:func:`match_noise`).
             noise_multiplier: of the full run; by default this one's.
         """
         noise = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
-        return replace(
-            self,
-            steps=math.ceil(self.steps * fraction),
-            noise_multiplier=match_noise(noise, fraction) if match else noise,
-        )
+        noise = match_noise(noise, fraction) if match else noise
+        return replace(self, steps=math.ceil(self.steps * fraction), noise_multiplier=noise)
 
 
 def match_noise(noise_multiplier: float, fraction: float) -> float:
@@ -150,14 +144,12 @@ class OwnRun(SampledGaussian):
         """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
         The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
-        batches are drawn from the seed. Each step is checked against its batch. At the end of the block, the
-        history of Opacus's accountant is checked against the declared event. A difference raises an error and is not
-        recorded as an outcome of the run. Use one block per run: a second one would cost as much again, with the same
-        noise.
+        batches are drawn from the seed. Each step is checked against its batch and, at the end, the history
+        of Opacus's accountant against the declared event. A difference raises an error, which is no outcome of the run.
+        Use one block per run: a second one would cost as much again, with the same noise.
 
-        The loss must be the mean over the batch of one value a record, as PyTorch's losses are by default. A sum, or a
-        mean over tokens of all records, is not covered by the guarantee: adding a record would then rescale the
-        gradients of the others before they are clipped. This is not checked.
+        The loss must be the mean over the batch of one value a record, as PyTorch's losses are by default. This is not
+        checked: with a sum, or a mean over tokens of all records, a record would rescale the gradients of the others.
 
         Args:
             module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser
@@ -175,10 +167,7 @@ class OwnRun(SampledGaussian):
             )
         self._made.append(True)
         options = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
-        made: AbstractContextManager[Any] = loop.make_private(
-            self, self.seed, module, optimizer, data_loader, **options
-        )
-        return made
+        return loop.make_private(self, self.seed, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,16 +219,10 @@ class OwnTraining:
             check_signature(self.rehearsal, "seed", "run")
         given: object = self.run
         if not isinstance(given, SampledGaussian):
-            raise _validate.fail(
-                "run",
-                given,
-                "give a SampledGaussian, such as SampledGaussian.of(records=..., batch_size=..., epochs=...)",
-            )
+            raise _validate.fail("run", given, "give SampledGaussian.of(records=..., batch_size=..., epochs=...)")
         object.__setattr__(self, "split", read_sides(self.split))
-        if self.transfer_rule is not None and transfer.batch_exponent(self.transfer_rule):
-            raise _validate.fail(
-                "transfer_rule", self.transfer_rule, "the batch of own training stays: leave the rule out"
-            )
+        if (rule := self.transfer_rule) is not None and transfer.batch_exponent(rule):
+            raise _validate.fail("transfer_rule", rule, "the batch of own training stays: leave the rule out")
 
     @property
     def relation(self) -> dp_accounting.NeighboringRelation:
@@ -281,11 +264,7 @@ class OwnTraining:
 
 
 def describe_transfer(rule: transfer.Transfer | transfer.Describes | None, fraction: float) -> dict[str, Any]:
-    """How the hyperparameters of a full run become those of a short one, in values that a certificate can hold.
-
-    A rule of the user's is stated by its name.
-    """
-    said = (
-        {} if rule is None else rule.describe() if isinstance(rule, transfer.Describes) else {"rule": full_name(rule)}
-    )
+    """How λ of a full run becomes that of a short one, in values for a certificate; a user's rule by its name."""
+    said: Mapping[str, Any] = {} if rule is None else {"rule": full_name(rule)}
+    said = rule.describe() if isinstance(rule, transfer.Describes) else said
     return {"fraction": fraction, "noise_multiplier": "full / sqrt(fraction)", **said}

@@ -21,15 +21,13 @@ from dphypo.errors.faults import UnsupportedModelError
 class Saver(Protocol):
     """Turns one kind of model into bytes and back.
 
-    ``format`` names the kind: it ends the model's file name in a saved release (``model.npz``) and tells
-    :func:`dphypo.load_release` which saver to use. The bytes must not hold the time or anything else about the run
-    than the model: they are released.
+    ``format``, letters and digits such as "npz", names the kind: it ends the model's file name in a saved release
+    (``model.npz``) and tells :func:`dphypo.load_release` which saver to use. The bytes must not hold the time or
+    anything else about the run than the model: they are released.
     """
 
     @property
-    def format(self) -> str:
-        """A short name of letters and digits, for example "npz" or "safetensors"."""
-
+    def format(self) -> str: ...
     def dump(self, model: Any) -> bytes:
         """The model as bytes; ``UnsupportedModelError`` if it is not of the kind this saver knows."""
 
@@ -109,9 +107,9 @@ def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if type(value) is dict and all(type(key) is str for key in value):
         return ["dict", *([key, _to_tree(item, arrays)] for key, item in value.items())]
     raise UnsupportedModelError(
-        f"a model of type {type(value).__name__!r} cannot be saved by {Plain.__name__}(): return numpy arrays, plain "
-        f"values, and lists, tuples or dicts of them, or declare how to save it with @dphypo.mechanism(saver=...); a "
-        f"model of PyTorch with OwnTraining(saver=Safetensors(net)), of dphypo.integrations.torch.saver"
+        f"a model of type {type(value).__name__!r} cannot be saved by Plain(): return numpy arrays, plain values, and "
+        "lists, tuples or dicts of them, or say how to save it with @dphypo.mechanism(saver=...); a model of PyTorch "
+        "with OwnTraining(saver=Safetensors(net)), of dphypo.integrations.torch.saver"
     )
 
 
@@ -119,10 +117,8 @@ def _from_tree(tree: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if not isinstance(tree, list):
         return tree
     kind, *items = tree
-    if kind == "array":
-        return arrays[items[0]]
-    if kind == "scalar":
-        return arrays[items[0]][()]
+    if kind in ("array", "scalar"):
+        return arrays[items[0]] if kind == "array" else arrays[items[0]][()]
     if kind == "dict":
         return {key: _from_tree(item, arrays) for key, item in items}
     values = [_from_tree(item, arrays) for item in items]

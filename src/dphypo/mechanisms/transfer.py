@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-COSTS = frozenset(
-    {
-        *("batch_size", "lot_size", "sampling_rate", "sample_rate", "subsample"),
-        *("epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"),
-        "noise_multiplier",
-    }
-)
+COSTS = frozenset({"batch_size", "lot_size", "sampling_rate", "sample_rate", "subsample", "noise_multiplier"})
+COSTS |= {"epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"}
 """Usual names of hyperparameters that change what a run costs."""
 
 Transfer = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 """A rule of one's own: hyperparameters of the full run and the fraction, to those of the short run."""
+
+Walk = Callable[[Mapping[str, Any], Iterable[Floats], int], Floats]
+"""An optimiser: of hyperparameters, gradients and their number, to the weights after them, from zero.
+
+It has the schedule of a run of that many steps, and averages weights where the run does.
+"""
 
 
 @runtime_checkable
@@ -41,13 +42,6 @@ class Describes(Protocol):
     """A rule that describes itself in JSON values, for the certificate."""
 
     def describe(self) -> Mapping[str, Any]: ...
-
-
-Walk = Callable[[Mapping[str, Any], Iterable[Floats], int], Floats]
-"""An optimiser as a function: of hyperparameters, gradients and their number, to the weights after them, from zero.
-
-It has the schedule of a run of that many steps, and averages weights where the run does.
-"""
 
 
 @dataclass(frozen=True)
@@ -75,8 +69,7 @@ class SmallerBatches:
     def __call__(self, params: Mapping[str, Any], fraction: float) -> Mapping[str, Any]:
         name = str(params.get("optimizer", "sgd")).lower()
         if name != "sgd" or params.get("momentum"):
-            message = f"smaller batches in short runs were measured for plain SGD, not for {name}: leave the rule out"
-            _validate.warn(message)
+            _validate.warn(f"smaller batches were measured for plain SGD alone, not for {name}: leave the rule out")
         return {**params, "learning_rate": params["learning_rate"] * fraction**self.exponent}
 
     def describe(self) -> dict[str, Any]:
@@ -137,11 +130,11 @@ class NoiseRehearsal:
             if abs(drift / target - 1) < _CLOSE:
                 return mapped
             mapped["learning_rate"] *= target / drift
-        raise ValueError(
-            f"no learning rate of a run of {short.steps} steps takes the weights as far as learning_rate = "
-            f"{params['learning_rate']!r} does in {self.run.steps} steps of noise. Give a rule of your own with "
-            "transfer_rule=..., a function of (hyperparameters, fraction)"
+        remedy = (
+            f"no learning rate takes the weights as far in {short.steps} steps of noise as in {self.run.steps}. "
+            "Give a rule of your own with transfer_rule=..., a function of (hyperparameters, fraction)"
         )
+        raise _validate.fail("learning_rate", params["learning_rate"], remedy)
 
     @staticmethod
     def describe() -> dict[str, Any]:
@@ -161,11 +154,7 @@ class NoiseRehearsal:
                 yield gradient
 
         end = self.walk(params, gradients(), run.steps)
-        return noise * math.sqrt(run.steps) * _size(end) / _size(total)
-
-
-def _size(values: Floats) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
+        return float(noise * np.sqrt(run.steps * np.mean(np.square(end)) / np.mean(np.square(total))))
 
 
 def batch_exponent(rule: Transfer | None) -> float:
@@ -177,8 +166,6 @@ def apply(rule: Transfer, params: Mapping[str, Any], fraction: float) -> dict[st
     """The hyperparameters of a short run; an error if the rule changes what the run costs."""
     mapped = dict(rule(dict(params), fraction))
     for name in COSTS & (params.keys() | mapped.keys()):
-        if mapped.get(name) != params.get(name):
-            raise _validate.fail(
-                name, mapped.get(name), "a transfer rule may not change it: the event of a run depends on it"
-            )
+        if (value := mapped.get(name)) != params.get(name):
+            raise _validate.fail(name, value, "a transfer rule may not change it: the event of a run depends on it")
     return mapped

@@ -21,8 +21,7 @@ from dphypo import _validate
 from dphypo._registry import full_name
 from dphypo.integrations.sklearn.pipeline import Parts
 from dphypo.integrations.sklearn.table import scaled
-from dphypo.integrations.torch.saver import Safetensors
-from dphypo.integrations.torch.state import remember
+from dphypo.integrations.torch.saver import Safetensors, remember
 
 Floats = npt.NDArray[np.float32]
 

@@ -8,16 +8,12 @@ DP-SGD bounds what one record adds to a step. That needs two things of the model
 
 Layers known to break them are refused by name; both are then tried out on random records of the right shape. The trial
 is a numerical check, not a proof: it finds what a layer does on the records it is shown.
-
-How many records of a data set fit is secret (``TorchRun.fitting``). That they may not fit can be public, and is warned
-of: a model that takes images of any size beside an example of one size; a data set that declares that lengths vary.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
 
 import torch
 from torch import nn
@@ -33,8 +29,7 @@ from dphypo.integrations.torch.state import Snapshot, unchanged
 _RECORDS = 4
 _MANY_RECORDS = 37  # whose losses are compared, without their gradients
 # Relative difference of losses in batches of other sizes: a CPU rounds to about 1e-6, a GPU may use fewer digits.
-_ROUNDING = {"cpu": 1e-5}
-_ROUNDING_ELSEWHERE = 1e-3
+_ROUNDING, _ROUNDING_ELSEWHERE = 1e-5, 1e-3
 
 
 def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
@@ -42,9 +37,8 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
     dpsgd.refuse_layers(model)
     if any(getattr(layer, "gradient_checkpointing", False) for layer in model.modules()):
         raise UnfitModelError(
-            "the model has gradient checkpointing, which runs forward passes a second time and hides them from the "
-            "formulas of per-record gradients: call model.gradient_checkpointing_disable(), and save memory with "
-            "physical_batch_size="
+            "the model has gradient checkpointing, which hides forward passes from the formulas of per-record "
+            "gradients: call model.gradient_checkpointing_disable(), and save memory with physical_batch_size="
         )
     probe = dpsgd.in_training(copy.deepcopy(model))
     device = example[0].device
@@ -58,8 +52,7 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
             if isinstance(error, AttributeError) and error.name == "loss":
                 raise UnfitModelError(
                     "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
-                    "records: it is never computed. Compute one value a record from the logits, which the loss gets: "
-                    "loss=lambda logits, targets: ..."
+                    "records. Compute one value a record from the logits: loss=lambda logits, targets: ..."
                 ) from None
             raise UnfitModelError(
                 f"the model cannot be tried on made-up records with the shape and type of the data "
@@ -81,8 +74,8 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
     if not all(map(_equal, alone, gradients(model, loss, first))):
         raise UnfitModelError(
             "the same records give other gradients in a second pass with the same random numbers: the model keeps "
-            "something of a batch that gets no noise, or has a random generator of its own. Make the forward pass a "
-            "function of the parameters, one batch and PyTorch's global generator"
+            "something of a batch, or has a random generator of its own. Make the forward pass a function of the "
+            "parameters, one batch and PyTorch's global generator"
         )
     # Record 0 stays, all others change: its gradient must stay too.
     mixed = tuple(torch.cat([old[:1], new[1:]]) for old, new in zip(first, second, strict=True))
@@ -95,9 +88,9 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
         )
     if not _equal(alone[0], beside[0]):
         raise UnfitModelError(
-            "a record's gradient depends on the other records of its batch: some layer, or the loss, mixes records "
-            "(batch statistics, attention or a softmax across the batch dimension, outputs and targets of different "
-            "shapes). Make each record's output and loss a function of that record alone"
+            "a record's gradient depends on the other records of its batch: a layer or the loss mixes records (batch "
+            "statistics, attention or a softmax across the batch, outputs and targets of different shapes). Make each "
+            "record's output and loss a function of that record alone"
         )
 
 
@@ -114,21 +107,27 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool
 
     Both as for scoring and, unless dropout or the like makes every pass differ, as in training.
     """
-    inputs, targets = batch
     was_training = model.training
+    rounding = _ROUNDING if batch[0].device.type == "cpu" else _ROUNDING_ELSEWHERE
+
+    def losses(places: torch.Tensor, seed: int = 0) -> torch.Tensor:
+        """With one number for all that are not finite: they count the same wherever losses are used."""
+        seeds.seed_global(seed)
+        inputs, targets = (part[places] for part in batch)
+        return loss(model(inputs), targets).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+    every = torch.arange(len(batch[0]), device=batch[0].device)
     for training in modes:
         model.eval()
         if training:
             dpsgd.in_training(model)
         before = Snapshot.of(model, loss)
         with torch.no_grad():
-            whole = _losses(model, loss, inputs, targets)
-            if training and not torch.equal(whole, _losses(model, loss, inputs, targets, seed=1)):
+            whole = losses(every)
+            if training and not torch.equal(whole, losses(every, seed=1)):
                 continue
-            turned = _losses(model, loss, inputs.flip(0), targets.flip(0)).flip(0)
-            alone = [_losses(model, loss, inputs[i : i + 1], targets[i : i + 1]) for i in range(_RECORDS)]
+            turned, alone = losses(every.flip(0)).flip(0), [losses(one) for one in every[:_RECORDS].unsqueeze(1)]
         before.refuse_changes(model, loss)
-        rounding = _ROUNDING.get(inputs.device.type, _ROUNDING_ELSEWHERE)
         if not close([whole], [turned], rounding) or not close([whole[:_RECORDS]], alone, rounding):
             raise UnfitModelError(
                 "a record's loss depends on its place in the batch, or on how many records are in it, and so on the "
@@ -136,14 +135,6 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool
                 "records (positions go along the second: x + encoding[:, : x.shape[1]])"
             )
     model.train(was_training)
-
-
-def _losses(
-    model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor, *, seed: int = 0
-) -> torch.Tensor:
-    """The losses, with one number for all that are not finite: they count the same wherever losses are used."""
-    seeds.seed_global(seed)
-    return loss(model(inputs), targets).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Tensor]]:
@@ -155,10 +146,8 @@ def gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Ten
     for value in losses:
         parts = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
         if any(part is None for part in parts):
-            raise UnfitModelError(
-                "a trainable parameter of the model does not enter its output: remove it, or freeze it with "
-                "requires_grad_(False)"
-            )
+            remedy = "remove it, or freeze it with requires_grad_(False)"
+            raise UnfitModelError(f"a trainable parameter of the model does not enter its output: {remedy}")
         found.append(list(parts))
     return found
 
@@ -177,27 +166,24 @@ def close(these: list[torch.Tensor], those: list[torch.Tensor], tolerance: float
 
 
 def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
-    """Warn where records of another shape than the example's are to be expected: they are left out."""
+    """Warn where public things say that records of another shape than the example's, which are left out, may exist."""
     if isinstance(records, TensorRecords) or records.collate is not None:
         return
-    if names := _varying(records.dataset) & set(records.fields.shapes if records.fields is not None else ()):
+    # Columns of a data set of Hugging Face that it declares to be lists of any length.
+    inner = getattr(records.dataset, "dataset", None)
+    features = getattr(records.dataset, "features", getattr(inner, "features", None))
+    found = features.items() if isinstance(features, dict) else ()
+    varying = {name for name, feature in found if getattr(feature, "length", None) == -1}
+    if names := varying & set(records.fields.shapes if records.fields is not None else ()):
         why = f"the data set declares that lengths of {', '.join(sorted(names))!r} vary"
-    elif records.fields is None and _takes_other_sizes(model, records.example()[0]):
+    elif records.fields is None and _takes_other_sizes(model, records.example[0]):
         why = "the model takes inputs of any size"
     else:
         return
     _validate.warn(
-        f"{why}, and records of another size than the example are left out, in training and in scoring, without a word "
-        f"in anything that is released. Bring all to one public size, by collate= or before; fitting_records says how "
-        f"many fit, to the curator alone"
+        f"{why}, and records of another size than the example are left out, in training and in scoring. Bring all to "
+        f"one public size, by collate= or before; fitting_records says how many fit, to the curator alone"
     )
-
-
-def _varying(dataset: Any) -> set[str]:
-    """Columns of a data set of Hugging Face that it declares to be lists of any length."""
-    features = getattr(dataset, "features", getattr(getattr(dataset, "dataset", None), "features", None))
-    found = features.items() if isinstance(features, dict) else ()
-    return {name for name, feature in found if getattr(feature, "length", None) == -1}
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """The private records, whatever they come as: arrays, tensors, fields, or a data set that is read by index.
 
 The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
-that is read by index, no record says what the others look like: it is private what any of them looks like.
+that is read by index, it is private what any record looks like.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _PAIR = (
 
 @dataclass(frozen=True, repr=False)
 class TensorRecords:
-    """Inputs and targets held as two tensors: a batch is one indexing operation."""
+    """Inputs and targets held as two tensors; ``example`` is a batch of one made-up record."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
-    like: Batch | None = None
+    example: Batch
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
     fields: Fields | None = None
 
@@ -55,13 +55,6 @@ class TensorRecords:
         chosen = torch.from_numpy(indices).to(self.inputs.device)
         return self.inputs[chosen].to(device), self.targets[chosen].to(device)
 
-    def example(self) -> Batch:
-        """The shape and type of one record, not its values."""
-        if self.like is not None:
-            return self.like
-        inputs = self.inputs.new_zeros((1, *self.inputs.shape[1:])) if self.fields is None else self.fields.example()
-        return inputs, self.targets.new_zeros((1, *self.targets.shape[1:]))
-
     def counts(self, domain: Domain) -> int:
         """How many of the records are in a domain. **Secret.**"""
         return len(self.within(domain))
@@ -71,12 +64,12 @@ class TensorRecords:
 class DatasetRecords:
     """A data set that gives one record for an index: an (input, target) pair, or several fields.
 
-    With a domain, a batch leaves out the records that are not in it, and those that cannot be read. ``like`` is a batch
-    of one made-up record. The others are as for :func:`as_records`.
+    With a domain, a batch leaves out the records that are not in it, and those that cannot be read. ``example`` is a
+    batch of one made-up record. The others are as for :func:`as_records`.
     """
 
     dataset: Any
-    like: Batch
+    example: Batch
     domain: Domain | None = None
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
     fields: Fields | None = None
@@ -106,7 +99,7 @@ class DatasetRecords:
         """One row for each number, and which of them count: what :class:`dphypo.dpsgd.Records` asks for."""
         read = iter(self._each(numbers[valid].tolist()))
         found = [next(read) if counts else None for counts in valid.tolist()]
-        blank = tuple(torch.zeros_like(part) for part in self.like)
+        blank = tuple(torch.zeros_like(part) for part in self.example)
         filled = [blank if record is None else record for record in found]
         inputs, targets = (torch.cat([pair[part] for pair in filled] or [blank[part][:0]]) for part in (0, 1))
         usable = torch.tensor([record is not None for record in found], dtype=torch.bool)
@@ -115,7 +108,7 @@ class DatasetRecords:
     def _each(self, indices: Sequence[int]) -> list[Batch | None]:
         """The records of some indices, read in threads where that was asked for."""
         if self.workers < 1:
-            return [self._record(index) for index in indices]
+            return list(map(self._record, indices))
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(self._record, indices))
 
@@ -134,10 +127,6 @@ class DatasetRecords:
         if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
             raise ValueError("a record is not one record")
         return inputs, targets
-
-    def example(self) -> Batch:
-        """The shape and type of one record, as the user stated them."""
-        return self.like
 
 
 def _batch(record: Any, collate: Collate | None, fields: Fields | None) -> Batch:
@@ -185,10 +174,7 @@ def as_records(
             return data
         data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
-        raise TypeError(
-            "data is an IterableDataset: Poisson sampling decides for each record by itself whether it is in a batch, "
-            "which needs a data set that can be read by index"
-        )
+        raise TypeError("data is an IterableDataset: Poisson sampling needs a data set that can be read by index")
     data = _unwrapped(data)
     arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records
     given = by_name(data, target) if arrays and not isinstance(data, Dataset) else None
@@ -205,12 +191,13 @@ def as_records(
     inputs, targets = data if fields is not None else (_tensor(part) for part in data)
     if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
         raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
-    like = None if example is None else _example(example, None, fields)
-    for name, part, shown in zip(("inputs", "targets"), (inputs, targets), like or (), strict=False):
+    zeros = [part.new_zeros((1, *part.shape[1:])) for part in (inputs, targets)]
+    like = zeros[0] if fields is None else fields.example(), zeros[1]
+    like = like if example is None else _example(example, None, fields)
+    for name, part, shown in zip(("inputs", "targets"), (inputs, targets), like, strict=True):
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
-    for part in (inputs, targets):
         remember(part, origin)
     return TensorRecords(inputs, targets, like, origin, fields)
 
@@ -231,9 +218,8 @@ def _indexed(data: Any, example: Any, target: str | None, collate: Collate | Non
         raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
     if example is None and not public:
         raise ValueError(
-            f"data is a {type(data).__name__}, which is read by index, and nothing public says what its records look "
-            f"like: what the first one looks like is private. Give one made-up record, for example "
-            f"example=(torch.zeros(3, 32, 32), 0); records of another shape or type are left out"
+            f"data is a {type(data).__name__}, which is read by index: what its records look like is private. Give one "
+            "made-up record, such as example=(torch.zeros(3, 32, 32), 0); those of another shape or type are left out"
         )
     shown = data[0] if example is None else example
     several = by_name(shown if collate is None else collate([shown]), target) is not None
@@ -256,7 +242,7 @@ def _example(example: Any, collate: Collate | None, fields: Fields | None) -> Ba
         return torch.zeros_like(inputs) if fields is None else fields.example(), torch.zeros_like(targets)
     raise TypeError(
         f"example is a {type(example).__name__} that is not a record: give a pair (input, target) of tensors, arrays "
-        f"or numbers with made-up values, for example example=(torch.zeros(3, 32, 32), 0)"
+        "or numbers with made-up values, such as example=(torch.zeros(3, 32, 32), 0)"
     )
 
 

@@ -1,10 +1,9 @@
 """Which records can be used: those in the domain of the model and its loss.
 
 A record outside its domain (a label that the model has no output for, a token that it has no row for, a value that is
-not a finite number, another shape than stated) would make a run fail, and so show itself through any noise. Such a
-record is left out, of training and of scoring. Whether a record is in the domain depends on that record and on public
-things alone (the model, the loss, the stated shape and type), so that leaving it out costs nothing: two neighbouring
-sets of records stay neighbours.
+not a finite number, another shape than stated) would make a run fail, and so show itself through any noise. It is left
+out, of training and of scoring. Whether a record is in the domain depends on that record and on public things alone
+(the model, the loss, the stated shape and type), so that two neighbouring sets of records stay neighbours.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -22,10 +21,11 @@ from dphypo.dpsgd.run import FATAL
 from dphypo.integrations.torch.fields import Called
 
 Batch = tuple[torch.Tensor, torch.Tensor]
+Found = TypeVar("Found")
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
 
 
-def or_none(call: Callable[[], torch.Tensor]) -> torch.Tensor | None:
+def or_none(call: Callable[[], Found]) -> Found | None:
     """What is computed; None if that raises because of a record."""
     try:
         return call()
@@ -37,16 +37,10 @@ def or_none(call: Callable[[], torch.Tensor]) -> torch.Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """What a record may be, from public things alone.
+    """What a record may be: of the shape and type of a made-up ``example``, all numbers finite.
 
-    A record is in the domain if its input and target have the shape and the type of the example's, all numbers among
-    them are finite, the label is 0, 1, ..., ``classes - 1`` and every token is 0, 1, ..., ``vocabulary - 1``.
-
-    Args:
-        example: a batch of one made-up record. Of records that are read one by one, numbers of another precision are
-            converted; a fraction in place of a label or a token is outside the domain.
-        classes: how many labels the loss knows, None if the targets are not labels.
-        vocabulary: how many tokens the model knows, of fields one number a column; None if the inputs are not tokens.
+    The label is 0, 1, ..., ``classes - 1`` and every token 0, 1, ..., ``vocabulary - 1``, which has one number a column
+    of fields; None if there are no labels or tokens. Numbers of another precision are converted, fractions are neither.
 
     >>> domain = Domain((torch.zeros(1, 2), torch.tensor([0])), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
@@ -87,9 +81,8 @@ class Domain:
         is put together with.
         """
         for part, shown in zip((inputs, targets), self.example, strict=True):
-            if part.shape[1:] != shown.shape[1:] or part.is_complex():
-                return None
-            if part.dtype.is_floating_point != shown.dtype.is_floating_point:
+            kinds = part.dtype.is_floating_point, shown.dtype.is_floating_point
+            if part.shape[1:] != shown.shape[1:] or part.is_complex() or kinds[0] != kinds[1]:
                 return None
         if not self.contains(inputs, targets):
             return None
@@ -104,8 +97,7 @@ def _sizes(
     """How many tokens the model has rows for, and how many labels its loss knows; None where it takes any."""
     inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
     vocabulary: int | torch.Tensor | None = None
-    classes = None
-    fields = model.fields if isinstance(model, Called) else None
+    classes, fields = None, model.fields if isinstance(model, Called) else None
     if fields is not None or not inputs.dtype.is_floating_point:
         tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
         sizes = {layer.num_embeddings for layer in tables}

@@ -52,14 +52,11 @@ class DPSGD(GradientTraining):
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
     fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
     steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
-    ``subsample`` q, ``records`` stands for q times the declared number, and the run as a whole is Poisson-sampled at
-    rate q, which amplifies its profile (``dphypo.accounting.one_run``); where the score looks at the training
-    records too, no amplification is claimed. With our own engine this holds to the last bit, up to the slack that the
-    event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the device is deterministic.
-    ``engine="opacus"`` takes floating-point numbers as real ones.
-
-    No record can make a run fail: those outside the model's domain are left out (``domain.py``), and so are those on
-    which the model or the loss raises.
+    ``subsample`` q, ``records`` stands for q times the declared number, and the run is Poisson-sampled at rate q, which
+    amplifies its profile unless the score looks at the training records too. With our own engine this holds to the last
+    bit, up to the slack that the event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the
+    device is deterministic. ``engine="opacus"`` takes floating-point numbers as real ones. No record can make a run
+    fail: those on which the model or the loss raises, or outside their domain (``domain.py``), are left out.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
@@ -145,8 +142,6 @@ class DPSGD(GradientTraining):
         _validate.integer(at_least=1, threads=self.threads)
         if self.autocast not in (None, "bfloat16"):
             raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
-        if engine is Engine.OPACUS:
-            _refuse_what_opacus_lacks(name for name, default in _OURS.items() if getattr(self, name) != default)
         size = _validate.integer(at_least=1, records=len(records) if self.records is None else self.records)
         changes: dict[str, Any] = {"data": records, "records": size, "engine": engine}
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
@@ -160,38 +155,29 @@ class DPSGD(GradientTraining):
         else:
             is_private(self.score)  # refuses one that states its event alone
         hyperparameters.refuse_unknown(self.model, self.fixed)
-        for name, value in changes.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(changes)
+        self._refuse_what_opacus_lacks([name for name, default in _OURS.items() if getattr(self, name) != default])
         _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
     def _set_apart(self, whole: AllRecords) -> dict[str, Any]:
-        """The records that train, how many they are taken to be, and the named scores on the others.
-
-        A hash of each record decides. The declared sizes are shares of the declared number of all records.
-        """
+        """The records that train, their declared number, a share of that of all, and the named scores on the others."""
         words = [self.score] if isinstance(self.score, str) else list(self.score)
         for name in words or [""]:
             if name not in _SCORES:
                 raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
         share, scoring = scoring_share(whole.records)
         training, held_out = self._parts(whole.data, share)
-        options: dict[str, Any] = {
-            "data": held_out,
-            "noise_multiplier": "calibrate",
-            "records": scoring,
-            "example": self.example if isinstance(held_out, tuple) else None,
-        }
+        options: dict[str, Any] = {"data": held_out, "noise_multiplier": "calibrate", "records": scoring}
+        options["example"] = self.example if isinstance(held_out, tuple) else None
         scores = {}
         for name in words:
             # Accuracy is of the same matrix, where there is one.
             of_matrix = name == "accuracy" and not {"f1", "balanced_accuracy"}.isdisjoint(words)
             kind: Callable[..., RecordScore] = PrivateConfusion if of_matrix else _SCORES[name]
             own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
-            if kind is PrivateLoss:
-                own["loss"] = self.loss
-            scores[name] = kind(**options, **own)
+            scores[name] = kind(**options, **own, **({"loss": self.loss} if kind is PrivateLoss else {}))
         score = scores[words[0]] if isinstance(self.score, str) else Metrics(scores)
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 
@@ -211,11 +197,14 @@ class DPSGD(GradientTraining):
         return as_records(first, self.example), second
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse hyperparameters that nothing uses."""
+        """Refuse hyperparameters that nothing uses, and those that Opacus lacks."""
         names = list(names)
         hyperparameters.refuse_unknown(self.model, names)
-        if self.engine is Engine.OPACUS:
-            _refuse_what_opacus_lacks(names)
+        self._refuse_what_opacus_lacks(names)
+
+    def _refuse_what_opacus_lacks(self, names: Iterable[str]) -> None:
+        if self.engine is Engine.OPACUS and (ours := [name for name in names if name in _OURS]):
+            raise ValueError(f"engine = 'opacus' takes no {ours[0]}: leave it out, or use engine='dphypo'")
 
     @property
     def exact(self) -> bool:  # type: ignore[override]
@@ -254,17 +243,12 @@ class DPSGD(GradientTraining):
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, on the scale of the optimiser.
 
-        Where nearly every gradient is clipped, the clipping norm and the learning rate act through their product. So
-        gradients are normalised, and the learning rate is searched alone. SGD's model is an exponential mean of its
+        Gradients are normalised, so that the clipping norm does not matter; SGD's model is an exponential mean of its
         iterates (docs/benchmarks.md).
         """
         if not hyperparameters.complete(self.model, self.fixed):
-            raise _validate.fail(
-                "space",
-                None,
-                'the model takes hyperparameters: give a space that has them, such as Space({"learning_rate": '
-                'loguniform(0.1, 30), "width": [32, 64]}), or fix them, fixed={"width": 64}',
-            )
+            remedy = 'such as Space({"learning_rate": loguniform(0.1, 30), "width": [32, 64]}), or fixed={"width": 64}'
+            raise _validate.fail("space", None, f"the model takes hyperparameters: give or fix them, {remedy}")
         optimizer = self.optimizer.lower()
         searched = {"learning_rate": learning_rates(optimizer, self.fixed, self.max_grad_norm)}
         if self.engine is not Engine.OPACUS:
@@ -297,10 +281,7 @@ class DPSGD(GradientTraining):
         return self._run(space.sample(Seeded(0))).architecture()
 
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
-        """How many records fit the example and the model, and how many were given: to train, and to score.
-
-        **Secret**: for the eyes of the curator alone, and nothing may be done by it. A search shows it on a terminal.
-        """
+        """How many records fit, and how many were given: to train, and to score. **Secret**: for the curator alone."""
         return self._run({} if space is None else space.sample(Seeded(0))).fitting()
 
     def __repr__(self) -> str:
@@ -308,9 +289,3 @@ class DPSGD(GradientTraining):
 
     def _run(self, params: Mapping[str, Any], seed: int = 0) -> TorchRun:
         return TorchRun(self, params, seed, self._fits)
-
-
-def _refuse_what_opacus_lacks(names: Iterable[str]) -> None:
-    for name in names:
-        if name in _OURS:
-            raise ValueError(f"engine = 'opacus' takes no {name}: leave it out, or use engine='dphypo'")

@@ -2,8 +2,8 @@
 
 A record such as ``{"input_ids": ..., "attention_mask": ..., "labels": ...}`` is kept as one row of numbers. The model
 gets the row back as arguments by name; of a tuple, by position. A field that is a mapping or a tuple itself has fields
-of its own, ``image.left``, and the model gets it back as a dict or a tuple. One field is the target. Where a model
-gives an object with ``logits``, these are its output; it never sees the labels, so that it computes no loss of its own.
+of its own, ``image.left``. One field is the target, which the model never sees, so that it computes no loss of its own.
+Where a model gives an object with ``logits``, these are its output.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Fields:
         if target not in records or not names:
             known = ", ".join(records)
             raise _validate.fail("target", target, f"records have the fields {known}: name the one that is the target")
-        kinds = {name: _kind(records[name].dtype) for name in names}
+        types = {name: records[name].dtype for name in names}  # a model gets whole numbers in 64 bits
+        kinds = {name: k if k.is_floating_point or k is torch.bool else torch.int64 for name, k in types.items()}
         return cls({name: tuple(records[name].shape[1:]) for name in names}, kinds, target)
 
     @property
@@ -112,8 +113,8 @@ class Fields:
         for name, shape in self.shapes.items():
             if tuple(records[name].shape[1:]) != shape:
                 raise ValueError(f"the field {name!r} of a record has shape {tuple(records[name].shape[1:])}")
-        parts = ((name, records[name]) for name in self.shapes)
-        read = ((part.to(kind) if (kind := self.kinds[name]).is_floating_point else part) for name, part in parts)
+        parts = ((records[name], self.kinds[name]) for name in self.shapes)
+        read = (part.to(kind) if kind.is_floating_point else part for part, kind in parts)
         rows = [part.reshape(-1, math.prod(part.shape[1:])) for part in read]
         kind = _common([row.dtype for row in rows])
         return torch.cat([row.to(kind) for row in rows], 1), records[self.target]
@@ -122,11 +123,6 @@ class Fields:
         """The arguments of the model."""
         parts = ((name, rows[:, place].to(self.kinds[name])) for name, place in self.places())
         return {name: part.reshape(len(rows), *self.shapes[name]) for name, part in parts}
-
-    def call(self, model: nn.Module, rows: torch.Tensor) -> Any:
-        """What the model gives: arguments by name, or by position where records are tuples."""
-        given = _nested(self.unpack(rows))
-        return model(*given.values()) if next(iter(given)).isdigit() else model(**given)
 
     def places(self) -> Iterator[tuple[str, slice]]:
         """Which numbers of a row each field is."""
@@ -146,11 +142,6 @@ class Fields:
         return row
 
 
-def _kind(given: torch.dtype) -> torch.dtype:
-    """The type in which a model gets a field: whole numbers have 64 bits."""
-    return given if given.is_floating_point or given is torch.bool else torch.int64
-
-
 def _common(kinds: list[torch.dtype]) -> torch.dtype:
     """The type of a row that holds all of these exactly."""
     if not any(kind.is_floating_point for kind in kinds):
@@ -166,7 +157,11 @@ class Called(nn.Module):
         self.module, self.fields, self.training = module, fields, module.training
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        given: Any = self.module(inputs) if self.fields is None else self.fields.call(self.module, inputs)
+        if self.fields is None:
+            given: Any = self.module(inputs)
+        else:  # arguments by name, or by position where records are tuples
+            named = _nested(self.fields.unpack(inputs))
+            given = self.module(*named.values()) if next(iter(named)).isdigit() else self.module(**named)
         if isinstance(given, torch.Tensor):
             return given
         if not isinstance(logits := getattr(given, "logits", None), torch.Tensor):

@@ -20,11 +20,8 @@ from dphypo.mechanisms import SampledGaussian, transfer
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
-# Hyperparameters that DPSGD reads itself.
-OWN = (
-    *("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps"),
-    *("clipping", "average", "views"),
-)
+OWN = ("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps", "clipping", "average", "views")
+"""Hyperparameters that DPSGD reads itself."""
 
 
 def of_factory(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,8 +30,8 @@ def of_factory(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[st
     >>> of_factory(lambda width: None, {"width": 8, "learning_rate": 0.1, "momentum": 0.9})
     {'width': 8}
     """
-    names, _ = _named(factory)
-    return {name: value for name, value in given.items() if name in names or not _taken_elsewhere(name)}
+    names, elsewhere = _named(factory)[0], option_names().union(OWN)
+    return {name: value for name, value in given.items() if name in names or name not in elsewhere}
 
 
 def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
@@ -51,16 +48,16 @@ def refuse_model(factory: object) -> None:
     if isinstance(factory, torch.nn.Module) or not callable(factory):
         kind = type(factory).__name__
         raise TypeError(
-            f"model is a {kind}: give a function that builds the untrained model, since every run starts from a new "
-            f"one. For example model=lambda: {kind if isinstance(factory, torch.nn.Module) else 'MLP'}(...)"
+            f"model is a {kind}: every run starts from a new one, so give a function that builds the untrained model, "
+            f"such as model=lambda: {kind if isinstance(factory, torch.nn.Module) else 'MLP'}(...)"
         )
 
 
 def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
     """An error for a hyperparameter that nothing uses."""
     known, takes_any = _named(factory)
-    for name in names:
-        if not (takes_any or name in known or _taken_elsewhere(name)):
+    for name in () if takes_any else names:
+        if name not in known | option_names() and name not in OWN:
             raise ValueError(
                 f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
                 f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'})"
@@ -88,21 +85,12 @@ def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
 
 
 def refuse_optimizers(space: Space, name: str = "optimizer") -> None:
-    """An error for a space in which the hyperparameter of this name has a value that is not the name of an optimiser.
-
-    >>> refuse_optimizers(Space({"optimizer": ["adam", "sdg"]}))
-    Traceback (most recent call last):
-    ValueError: space['optimizer'] = 'sdg' is not valid: give one of adadelta, adafactor, adagrad, ...
-    """
+    """An error for a space in which this hyperparameter has a value that is not the name of an optimiser."""
     for parameter in space.parameters:
         if parameter.name == name:
             values = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else (parameter,)
             for value in values:
                 refuse_optimizer(value, f"space[{name!r}]")
-
-
-def _taken_elsewhere(name: str) -> bool:
-    return name in OWN or name in option_names()
 
 
 def _named(factory: Callable[..., Any]) -> tuple[set[str], bool]:
@@ -112,18 +100,11 @@ def _named(factory: Callable[..., Any]) -> tuple[set[str], bool]:
     return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-def _takes(optimizer: type[torch.optim.Optimizer]) -> set[str]:
-    return set(inspect.signature(optimizer).parameters) - {"params", "lr"}
-
-
 @functools.cache
 def option_names() -> frozenset[str]:
-    """Hyperparameters that some optimiser takes: "momentum", "weight_decay", "betas" and so on.
-
-    >>> {"momentum", "weight_decay", "nesterov"} <= option_names()
-    True
-    """
-    return frozenset(name for optimizer in known().values() for name in _takes(optimizer))
+    """Hyperparameters that some optimiser takes: "momentum", "weight_decay", "betas" and so on."""
+    every = (inspect.signature(optimizer).parameters for optimizer in known().values())
+    return frozenset(name for names in every for name in names) - {"params", "lr"}
 
 
 def build(
@@ -136,7 +117,7 @@ def build(
     """
     refuse_optimizer(name)
     optimizer: Any = known()[name.lower()]
-    taken = {key: value for key, value in options.items() if key in _takes(optimizer)}
+    taken = {key: value for key, value in options.items() if key in inspect.signature(optimizer).parameters}
     return optimizer(list(parameters), lr=learning_rate, **taken)  # type: ignore[no-any-return]
 
 
@@ -186,20 +167,18 @@ def rehearsal(
         rule = transfer.NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
         return rule(params, fraction)
     kept = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    given = (name, params.get("average"), *sorted(kept.items()))
+    given = (("optimizer", name), ("average", params.get("average")), *sorted(kept.items()))
     ratio = _ratio(given, fraction, run, 1.0 if name == "sgd" else deviation, schedule)
     return {**params, "learning_rate": params["learning_rate"] * ratio}
 
 
 @functools.lru_cache(maxsize=256)
 def _ratio(
-    given: tuple[Any, ...], fraction: float, run: SampledGaussian, deviation: float, schedule: Schedule | None
+    given: tuple[tuple[str, Any], ...], fraction: float, run: SampledGaussian, deviation: float, schedule: Any
 ) -> float:
     """The learning rate of the short run over that of the full one."""
-    name, average, *options = given
     rule = transfer.NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
-    params = {"optimizer": name, "average": average, **dict(options), "learning_rate": 1.0}
-    return float(rule(params, fraction)["learning_rate"])
+    return float(rule({**dict(given), "learning_rate": 1.0}, fraction)["learning_rate"])
 
 
 def _options(params: Mapping[str, Any]) -> dict[str, Any]:

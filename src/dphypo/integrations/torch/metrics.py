@@ -7,12 +7,11 @@ matrix, which is drawn and paid for once. Without private records a metric costs
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import dp_accounting
@@ -20,6 +19,7 @@ from torch import nn
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
+from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
 from dphypo.integrations import cost
 from dphypo.integrations.measures import PrivateScore
@@ -27,15 +27,9 @@ from dphypo.integrations.split import Origin
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.fields import plain
 from dphypo.integrations.torch.score import PrivateConfusion, RecordScore
+from dphypo.integrations.training import no_score
 
 _ROUNDING = 1 - 1e-12
-
-
-@dataclass(frozen=True)
-class AllScored:
-    """The records of several scores, of which the origin alone is known."""
-
-    origin: Origin
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,7 +55,12 @@ class Metrics:
             object.__setattr__(self, "noise_multiplier", cost.CALIBRATE)
         elif self.noise_multiplier is not None and not isinstance(self.noise_multiplier, str):
             noise = self.noise_multiplier * math.sqrt(len(self.private))
-            object.__setattr__(self, "scores", self._replaced(noise_multiplier=noise))
+            with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
+                scores = {
+                    name: replace(score, noise_multiplier=noise) if is_private(score) else score
+                    for name, score in self.scores.items()
+                }
+            object.__setattr__(self, "scores", scores)
 
     @property
     def private(self) -> list[PrivateScore]:
@@ -77,8 +76,8 @@ class Metrics:
         """One evaluation of all of them, each with noise of its own."""
         events = [score.event for score in self.private]
         slack = math.fsum(event.slack for event in events if isinstance(event, RoundedDp)) * (1 + 1e-12)
-        parts = [event.event if isinstance(event, RoundedDp) else event for event in events]
         exact = all(isinstance(event, RoundedDp) and event.exact for event in events)
+        parts = list(map(ideal, events))
         if all(isinstance(part, dp_accounting.GaussianDpEvent) for part in parts):
             sigma = _ROUNDING / math.sqrt(math.fsum(part.noise_multiplier**-2 for part in parts))
             return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack, exact)
@@ -96,22 +95,11 @@ class Metrics:
         return rules[0] if all(rule == rules[0] for rule in rules) else None
 
     @property
-    def data(self) -> AllScored:
+    def data(self) -> Origin:
         """Where the records of all private scores come from: their side, if it is one, and all their arrays."""
         known = [Origin.of(score.data) for score in self.private]
         one = known[0] if known and all(origin == known[0] for origin in known) else Origin()
-        return AllScored(dataclasses.replace(one, arrays=tuple(array for origin in known for array in origin.arrays)))
-
-    def on_records(self, **changes: Any) -> Metrics:
-        """The same metrics on other records."""
-        return Metrics({name: on_records(score, **changes) for name, score in self.scores.items()})
-
-    def _replaced(self, **changes: Any) -> dict[str, Any]:
-        with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
-            return {
-                name: dataclasses.replace(score, **changes) if is_private(score) else score
-                for name, score in self.scores.items()
-            }
+        return replace(one, arrays=tuple(array for origin in known for array in origin.arrays))
 
     def __call__(self, model: nn.Module, *, seed: int) -> dict[str, float]:
         """Every metric, each with random words of its own but for the measures of one matrix."""
@@ -130,14 +118,10 @@ class Metrics:
 def on_records(score: Any, **changes: Any) -> Any:
     """A score on other records. A private score of one's own reads its own records: 0 takes its place."""
     if isinstance(score, Metrics):
-        return score.on_records(**changes)
+        return Metrics({name: on_records(one, **changes) for name, one in score.scores.items()})
     if isinstance(score, RecordScore):
-        return dataclasses.replace(score, **changes)
-    return _zero if is_private(score) else score
-
-
-def _zero(model: nn.Module) -> float:
-    return 0.0
+        return replace(score, **changes)
+    return no_score if is_private(score) else score
 
 
 def is_private(score: object) -> bool:

@@ -5,13 +5,11 @@ noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-s
 floating-point numbers are taken as real ones. Whatever else happens (the optimiser's state, the learning rate, dropout)
 sees the data through these sums alone.
 
-Opacus computes the per-sample gradients, by a hand-written rule for each kind of layer ("hooks") or by PyTorch's vmap
-("functorch"). Its ghost norms, which need no gradients, are not used: of several frames or tokens they are differences
-of large numbers in single precision, so that a record whose frames cancel would not be clipped.
-
-Two promises are kept that Opacus alone does not keep. A record whose gradient is not finite, or cannot be computed,
-contributes zero: infinity times zero is NaN, and would show the record through any noise. And noise is drawn in double
-precision.
+Opacus computes the per-sample gradients, by a rule for each kind of layer ("hooks") or by PyTorch's vmap ("functorch").
+Its ghost norms are not used: of several frames or tokens they are differences of large numbers in single precision, so
+that a record whose frames cancel would not be clipped. Unlike Opacus alone, a record whose gradient is not finite, or
+cannot be computed, contributes zero: infinity times zero is NaN, and would show the record through any noise. And noise
+is drawn in double precision.
 """
 
 from __future__ import annotations
@@ -55,9 +53,8 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
         if _agrees(copy.deepcopy(model).train(), loss, batch, reference, mode):
             return mode
     raise UnfitModelError(
-        "Opacus does not compute this model's per-sample gradients correctly in any mode: write its forward pass with "
-        "layers that Opacus knows (opacus.GradSampleModule), one call of each layer a pass, or register a rule with "
-        "opacus.grad_sample.register_grad_sampler"
+        "Opacus does not compute this model's per-sample gradients correctly in any mode: use layers that it knows, "
+        "each once a pass, or register a rule with opacus.grad_sample.register_grad_sampler"
     )
 
 
@@ -97,7 +94,10 @@ def train(
             for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(run.seed, "sampling"))):
                 for group in optimizer.param_groups:
                     group["lr"] = run.rate_at(number)
-                steps.step(list(_chunks(records, chosen[batch], device, setting.physical_batch_size)))
+                # A batch in pieces that fit into memory; their clipped sums are added before the noise.
+                size = setting.physical_batch_size or max(1, len(batch))
+                pieces = (chosen[batch[start : start + size]] for start in range(0, max(1, len(batch)), size))
+                steps.step([records.batch(piece, device) for piece in pieces])
         leave_plain(steps.module, private)
         kept.refuse_changes(model, loss)
     return model
@@ -106,22 +106,9 @@ def train(
 def poisson_batches(
     size: int, run: SampledGaussian | dpsgd.Run, words: noise.Source
 ) -> Iterator[npt.NDArray[np.int64]]:
-    """The records of each step: each one independently with probability ``rate``; possibly none.
-
-    ``size`` is how many records there really are, which is private; the rate and the number of steps do not depend
-    on it.
-    """
+    """The records of each step, each independently with probability ``rate``; ``size``, their number, is private."""
     for _ in range(run.steps):
         yield noise.poisson_sample(run.rate, words, size)
-
-
-def _chunks(
-    records: TorchRecords, indices: npt.NDArray[np.int64], device: torch.device, at_most: int | None
-) -> Iterator[Batch]:
-    """A batch in pieces that fit into memory; their clipped sums are added before the noise."""
-    at_most = at_most or max(1, len(indices))
-    for start in range(0, max(1, len(indices)), at_most):
-        yield records.batch(indices[start : start + at_most], device)
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
@@ -134,24 +121,21 @@ def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> l
     norms = torch.stack([g.flatten(1).norm(dim=1) for g in grad_samples]).norm(dim=0)
     finite = norms.isfinite()
     factors = (max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+
+    def beside(values: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return values.view(-1, *[1] * (g.dim() - 1))
+
     if not finite.all():
         factors = torch.where(finite, factors, 0.0)
-        grad_samples = [torch.where(_beside(finite, g), g, 0.0) for g in grad_samples]
+        grad_samples = [torch.where(beside(finite, g), g, 0.0) for g in grad_samples]
     # No matrix product: its precision is a setting of the process.
-    return [(_beside(factors, g) * g).sum(0) for g in grad_samples]
-
-
-def _beside(values: torch.Tensor, grad_sample: torch.Tensor) -> torch.Tensor:
-    """One value a record in a shape that multiplies per-sample gradients."""
-    return values.view(-1, *[1] * (grad_sample.dim() - 1))
+    return [(beside(factors, g) * g).sum(0) for g in grad_samples]
 
 
 def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Normal draws in double precision.
+    """Normal draws in double precision, whose uniforms have 53 bits: larger ones than 8.57σ have probability 1e-17.
 
-    PyTorch makes single-precision normals from uniforms of 24 bits on the CPU, none beyond 5.77 standard deviations: a
-    larger value would show that a record is there. In double precision the uniforms have 53 bits and the largest draw
-    is 8.57 standard deviations; larger ones have probability 1e-17.
+    Those of single precision have 24 bits on the CPU, none beyond 5.77σ: a larger value would show a record.
     """
     return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)
 
@@ -171,38 +155,26 @@ class Optimizer(DPOptimizer):  # type: ignore[misc]
 
 
 class Steps:
-    """Steps of one run. A batch comes in one or more chunks, whose clipped sums are added before the noise.
-
-    Args:
-        model: what is trained, in place.
-        optimizer: clips and adds noise.
-        loss: one value a record.
-        mode: "hooks" or "functorch".
-    """
+    """Steps of one run, which train the model in place."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, loss: Loss, mode: str) -> None:
         self._model, self._optimizer, self._loss, self._mode = model, optimizer, loss, mode
         self.module = attached(model, mode)
 
     def step(self, chunks: Sequence[Batch]) -> None:
-        """Clip and sum over all chunks, add noise once, update the parameters once."""
-        for number, (inputs, targets) in enumerate(chunks):
-            self._differentiate_what_works(inputs, targets)
-            self._accumulate(skip_step=number < len(chunks) - 1)
+        """Clip and sum over all chunks of a batch, add noise once, update the parameters once.
 
-    def _differentiate_what_works(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Differentiate a batch; a record whose forward or backward pass raises by itself counts zero.
-
-        Otherwise one record on which, say, a loss of the user's raises would fail the run, and so show itself. If the
-        batch raises, each of its records is differentiated, clipped and added by itself. Whether a record counts
-        depends on that record and on the weights, which are private already.
+        A record on which the model or the loss raises would fail the run, and so show itself. If a chunk raises, each
+        of its records is differentiated, clipped and added by itself, and one that raises counts zero. Whether a record
+        counts depends on that record and on the weights, which are private already.
         """
-        if self._differentiates(inputs, targets):
-            return
-        for place in range(len(inputs)):
-            if self._differentiates(inputs[place : place + 1], targets[place : place + 1]):
-                self._accumulate(skip_step=True)
-        self._differentiate(inputs[:0], targets[:0])
+        for number, (inputs, targets) in enumerate(chunks):
+            if not self._differentiates(inputs, targets):
+                for place in range(len(inputs)):
+                    if self._differentiates(inputs[place : place + 1], targets[place : place + 1]):
+                        self._accumulate(skip_step=True)
+                self._differentiate(inputs[:0], targets[:0])
+            self._accumulate(skip_step=number < len(chunks) - 1)
 
     def _accumulate(self, *, skip_step: bool) -> None:
         self._optimizer.signal_skip_step(skip_step)
@@ -216,9 +188,7 @@ class Steps:
         except FATAL:
             raise
         except Exception:
-            detach(self.module)
-            for parameter in self._optimizer.params:
-                parameter.grad = None
+            leave_plain(self.module, self._optimizer, sums=True)
             self.module = attached(self._model, self._mode)
             return False
         return True
@@ -238,17 +208,13 @@ def attached(model: nn.Module, mode: str) -> AbstractGradSampleModule:
     return prepare_module(model, mode, loss_reduction="sum", strict=False)
 
 
-def detach(module: AbstractGradSampleModule) -> None:
-    """Take Opacus's hooks off the model, and what they noted of a batch, also of one that was not finished."""
+def leave_plain(module: AbstractGradSampleModule, optimizer: Optimizer, *, sums: bool = False) -> None:
+    """Leave a plain model: no hooks, nothing that they noted of a batch, and no gradient but ``sums`` of a step."""
     module.cleanup()
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
             layer.__dict__.pop(name, None)
-
-
-def leave_plain(module: AbstractGradSampleModule, optimizer: Optimizer) -> None:
-    """Leave a plain model: no hooks, and no gradient of a record kept anywhere."""
-    detach(module)
     for parameter in optimizer.params:
         parameter.grad = None
-        parameter.__dict__.pop("summed_grad", None)
+        if not sums:
+            parameter.__dict__.pop("summed_grad", None)

@@ -1,8 +1,8 @@
 """A loop of one's own with Opacus, held to what was declared: ``run.make_private`` of :class:`OwnTraining`.
 
 The batches are Poisson samples at the declared rate, as many as there are declared steps; gradients are clipped and the
-noise is drawn as by ``engine="opacus"`` (``opacus.py``), both from the seed of the run. Each step must have the
-records of its batch, once, and what Opacus's accountant has seen at the end must be the declared event.
+noise is drawn as in ``opacus.py``, both from the seed of the run. Each step must have the records of its batch, once,
+and what Opacus's accountant has seen at the end must be the declared event.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def make_private(
 ) -> Iterator[Parts]:
     """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each.
 
-    The loss of the loop is the mean of one value a record. Opacus multiplies gradients by the size of the batch, so
-    those of a sum would be scaled by the number of records, which is private. This cannot be checked here.
+    That the loss is a mean over the batch cannot be checked here: gradients are multiplied by the batch's size.
     """
     if loader.batch_size is None:
         raise _validate.fail("data_loader", loader, "give a loader with a batch_size, which gradients are divided by")
@@ -83,7 +82,7 @@ def make_private(
         raise UnfitModelError(
             f"the loop did not train as declared: {run.steps} steps at rate {run.rate:g} with noise multiplier "
             f"{run.noise_multiplier:g}. Make one optimizer.step() with each batch of the loader, to its end, and leave "
-            f"the optimiser's noise alone; a run that stops early, or makes further steps, has another event"
+            "the optimiser's noise alone: a run that stops early, or makes further steps, has another event"
         )
 
 
@@ -128,7 +127,7 @@ class _Poisson(Sampler[list[int]]):
     """The batches of a run, once: a second pass over them is empty. ``sizes`` has those that are not yet used."""
 
     def __init__(self, run: SampledGaussian, seed: int, size: int) -> None:
-        self._run, self._left = run, self._batches(run, seed, size)
+        self._steps, self._left = run.steps, self._batches(run, seed, size)
         self.sizes: deque[int] = deque()
 
     def _batches(self, run: SampledGaussian, seed: int, size: int) -> Iterator[list[int]]:
@@ -141,7 +140,7 @@ class _Poisson(Sampler[list[int]]):
         return self._left
 
     def __len__(self) -> int:
-        return self._run.steps
+        return self._steps
 
 
 def _collate(dataset: Any, collate: Callable[[list[Any]], Any], records: list[Any]) -> Any:

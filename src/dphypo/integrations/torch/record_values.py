@@ -2,30 +2,35 @@
 
 What a record adds to a score depends on that record and the model alone, to the bit: records go through the model in
 batches of one size, the last one filled up. Some products of matrices round a row by its place in the batch. This is
-tried out on made-up records, and where it is so, each record goes through the model alone; as it does if the model
-decides by the values of a batch (``decisions.py``).
+tried out on made-up records, and where it is so, each record goes through the model alone.
+
+As it does if the model decides by the values of a batch: ``if mask.all(): ...`` takes another path for all records
+because of one. On made-up records, functions of PyTorch that turn values into Python numbers or into sizes are noticed.
+What compiled code decides inside is not seen, and neither is a function that is called on a numpy array. What models of
+``transformers`` ask of their masks has one answer for all batches (``dpsgd/padding.py``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from dphypo.dpsgd import synthetic_records
 from dphypo.dpsgd.device import padded_attention
-from dphypo.dpsgd.padding import SomePadding
+from dphypo.dpsgd.padding import SomePadding, asks_for_padding
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.decisions import reads_values
 from dphypo.integrations.torch.domain import Batch, Domain, or_none
 from dphypo.integrations.torch.fields import called
 
@@ -63,14 +68,17 @@ def per_record(loss: Callable[..., Any]) -> Loss:
             loss = copy.copy(loss)
             vars(loss)["reduction"] = "none"
         return PerRecord(loss)
-    try:
-        takes_reduction = "reduction" in inspect.signature(loss).parameters
-    except (TypeError, ValueError):
-        takes_reduction = False
-    return PerRecord(functools.partial(loss, reduction="none") if takes_reduction else loss)
+    with contextlib.suppress(TypeError, ValueError):  # it may have no signature
+        if "reduction" in inspect.signature(loss).parameters:
+            loss = functools.partial(loss, reduction="none")
+    return PerRecord(loss)
 
 
 _CHUNK = 1024
+# Functions of PyTorch that turn values into Python numbers, and those that turn values into sizes.
+_READERS = {"__bool__", "__int__", "__float__", "__index__", "__contains__", "item", "tolist", "numpy", "is_nonzero"}
+_READERS |= {"equal", "allclose", "_nested_tensor_from_mask_left_aligned"}
+_READERS |= {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_pack_padded_sequence"}
 
 
 def correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -93,7 +101,7 @@ def is_single(outputs: torch.Tensor) -> bool:
 def classes_of(model: nn.Module, records: TorchRecords) -> int:
     """How many classes the model tells apart, from its output on made-up records."""
     device = next(model.parameters()).device
-    example = records.example()[0]
+    example = records.example[0]
     outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
     return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
 
@@ -110,17 +118,45 @@ def values(
     """``value(outputs, targets)`` for each record in the model's domain; with ``beside``, of the inputs too."""
     model = called(model, records.fields)
     device = next(model.parameters()).device
-    records = records.within(Domain.of(model, records.example(), loss))
+    records = records.within(Domain.of(model, records.example, loss))
     was_training = model.training
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():
         size = min(_CHUNK, declared)
-        trial = synthetic_records(records.example(), size + 1)[0].to(device)
+        trial = synthetic_records(records.example, size + 1)[0].to(device)
         size = size if _same_everywhere(model, trial) and not reads_values(model, trial) else 1
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)
     return np.concatenate(found) if found else np.zeros(0)
+
+
+@torch.no_grad()
+def reads_values(model: nn.Module, inputs: torch.Tensor) -> bool:
+    """Whether the model turns values of a batch into Python numbers, or into sizes.
+
+    >>> reads_values(nn.Linear(2, 2), torch.zeros(3, 2))
+    False
+    """
+    watch = _Watch()
+    with watch:
+        model(inputs)
+    return watch.found
+
+
+class _Watch(TorchFunctionMode):
+    found = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        index = args[1] if name == "__getitem__" else ()
+        parts = index if isinstance(index, tuple) else (index,)
+        masked = any(isinstance(part, torch.Tensor) and part.dtype == torch.bool for part in parts)
+        if (masked or name in _READERS) and not asks_for_padding(func):
+            self.found = True
+        return func(*args, **(kwargs or {}))
 
 
 def _same_everywhere(model: nn.Module, records: torch.Tensor) -> bool:
@@ -149,9 +185,7 @@ def _of_batch(model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch
         return found[: len(places)].double().cpu()
 
     everywhere = list(range(len(inputs)))
-    if not everywhere:
-        return np.zeros(0)
-    if (found := or_none(lambda: at(everywhere))) is None:
-        each = [or_none(functools.partial(at, [place])) for place in everywhere]
-        found = torch.cat([torch.zeros(0), *(one for one in each if one is not None)]).double()
-    return found.numpy()
+    if everywhere and (found := or_none(lambda: at(everywhere))) is not None:
+        return found.numpy()
+    each = [or_none(functools.partial(at, [place])) for place in everywhere]
+    return torch.cat([torch.zeros(0), *(one for one in each if one is not None)]).double().numpy()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
-from dphypo.integrations.torch import check, hyperparameters, seeds, state
+from dphypo.integrations.torch import check, hyperparameters, saver, seeds, state
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Batch, Domain
 from dphypo.integrations.torch.fields import called, plain
@@ -40,22 +39,16 @@ class Engine(StrEnum):
     """Opacus, whose floating-point numbers are taken as real ones. One run at a time."""
 
 
-@dataclass(frozen=True)
-class Fit:
-    """What is found once for each architecture: how it is trained, and the records it can use.
-
-    The way is a program of our engine, or the mode in which Opacus computes gradients.
-    """
-
-    way: dpsgd.Program | str
-    records: TorchRecords
+Way = dpsgd.Program | str
+"""How an architecture is trained: a program of our engine, or the mode in which Opacus computes gradients."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Begun:
     """A run whose untrained model is on its device; ``untrained`` is a hash of the weights that the factory gave."""
 
-    fit: Fit
+    way: Way
+    records: TorchRecords
     model: nn.Module
     told: dpsgd.Run
     setting: dpsgd.Setting
@@ -64,22 +57,25 @@ class Begun:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TorchRun:
-    """A run of a mechanism at λ, with all its randomness; it adds to what was found for each architecture."""
+    """A run of a mechanism at λ, with all its randomness.
+
+    ``fits`` has, for each architecture, how it is trained, and the records that it can use: it is found once.
+    """
 
     mechanism: DPSGD
     params: Mapping[str, Any]
     seed: int
-    fits: dict[str, Fit]
+    fits: dict[str, tuple[Way, TorchRecords]]
 
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
         told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
         built = self._built()
-        untrained = state.fingerprint(built)
+        untrained = saver.fingerprint(built)
         model = called(built.to(self._device), self.mechanism.data.fields)
-        fit = self._fit(model, views)
-        state.start_from(built, self.mechanism.start)
-        return Begun(fit, model, told, setting, untrained)
+        way, records = self._fit(model, views)
+        saver.start_from(built, self.mechanism.start)
+        return Begun(way, records, model, told, setting, untrained)
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
@@ -100,7 +96,7 @@ class TorchRun:
         model, found = self._built(), {}
         for name, (records, loss) in used.items():
             values = None if loss is None else per_record(loss)
-            domain = Domain.of(called(model, records.fields), records.example(), values)
+            domain = Domain.of(called(model, records.fields), records.example, values)
             found[name] = records.counts(domain), len(records)
         return found
 
@@ -111,15 +107,15 @@ class TorchRun:
         model.eval()
         with state.unchanged(model):
             score, metrics = self._scored(self.mechanism.score, model)
-        state.refuse_other_weights(begun.untrained, self._built())
+        saver.refuse_other_weights(begun.untrained, self._built())
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
         records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
-        told = dataclasses.replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
-        (model,) = train([dataclasses.replace(begun, told=told, fit=Fit(begun.fit.way, records))], self.mechanism.loss)
+        told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
+        (model,) = train([replace(begun, told=told, records=records)], self.mechanism.loss)
         synthetic: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
         score = on_records(self.mechanism.score, **synthetic)
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
@@ -151,11 +147,9 @@ class TorchRun:
         options = {name: value for name, value in given.items() if name in hyperparameters.option_names()}
         more = {"optimizer": given["optimizer"], "options": options, "schedule": made.schedule}
         told = cost.engine_run(run, given, self.seed, **more)
+        pieces, threads = made.physical_batch_size, made.threads
         setting = dpsgd.Setting(
-            physical_batch_size=made.physical_batch_size,
-            clipping=given["clipping"],
-            average=given["average"],
-            threads=made.threads,
+            physical_batch_size=pieces, clipping=given["clipping"], average=given["average"], threads=threads
         )
         return told, setting, _validate.integer(at_least=1, views=given["views"])
 
@@ -165,32 +159,30 @@ class TorchRun:
 
     def _built(self) -> nn.Module:
         with self._alone("weights"):
-            return state.build(self.mechanism.model, self._arguments())
+            return saver.build(self.mechanism.model, self._arguments())
 
-    def _fit(self, model: nn.Module, views: int) -> Fit:
-        """How to train an architecture, found once."""
+    def _fit(self, model: nn.Module, views: int) -> tuple[Way, TorchRecords]:
         made = self.mechanism
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
             with self._alone("trial"), warnings.catch_warnings(action="ignore"):
                 check.try_out(model, loss, example)
-                way: dpsgd.Program | str
                 if made.engine is Engine.OPACUS:
                     from dphypo.integrations.torch import opacus  # a second that our own engine need not wait
 
-                    way = opacus.fit(model, loss, example)
+                    way: Way = opacus.fit(model, loss, example)
                 else:
                     casts = None if made.autocast is None else torch.bfloat16
                     way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
-            self.fits[key] = Fit(way, made.data.within(Domain.of(model, example, loss)).to(self._device))
+            self.fits[key] = way, made.data.within(Domain.of(model, example, loss)).to(self._device)
         return self.fits[key]
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
 
     def _example(self) -> Batch:
-        return cast(Batch, tuple(part.to(self._device) for part in self.mechanism.data.example()))
+        return cast(Batch, tuple(part.to(self._device) for part in self.mechanism.data.example))
 
     @property
     def _device(self) -> torch.device:
@@ -201,18 +193,15 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
     """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
 
     def kind(at: int, one: Begun) -> object:
-        return at if isinstance(one.fit.way, str) else (id(one.fit), one.setting)  # Opacus trains one run at a time
+        return at if isinstance(one.way, str) else (id(one.way), one.setting)  # Opacus trains one run at a time
 
-    def train_group(group: Sequence[Begun]) -> list[nn.Module]:
-        return train(group, runs[0].mechanism.loss)
-
-    return make_in_groups([run.begin for run in runs], kind, train_group, lambda at, *given: runs[at].finish(*given))
+    trains = partial(train, loss=runs[0].mechanism.loss)
+    return make_in_groups([run.begin for run in runs], kind, trains, lambda at, *given: runs[at].finish(*given))
 
 
 def train(group: Sequence[Begun], loss: Any) -> list[nn.Module]:
     """Train runs of one architecture and setting; those of Opacus in place."""
-    first = group[0]
-    way, records = first.fit.way, first.fit.records
+    way, records = group[0].way, group[0].records
     if isinstance(way, str):
         from dphypo.integrations.torch import opacus
 
@@ -223,7 +212,7 @@ def train(group: Sequence[Begun], loss: Any) -> list[nn.Module]:
         lambda: next(models),
         dpsgd.Tensors(records.inputs, records.targets) if isinstance(records, TensorRecords) else records,
         [one.told for one in group],
-        first.setting,
+        group[0].setting,
         watch=lambda module: state.unchanged(module, way.loss),
         follower=follower(),
     )

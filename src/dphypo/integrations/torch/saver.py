@@ -1,21 +1,30 @@
-"""Models as safetensors: the weights and, for a factory with arguments, what they were. Loading runs no code."""
+"""Models: built anew for every run, and saved as safetensors, which run no code when they are loaded.
+
+Factories often return, or build upon, a model that was loaded once. Trained in place, its weights would carry what one
+run has learnt into the next, unaccounted for. So a run trains a copy whose tensors are its own, and after the run the
+factory must still give what it gave before.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import safetensors.torch
+import torch
 from torch import nn
 
 from dphypo._validate import printable
-from dphypo.errors import FileError
+from dphypo.errors import FileError, UnfitModelError
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.integrations.torch.state import ARGUMENTS, build, remember
+from dphypo.integrations.torch.state import bits
 
+ARGUMENTS = "dphypo_arguments"
+_REMEDY = "Build the model from its arguments alone, and copy what was loaded: model=lambda: copy.deepcopy(backbone)"
 _MOST_LINES = 12  # of what PyTorch says about a model that does not fit
 
 
@@ -48,10 +57,11 @@ class Safetensors:
         state = safetensors.torch.load(data)
         if self.factory is None:
             return state
-        arguments = json.loads(_metadata(data)["arguments"])
-        name = getattr(self.factory, "__name__", type(self.factory).__name__)
+        # A JSON header stands after its length in eight bytes.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        arguments = json.loads(header.get("__metadata__", {})["arguments"])
+        shown, name = self.factory, getattr(self.factory, "__name__", type(self.factory).__name__)
         try:
-            shown = self.factory
             model = copy.deepcopy(shown) if isinstance(shown, nn.Module) else build(shown, arguments)
             model.load_state_dict(state)
         except (TypeError, RuntimeError) as error:
@@ -64,8 +74,67 @@ class Safetensors:
         return model.eval()
 
 
-def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of safetensors bytes: a JSON header after its length in eight bytes."""
-    length = int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8 : 8 + length])
-    return header.get("__metadata__", {})  # type: ignore[no-any-return]
+def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
+    """The model of a factory, in tensors that nothing else has.
+
+    >>> net = nn.Linear(2, 1)
+    >>> model = build(lambda: net, {})
+    >>> torch.equal(model.weight, net.weight), model.weight is net.weight
+    (True, False)
+    """
+    given = factory(**arguments)
+    if not isinstance(given, nn.Module):
+        raise TypeError(f"the model's factory returns a {type(given).__name__}: it must return a torch.nn.Module")
+    try:
+        model = copy.deepcopy(given)
+    except Exception as error:
+        raise UnfitModelError(
+            f"the model cannot be copied ({type(error).__name__}: {error}): keep in it only what copy.deepcopy can "
+            "copy, and detach() tensors that were computed"
+        ) from error
+    theirs = {tensor.untyped_storage().data_ptr() for _, tensor in _tensors(given)}
+    for name, tensor in _tensors(model):
+        if tensor.untyped_storage().data_ptr() in theirs:
+            raise UnfitModelError(
+                f"{name!r} of the model stays shared when the model is copied: one run would go on where another "
+                f"ended. {_REMEDY}, and do not share tensors in __deepcopy__"
+            )
+    remember(model, arguments)
+    return model
+
+
+def remember(model: nn.Module, arguments: Mapping[str, Any]) -> None:
+    """Note on a model the arguments its factory was called with."""
+    object.__setattr__(model, ARGUMENTS, dict(arguments))
+
+
+def fingerprint(model: nn.Module) -> bytes:
+    """A hash of all weights and buffers."""
+    found = hashlib.sha256()
+    for name, tensor in _tensors(model):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        found.update(bits(tensor).numpy().tobytes())
+    return found.digest()
+
+
+def refuse_other_weights(before: bytes, model: nn.Module) -> None:
+    """:class:`UnfitModelError` if a factory does not give the weights any more that it gave before a run."""
+    if fingerprint(model) != before:
+        raise UnfitModelError(
+            f"the model's factory gives other weights after the run than before it, from the same seed: the run or its "
+            f"score wrote to what the factory reads, or the factory has a random generator of its own. {_REMEDY}"
+        )
+
+
+def start_from(model: nn.Module, start: nn.Module | None) -> None:
+    """Give a model the weights of another, if there is one and they fit: names and shapes are public."""
+    given, own = {} if start is None else start.state_dict(), model.state_dict()
+    if [(name, value.shape) for name, value in given.items()] == [(name, value.shape) for name, value in own.items()]:
+        model.load_state_dict(given)
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Weights and buffers that have memory of their own."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided and tensor.numel():
+            yield name, tensor

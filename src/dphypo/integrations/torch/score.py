@@ -2,13 +2,10 @@
 
 * A **public hold-out** costs nothing: :class:`PublicAccuracy`, or any function of the model. Whoever passes a function
   declares that it looks at public records alone.
-* **Private records** cost privacy, because the search ranks by what was computed on them. :class:`PrivateAccuracy`,
-  :class:`PrivateLoss` and :class:`PrivateConfusion` add noise that is Gaussian to the last bit (``dphypo.noise``) and
-  state the event. Records that the model was not trained on, set apart by a rule that looks at each record by itself
-  (:func:`split_by_hash`), cost the worse of training and scoring; the training records themselves cost both. A record
-  outside the domain (``domain.py``) adds nothing, as in training.
-
-Values of records are computed in ``record_values.py``. Whatever is computed from noisy counts is free.
+* **Private records** cost privacy. :class:`PrivateAccuracy`, :class:`PrivateLoss` and :class:`PrivateConfusion` add
+  noise that is Gaussian to the last bit (``dphypo.noise``) and state the event. Records that the model was not trained
+  on, set apart by a rule that looks at each record by itself (:func:`split_by_hash`), cost the worse of training and
+  scoring; the training records themselves cost both. A record outside the domain adds nothing, as in training.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dp_accounting
@@ -144,7 +142,7 @@ class PrivateLoss:
             # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
             return loss(outputs, targets).nan_to_num(nan=bound).clamp(0.0, bound)
 
-        check.refuse_mixed_scores(called(model, records.fields), loss, records.example())
+        check.refuse_mixed_scores(called(model, records.fields), loss, records.example)
         assert self.records is not None
         losses = values(model, records, cut_off, self.records, loss)
         mean = noise.noisy_sum(losses, bound, noise_of(self), seeds.words(seed, "score")) / self.records
@@ -200,7 +198,6 @@ class PrivateConfusion:
         return self.measured(self.matrix(model, seed=seed))
 
     def matrix(self, model: nn.Module, *, seed: int) -> Floats:
-        """The noisy counts, 0 or greater."""
         assert self.records is not None
         records = as_records(self.data, self.example)
         classes = classes_of(model, records)
@@ -209,21 +206,18 @@ class PrivateConfusion:
             raise UnfitModelError(f"'auc' is of two classes, and the model tells {classes} apart")
         fields = model.fields if isinstance(model, Called) else records.fields
 
-        def group_of(row: torch.Tensor) -> torch.Tensor:
+        def group_of(row: torch.Tensor) -> float:
             group: Any = self.group
-
-            def number() -> torch.Tensor:
-                return torch.as_tensor(group(row if fields is None else fields.unpack(row))).reshape(()).double()
-
-            found = or_none(number)
-            return torch.tensor(-1.0, dtype=torch.float64) if found is None else found
+            found = torch.as_tensor(group(row if fields is None else fields.unpack(row)))
+            return float(found.reshape(()).double())
 
         def cell(outputs: torch.Tensor, targets: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
             found = targets.reshape(len(targets)).double()
             inside = (found >= 0) & (found < classes) & (found == found.round())
             column = _bin(outputs, len(targets)) if self.measure == "auc" else predicted(outputs, targets)
             if self.group is not None:  # of each record by itself: it must not depend on the others
-                group = torch.stack([group_of(inputs[place : place + 1]) for place in range(len(inputs))]).to(found)
+                read = [or_none(partial(group_of, row)) for row in inputs.unsqueeze(1)]
+                group = found.new_tensor([-1.0 if one is None else one for one in read])
                 inside &= (group >= 0) & (group < self.groups) & (group == group.round())
                 found = group * classes + found
             return torch.where(inside, found * columns + column, -1.0)
@@ -235,7 +229,6 @@ class PrivateConfusion:
         return np.asarray(np.maximum(noisy, 0).reshape(shape), dtype=np.float64)
 
     def measured(self, matrix: Floats) -> float:
-        """The measure of such a matrix."""
         if callable(self.measure):
             return float(self.measure(matrix))
         if self.measure in GAPS:
@@ -254,9 +247,8 @@ def _size(score: Any) -> int:
     """How many records a score has."""
     if isinstance(score.data, Subset) and score.split != "same":
         raise TypeError(
-            "data is a Subset (random_split), which sets records apart by their positions: adding one record moves "
-            "others from training to scoring, and the two then cost their sum. Split by the records themselves with "
-            "split_by_hash(inputs, targets), or declare split='same'"
+            "data is a Subset (random_split), which sets records apart by their positions: one record more moves "
+            "others from training to scoring. Use split_by_hash(inputs, targets), or declare split='same'"
         )
     return len(as_records(score.data, score.example))
 
