@@ -66,7 +66,7 @@ class _ImpossibleError(Exception):
 class Record:
     """The journal of one study, in memory: T, the runs in the order their λ were drawn, how they ended."""
 
-    total: int | None
+    total: int | None = None
     trials: list[Trial] = field(default_factory=list)
     results: dict[int, Outcome] = field(default_factory=dict)
     best: int | None = None
@@ -158,17 +158,14 @@ class Record:
             (scored and failure is None) or (score is None and isinstance(failure, str) and not best),
             "an outcome is neither a finite score nor a failure",
         )
-        self.results[one] = Outcome(None, float(score) if isinstance(score, (int, float)) else None, failure)  # type: ignore[arg-type]
-        if best:
-            self.best = one
+        metrics = dict(more[0]) if more else {}  # of a run that has a score
+        numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
+        _require(not more or (len(more) == 1 and numbers and scored), "a metric of a run is not a finite number")
+        self.results[one] = Outcome(None, float(score) if scored else None, failure, metrics=metrics)  # type: ignore[arg-type]
+        self.best = one if best else self.best
         if erased:
             self.trials[one] = replace(self.trials[one], seed=ERASED)
             self.seeds.pop(one, None)
-        if more:  # the metrics of a run that has a score
-            metrics = dict(more[0])
-            numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
-            _require(len(more) == 1 and numbers and scored, "a metric of a run is not a finite number")
-            self.results[one] = replace(self.results[one], metrics=metrics)
 
     def _require_open(self) -> None:
         _require(self.exists and not self.released, "something was committed before the study, or after its release")
