@@ -109,7 +109,7 @@ MUTANTS = (
         "a journal that is replaced while it is open goes unnoticed",
         "what is committed is where others find it",
         "journal/sqlite.py",
-        "        self._check(self.path)\n"
+        "        self._check(self.path, connection)\n"
         "        if self._written is not None and _written(self.path) != self._written:\n",
         "        if self._written is None and self._identity is None:\n",
         (f"{_FENCE}::test_a_file_that_is_replaced_while_it_is_open_is_noticed_at_the_next_commit",),
