@@ -67,14 +67,6 @@ def class_promises(value: object, flag: str, *methods: str) -> bool:
     With a flag, the author of a class promises something about that class's code. The flag does not count if it is
     inherited, since a subclass may override the code; if it is set on an instance; or if the instance replaces one of
     the methods.
-
-    >>> class Base:
-    ...     safe = True
-    ...     def act(self): ...
-    >>> class Other(Base):
-    ...     def act(self): ...
-    >>> class_promises(Base(), "safe", "act"), class_promises(Other(), "safe", "act")
-    (True, False)
     """
     own, hidden = vars(type(value)), getattr(value, "__dict__", {})
     promised = own.get(flag) is True and any(method in own for method in methods)

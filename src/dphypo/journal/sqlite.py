@@ -64,7 +64,9 @@ class SQLite:
             raise
         except OSError as error:
             remedy = "Give a file of your own, which others cannot read, in a folder that exists"
-            raise JournalError(f"{self.address} cannot be used: {error.strerror}. {remedy}", error.strerror) from None
+            raise JournalError(
+                f"{self.address} cannot be used: {error.strerror}. {remedy}", str(error.strerror)
+            ) from None
 
     def _connect(self, path: Path, read_only: bool) -> Connection:
         if path.is_dir():
