@@ -17,7 +17,7 @@ from support.study_world import facts, make
 from dphypo.errors import JournalError, LedgerError
 from dphypo.errors.faults import JournalMissingError, JournalReadOnlyError, JournalTamperedError
 from dphypo.journal import Ledger, chain
-from dphypo.journal.journal import Journal
+from dphypo.journal.journal import Journal, keeping
 from dphypo.journal.records import Trial
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
@@ -330,10 +330,9 @@ def test_a_number_is_solved_for_once(tmp_path):
         return 0.1 + 0.2
 
     for _ in range(2):
-        journal = Journal(open_store(tmp_path / "study.db"), "study")
-        assert journal.solved({"epsilon": 3.0, "delta": 1e-5}, solve) == 0.1 + 0.2
-        journal.rest()
+        with keeping(tmp_path / "study.db", "study") as keep:
+            assert keep({"epsilon": 3.0, "delta": 1e-5}, solve) == 0.1 + 0.2
     assert len(asked) == 1
-    journal.solved({"epsilon": 4.0, "delta": 1e-5}, solve)
+    with keeping(tmp_path / "study.db", "study") as keep:
+        keep({"epsilon": 4.0, "delta": 1e-5}, solve)
     assert len(asked) == 2
-    journal.rest()

@@ -208,25 +208,6 @@ class Journal:
             self._token = None
             self._store.forget(everything=True)
 
-    def solved(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
-        """A public number that takes long to find: ``solve()`` the first time, from the journal after that.
-
-        ``question`` is all that the number depends on, in public values. It may be asked before the study begins. The
-        number is not trusted: what it is used for must be accounted for as if the user had given it.
-        """
-        text = json.dumps(question, sort_keys=True)
-        table = chain.solved
-        statement = select(table.c.answer).where(table.c.study == self._name, table.c.question == text)
-        with self._store.turn():
-            known = self._store.commit(lambda connection: connection.scalar(statement))
-            if known is None:
-                known = float(solve())
-                if self._store.writable:
-                    self._store.hold(self._name)
-                    row = {"study": self._name, "question": text, "answer": known}
-                    self._store.commit(lambda connection: connection.execute(insert(table), row))
-            return float(known)
-
     def rest(self) -> None:
         """Let other processes use the journal."""
         with contextlib.suppress(JournalForkedError), self._store.turn():
@@ -248,7 +229,10 @@ def _check_owner(connection: Connection, name: str, token: str | None) -> None:
 
 @contextlib.contextmanager
 def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | None]:
-    """Keep answers in a journal, under the name of a search; nowhere (None), if the journal is in memory.
+    """Keep public numbers that take long to find in a journal, under the name of a search; None if it is in memory.
+
+    A question is all that its number depends on, in public values; it may be asked before the search begins. The number
+    is not trusted: what it is used for must be accounted for as if the user had given it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -261,8 +245,21 @@ def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | No
     if journal is None:
         yield None
         return
-    kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
+    store, table, name = open_store(journal), chain.solved, _validate.line(name=name)
+
+    def solved(question: Mapping[str, Any], solve: Callable[[], float]) -> float:
+        where = {"study": name, "question": json.dumps(question, sort_keys=True)}
+        with store.turn():
+            known = store.commit(lambda connection: connection.scalar(select(table.c.answer).filter_by(**where)))
+            if known is None:
+                known = float(solve())
+                if store.writable:
+                    store.hold(name)
+                    store.commit(lambda connection: connection.execute(insert(table), {**where, "answer": known}))
+            return float(known)
+
     try:
-        yield kept.solved
+        yield solved
     finally:
-        kept.rest()
+        if not isinstance(journal, Store):
+            store.rest()
