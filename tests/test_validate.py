@@ -71,7 +71,7 @@ def test_values_pass_through(call: Callable[[], Any], value: float) -> None:
         (lambda: check.vector(weights="abc"), "give a one-dimensional array of numbers"),
         (lambda: check.vector(weights=[1, 2], length=3), "weights has length 2: give 3 numbers"),
         (lambda: check.vector(weights=[1, math.inf]), "weights[1] = inf is not finite"),
-        (lambda: check.fractions(x=[0.5, 1.5]), "x = 1.5 is not valid: every number must lie in [0, 1]"),
+        (lambda: check.fractions(x=[0.5, 1.5]), "x = 1.5 is not valid: give numbers in [0, 1]"),
         (lambda: check.fractions(x=math.nan), "x = nan is not valid"),
         (lambda: check.fractions(x="half"), "x = 'half' is not valid: give numbers in [0, 1]"),
         (lambda: check.counts(k=[1, 1.5]), "k = 1.5 is not valid: give whole numbers"),

@@ -165,12 +165,6 @@ def sequence(**named: object) -> Sequence[Any]:
     return value
 
 
-def function(**named: object) -> Callable[..., Any]:
-    """Something that can be called."""
-    found: Callable[..., Any] = _checked(named, callable, "give a function")
-    return found
-
-
 def path(**named: object) -> Path:
     """The name of a file or folder, as a path."""
     name, value = _only(named)
@@ -255,22 +249,22 @@ def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[
     return result
 
 
+def _each(named: dict[str, npt.ArrayLike], right: Callable[[Any], Any], remedy: str) -> npt.NDArray[np.float64]:
+    name, result = _array(named, remedy)
+    wrong = ~right(result)
+    if wrong.any():
+        raise fail(name, float(result[wrong][0]), remedy)
+    return result
+
+
 def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Numbers in [0, 1], in an array of any shape (a single number too)."""
-    name, result = _array(named, "give numbers in [0, 1]")
-    wrong = ~((result >= 0) & (result <= 1))
-    if wrong.any():
-        raise fail(name, float(result[wrong][0]), "every number must lie in [0, 1]")
-    return result
+    return _each(named, lambda x: (x >= 0) & (x <= 1), "give numbers in [0, 1]")
 
 
 def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Whole numbers in an array of any shape (a single number too), as floats."""
-    name, result = _array(named, "give whole numbers")
-    wrong = ~np.isfinite(result) | (result != np.floor(result))
-    if wrong.any():
-        raise fail(name, float(result[wrong][0]), "give whole numbers")
-    return result
+    return _each(named, lambda x: np.isfinite(x) & (x == np.floor(x)), "give whole numbers")
 
 
 def printable(value: object, most: int = 300) -> str:
