@@ -90,18 +90,22 @@ def test_an_edit_is_seen(kind, edit, request, tmp_path):
 
 
 HISTORIES = {
-    "a run beyond T": [["begin", {}, 1], ["claim", 0, {}, "", 1], ["claim", 1, {}, "", 1]],
-    "a run left out": [["begin", {}, 3], ["claim", 1, {}, "", 1]],
+    "a run beyond T": [["begin", {}, 1], ["claim", 0, {}, "", 1, ""], ["claim", 1, {}, "", 1, ""]],
+    "a run left out": [["begin", {}, 3], ["claim", 1, {}, "", 1, ""]],
     "no T": [["begin", {}, None]],
     "a negative T": [["begin", {}, -3]],
     "an outcome without a run": [["begin", {}, 1], ["finish", 0, 1.0, None, False, False]],
-    "an infinite score": [["begin", {}, 1], ["claim", 0, {}, "", 1], ["finish", 0, float("inf"), None, False, False]],
+    "an infinite score": [
+        ["begin", {}, 1],
+        ["claim", 0, {}, "", 1, ""],
+        ["finish", 0, float("inf"), None, False, False],
+    ],
     "a release before the end": [["begin", {}, 1], ["release", "MODEL", "{}"]],
-    "nothing before a run": [["claim", 0, {}, "", 1]],
+    "nothing before a run": [["claim", 0, {}, "", 1, ""]],
     "a study begun twice": [["begin", {}, 1], ["begin", {}, 2]],
     "a change of no kind": [["begin", {}, 1], ["dance"]],
-    "a tie key that is no number": [["begin", {}, 1], ["claim", 0, {}, "xyz", 1]],
-    "a seed that is gone": [["begin", {}, 1], ["claim", 0, {}, "", 1]],
+    "a tie key that is no number": [["begin", {}, 1], ["claim", 0, {}, "xyz", 1, ""]],
+    "a seed that is gone": [["begin", {}, 1], ["claim", 0, {}, "", 1, ""]],
 }
 
 

@@ -129,17 +129,17 @@ class Record:
             case ["declare", dict() as declaration]:
                 self._require_open()
                 self.declaration = declaration
-            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, *where]:
+            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, str() as machine]:
                 self._require_open()
                 _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
                 _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
                 seed = ERASED if change.secret is None else int.from_bytes(change.secret, "big")
                 self.seeds[one] = number
-                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, _machine(where)))
-            case ["attempt", int() as one, int() as attempts, *where]:
+                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, machine))
+            case ["attempt", int() as one, int() as attempts, str() as machine]:
                 self._require_open()
                 _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
-                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=_machine(where))
+                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=machine)
             case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
                 self._finish(one, score, failure, best, erased, more)
                 self.model = number if best else self.model
@@ -174,9 +174,3 @@ class Record:
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise _ImpossibleError(otherwise)
-
-
-def _machine(where: list[Any]) -> str:
-    """The machine of an attempt; journals of earlier versions do not name it."""
-    _require(not where or (len(where) == 1 and isinstance(where[0], str)), "a run was begun on no known machine")
-    return where[0] if where else ""

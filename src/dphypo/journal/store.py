@@ -197,10 +197,7 @@ class Store:
 
 
 def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: float) -> None:
-    while not end.wait(every_s):
-        found = store()
-        if found is None:
-            return
+    while not end.wait(every_s) and (found := store()) is not None:
         found.beat()
         del found
 
