@@ -20,13 +20,6 @@ class Registry(Generic[T]):
 
     Args:
         room: the package that holds the library's own things of this kind.
-
-    >>> registry: Registry[type] = Registry("dphypo.journal")
-    >>> @registry.register("paper")
-    ... class Paper:
-    ...     pass
-    >>> registry.find("paper") is Paper, registry.find("slate") is None
-    (True, True)
     """
 
     def __init__(self, room: str) -> None:

@@ -233,14 +233,6 @@ def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | No
 
     A question is all that its number depends on, in public values; it may be asked before the search begins. The number
     is not trusted: what it is used for must be accounted for as if the user had given it.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for answer in (0.5, 0.6):  # the second is not asked for
-    ...         with keeping(f"{folder}/tune.db", "tune") as keep:
-    ...             print(keep({"epsilon": 1.0}, lambda: answer))
-    0.5
-    0.5
     """
     if journal is None:
         yield None

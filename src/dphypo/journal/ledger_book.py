@@ -60,11 +60,7 @@ def budget(order: float, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Filter:
-    """The total of a ledger, as a filter: its Rényi orders, and the share of δ that each of them has.
-
-    >>> Filter(2.0, 1e-6, (8.0, 16.0), 5e-7).admits([[0.1, 0.2]] * 2, [0.1, 0.9])
-    True
-    """
+    """The total of a ledger, as a filter: its Rényi orders, and the share of δ that each of them has."""
 
     epsilon: float
     delta: float

@@ -46,11 +46,7 @@ class Trial:
 
 
 def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON gives them, with tuples in the place of lists: no parameter is a list.
-
-    >>> frozen({"lr": 0.1, "layers": [64, 64], "decay": None})
-    {'lr': 0.1, 'layers': (64, 64), 'decay': None}
-    """
+    """Parameters as JSON gives them, with tuples in the place of lists: no parameter is a list."""
 
     def inside(value: Any) -> Any:
         return tuple(map(inside, value)) if isinstance(value, list) else value

@@ -37,11 +37,6 @@ class Store:
 
     Threads may share it: their transactions come one after the other. A forked child may not use what its parent has
     open.
-
-    >>> store = Store(SQLite(None))
-    >>> store.commit(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
-    1
-    >>> store.close()
     """
 
     def __init__(self, database: Database, *, read_only: bool = False, kind: str = "journal") -> None:
