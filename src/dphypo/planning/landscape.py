@@ -116,9 +116,6 @@ class Landscape:
 
         >>> Landscape.load("mnist")
         <landscape mnist: 16 x 20 cells, fractions 0.01, 0.03, 0.1, 0.3, 1>
-        >>> Landscape.load("mnist").about
-        'accuracy on MNIST of DP-SGD with batches of 256 of 60 000 records and 2 344 steps, over the learning rate and \
-        the clipping norm'
         """
         if name not in NAMES:
             raise _validate.fail("name", name, f"give one of {', '.join(NAMES)}, or make a Landscape of your own")
