@@ -10,7 +10,6 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.band import Band
-from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
 from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
@@ -116,7 +115,7 @@ def _planned(
     """The survey that ``tune`` makes of this budget, if there is compute for one."""
     try:
         found: SurveyPlan = plan_tuning(space, mechanism, epsilon=epsilon, delta=delta, compute=compute).survey
-    except (UnreachableError, ValueError):
+    except ValueError:
         return ()
     assert found.runs is not None
     assert found.fraction is not None
