@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
 
 from dphypo import _validate as check
+from dphypo._files import parsing
+from dphypo._registry import class_promises
+from dphypo.errors import FileError
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_values_pass_through(call: Callable[[], Any], value: float) -> None:
     [
         (lambda: check.number(rate="x"), "rate = 'x' is not valid: give a finite number"),
         (lambda: check.number(rate="2.5"), "rate = '2.5' is not valid: give a finite number"),
-        (lambda: check.number(rate=b"2"), "is not valid: give a finite number, not text"),
+        (lambda: check.number(rate=b"2"), "is not valid: give a finite number"),
         (lambda: check.flag(maximize="minimize"), "maximize = 'minimize' is not valid: give True or False"),
         (lambda: check.flag(maximize=1), "maximize = 1 is not valid: give True or False"),
         (lambda: check.number(rate=None), "rate = None is not valid: give a finite number"),
@@ -68,7 +71,7 @@ def test_values_pass_through(call: Callable[[], Any], value: float) -> None:
         (lambda: check.vector(weights="abc"), "give a one-dimensional array of numbers"),
         (lambda: check.vector(weights=[1, 2], length=3), "weights has length 2: give 3 numbers"),
         (lambda: check.vector(weights=[1, math.inf]), "weights[1] = inf is not finite"),
-        (lambda: check.fractions(x=[0.5, 1.5]), "x = 1.5 is not valid: every number must lie in [0, 1]"),
+        (lambda: check.fractions(x=[0.5, 1.5]), "x = 1.5 is not valid: give numbers in [0, 1]"),
         (lambda: check.fractions(x=math.nan), "x = nan is not valid"),
         (lambda: check.fractions(x="half"), "x = 'half' is not valid: give numbers in [0, 1]"),
         (lambda: check.counts(k=[1, 1.5]), "k = 1.5 is not valid: give whole numbers"),
@@ -87,3 +90,41 @@ def test_arrays() -> None:
     assert check.fractions(x=[[0, 1]]).shape == (1, 2)
     assert check.fractions(x=0.5).shape == ()
     assert check.counts(k=np.array([-1, 3])).tolist() == [-1.0, 3.0]
+
+
+def test_an_argument_that_does_not_exist_names_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"DPSGD\(\) got an unexpected .* 'epoch'\. Did you mean 'epochs'\?"):
+        check.spelled("DPSGD", ["epoch"], ["epochs", "batch_size"])
+
+
+class Pair(Protocol):
+    def first(self) -> None: ...
+    def second(self) -> None: ...
+
+
+class Half:
+    safe = True
+
+    def first(self) -> None: ...
+
+
+class Other(Half):
+    def first(self) -> None: ...
+
+
+def test_members_that_a_protocol_has_and_an_object_lacks_are_named() -> None:
+    lacks = check.lacks(Pair, Half(), "check_pair")
+    assert lacks == "it lacks second; dphypo.testing.check_pair tests one of your own"
+
+
+def test_a_promise_is_not_inherited() -> None:
+    assert class_promises(Half(), "safe", "first")
+    assert not class_promises(Other(), "safe", "first")
+
+
+def test_what_a_file_makes_a_reader_raise_is_an_error_that_names_the_file() -> None:
+    with (
+        pytest.raises(FileError, match=r"plan\.json: it is no plan \(KeyError: 'runs'\)"),
+        parsing("plan.json", "it is no plan"),
+    ):
+        {}["runs"]

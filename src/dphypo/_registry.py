@@ -20,13 +20,6 @@ class Registry(Generic[T]):
 
     Args:
         room: the package that holds the library's own things of this kind.
-
-    >>> registry: Registry[type] = Registry("dphypo.journal")
-    >>> @registry.register("paper")
-    ... class Paper:
-    ...     pass
-    >>> registry.find("paper") is Paper, registry.find("slate") is None
-    (True, True)
     """
 
     def __init__(self, room: str) -> None:
@@ -67,14 +60,6 @@ def class_promises(value: object, flag: str, *methods: str) -> bool:
     With a flag, the author of a class promises something about that class's code. The flag does not count if it is
     inherited, since a subclass may override the code; if it is set on an instance; or if the instance replaces one of
     the methods.
-
-    >>> class Base:
-    ...     safe = True
-    ...     def act(self): ...
-    >>> class Other(Base):
-    ...     def act(self): ...
-    >>> class_promises(Base(), "safe", "act"), class_promises(Other(), "safe", "act")
-    (True, False)
     """
     own, hidden = vars(type(value)), getattr(value, "__dict__", {})
     promised = own.get(flag) is True and any(method in own for method in methods)

@@ -6,6 +6,7 @@ assignment are one line.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import enum
 import functools
@@ -48,12 +49,7 @@ def ensure(holds: object, otherwise: str) -> None:
 
 
 def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
-    """Refuse an argument that does not exist, and name the nearest one that does.
-
-    >>> spelled("DPSGD", ["epoch"], ["epochs", "batch_size"])
-    Traceback (most recent call last):
-    TypeError: DPSGD() got an unexpected keyword argument 'epoch'. Did you mean 'epochs'?
-    """
+    """Refuse an argument that does not exist, and name the nearest one that does."""
     for name in given:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
@@ -74,17 +70,7 @@ def named_right(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def lacks(protocol: type, value: object, checker: str) -> str:
-    """The members of a protocol that an object lacks, and the suite that tests them; empty if it has no member at all.
-
-    >>> from typing import Protocol
-    >>> class Pair(Protocol):
-    ...     def first(self): ...
-    ...     def second(self): ...
-    >>> class Half:
-    ...     def first(self): ...
-    >>> lacks(Pair, Half(), "check_pair")
-    'it lacks second; dphypo.testing.check_pair tests one of your own'
-    """
+    """The members of a protocol that an object lacks, and the suite that tests them; empty if it has no member."""
     wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
     missing = [name for name in wanted if not hasattr(value, name)]
     if len(missing) == len(wanted) or isinstance(value, type):
@@ -95,12 +81,9 @@ def lacks(protocol: type, value: object, checker: str) -> str:
 def number(**named: SupportsFloat) -> float:
     """A finite real number."""
     name, value = _only(named)
-    if isinstance(value, (str, bytes, bytearray)):  # float() would read them
-        raise fail(name, value, "give a finite number, not text")
-    try:
-        result = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise fail(name, value, "give a finite number") from None
+    result = math.nan
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        result = math.nan if isinstance(value, (str, bytes, bytearray)) else float(value)  # which would read text
     if not math.isfinite(result):
         raise fail(name, value, "give a finite number")
     return result
@@ -136,15 +119,11 @@ def non_negative(**named: SupportsFloat) -> float:
 def integer(*, at_least: int | None = None, **named: SupportsIndex) -> int:
     """A whole number (numpy integers included, floats and booleans not)."""
     name, value = _only(named)
-    wanted = "a whole number" if at_least is None else f"a whole number, {at_least} or greater"
-    if isinstance(value, (bool, np.bool_)):
-        raise fail(name, value, f"give {wanted}")
-    try:
-        result = operator.index(value)
-    except TypeError:
-        raise fail(name, value, f"give {wanted}") from None
-    if at_least is not None and result < at_least:
-        raise fail(name, value, f"give {wanted}")
+    result: int | None = None
+    with contextlib.suppress(TypeError):
+        result = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    if result is None or (at_least is not None and result < at_least):
+        raise fail(name, value, "give a whole number" + ("" if at_least is None else f", {at_least} or greater"))
     return result
 
 
@@ -158,20 +137,22 @@ def choice(kind: type[Kind], **named: object) -> Kind:
         raise fail(name, value, f"give one of {values}") from None
 
 
+def _checked(named: dict[str, Any], holds: Callable[[Any], bool], remedy: str) -> Any:
+    name, value = _only(named)
+    if not holds(value):
+        raise fail(name, value, remedy)
+    return value
+
+
 def flag(**named: object) -> bool:
     """True or False; nothing that only counts as one of them."""
-    name, value = _only(named)
-    if not isinstance(value, (bool, np.bool_)):
-        raise fail(name, value, "give True or False")
-    return bool(value)
+    return bool(_checked(named, lambda value: isinstance(value, (bool, np.bool_)), "give True or False"))
 
 
 def mapping(**named: object) -> Mapping[Any, Any]:
     """A dict, or another mapping."""
-    name, value = _only(named)
-    if not isinstance(value, Mapping):
-        raise fail(name, value, "give a dict")
-    return value
+    found: Mapping[Any, Any] = _checked(named, lambda value: isinstance(value, Mapping), "give a dict")
+    return found
 
 
 def sequence(**named: object) -> Sequence[Any]:
@@ -182,15 +163,6 @@ def sequence(**named: object) -> Sequence[Any]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
         raise fail(name, value, "give a list")
     return value
-
-
-def function(**named: object) -> Callable[..., Any]:
-    """Something that can be called."""
-    name, value = _only(named)
-    if not callable(value):
-        raise fail(name, value, "give a function")
-    found: Callable[..., Any] = value
-    return found
 
 
 def path(**named: object) -> Path:
@@ -211,8 +183,7 @@ def line(**named: object) -> str:
 
 def probability(**named: SupportsFloat) -> float:
     """A number in [0, 1]."""
-    name, value = _only(named)
-    return within(0.0, 1.0, closed="both", **{name: value})
+    return within(0.0, 1.0, closed="both", why="", **named)
 
 
 def delta(**named: SupportsFloat) -> float:
@@ -278,22 +249,22 @@ def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[
     return result
 
 
+def _each(named: dict[str, npt.ArrayLike], right: Callable[[Any], Any], remedy: str) -> npt.NDArray[np.float64]:
+    name, result = _array(named, remedy)
+    wrong = ~right(result)
+    if wrong.any():
+        raise fail(name, float(result[wrong][0]), remedy)
+    return result
+
+
 def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Numbers in [0, 1], in an array of any shape (a single number too)."""
-    name, result = _array(named, "give numbers in [0, 1]")
-    wrong = ~((result >= 0) & (result <= 1))
-    if wrong.any():
-        raise fail(name, float(result[wrong][0]), "every number must lie in [0, 1]")
-    return result
+    return _each(named, lambda x: (x >= 0) & (x <= 1), "give numbers in [0, 1]")
 
 
 def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Whole numbers in an array of any shape (a single number too), as floats."""
-    name, result = _array(named, "give whole numbers")
-    wrong = ~np.isfinite(result) | (result != np.floor(result))
-    if wrong.any():
-        raise fail(name, float(result[wrong][0]), "give whole numbers")
-    return result
+    return _each(named, lambda x: np.isfinite(x) & (x == np.floor(x)), "give whole numbers")
 
 
 def printable(value: object, most: int = 300) -> str:

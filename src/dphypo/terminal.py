@@ -16,7 +16,7 @@ _ERASE = b"\r\x1b[2K\x1b[?25h"  # the line, and the cursor comes back
 # A shell that waits until our end of its pipe closes, and erases the line then, unless it was told that all is well.
 _WIPER = ["sh", "-c", r"read all_is_well || printf '\r\033[2K\033[?25h' >&2"]
 
-_ENDING = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
+_SIGNALS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU", "SIGTSTP")
 
 
 class Terminal:
@@ -78,42 +78,34 @@ def erased_when_stopped(terminal: Terminal) -> Iterator[None]:
     Python runs a handler in the main thread, between two of its instructions: a run deep in compiled code ends later.
     What no handler sees is left to the process that watches over this one.
     """
-    with contextlib.ExitStack() as stack:
-        terminal.resume()
-        stack.callback(terminal.unwatch)
-        for name in (*_ENDING, "SIGTSTP"):
-            if hasattr(signal, name):
-                stack.enter_context(_erased_by(getattr(signal, name), terminal))
-        yield
-
-
-@contextlib.contextmanager
-def _erased_by(number: signal.Signals, terminal: Terminal) -> Iterator[None]:
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(number) if in_main else None
-    if before is None or before is signal.SIG_IGN:  # None: a handler that is not Python's
-        yield
-        return
     owner, stdout, stderr = os.getpid(), sys.stdout, sys.stderr
+    before: dict[int, Any] = {}  # what each signal did
 
     def erase(received: int, frame: Any) -> None:
         if os.getpid() == owner:  # what a run has forked has no bar
             terminal.erase()
         try:
-            if callable(before):
+            if callable(before[received]):
                 with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):  # as if there were no bar
-                    before(received, frame)
+                    before[received](received, frame)
             else:
-                signal.signal(received, before)
+                signal.signal(received, before[received])
                 os.kill(os.getpid(), received)  # ends the process, or stops it until it is continued
                 signal.signal(received, erase)
         finally:
             if os.getpid() == owner:
                 terminal.resume()
 
-    signal.signal(number, erase)
+    terminal.resume()
     try:
+        in_main = threading.current_thread() is threading.main_thread()
+        for number in [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)] if in_main else ():
+            if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):  # None: it is not Python's
+                before[number] = handler
+                signal.signal(number, erase)
         yield
     finally:
-        if signal.getsignal(number) is erase:
-            signal.signal(number, before)
+        for number, handler in before.items():
+            if signal.getsignal(number) is erase:
+                signal.signal(number, handler)
+        terminal.unwatch()

@@ -123,7 +123,7 @@ def test_another_database_is_refused_without_showing_its_password(where):
 
 
 def test_a_file_that_cannot_be_made_is_a_clear_error(tmp_path):
-    with pytest.raises(JournalError, match=r"cannot be created: No such file .*; its folder must exist"):
+    with pytest.raises(JournalError, match=r"cannot be used: No such file .* in a folder that exists"):
         Journal(open_store(tmp_path / "missing" / "study.db"), "study").begin({}, lambda: 1)
 
 

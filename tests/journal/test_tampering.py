@@ -17,7 +17,7 @@ from support.study_world import facts, make
 from dphypo.errors import JournalError, LedgerError
 from dphypo.errors.faults import JournalMissingError, JournalReadOnlyError, JournalTamperedError
 from dphypo.journal import Ledger, chain
-from dphypo.journal.journal import Journal
+from dphypo.journal.journal import Journal, keeping
 from dphypo.journal.records import Trial
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
@@ -90,18 +90,22 @@ def test_an_edit_is_seen(kind, edit, request, tmp_path):
 
 
 HISTORIES = {
-    "a run beyond T": [["begin", {}, 1], ["claim", 0, {}, "", 1], ["claim", 1, {}, "", 1]],
-    "a run left out": [["begin", {}, 3], ["claim", 1, {}, "", 1]],
+    "a run beyond T": [["begin", {}, 1], ["claim", 0, {}, "", 1, ""], ["claim", 1, {}, "", 1, ""]],
+    "a run left out": [["begin", {}, 3], ["claim", 1, {}, "", 1, ""]],
     "no T": [["begin", {}, None]],
     "a negative T": [["begin", {}, -3]],
     "an outcome without a run": [["begin", {}, 1], ["finish", 0, 1.0, None, False, False]],
-    "an infinite score": [["begin", {}, 1], ["claim", 0, {}, "", 1], ["finish", 0, float("inf"), None, False, False]],
+    "an infinite score": [
+        ["begin", {}, 1],
+        ["claim", 0, {}, "", 1, ""],
+        ["finish", 0, float("inf"), None, False, False],
+    ],
     "a release before the end": [["begin", {}, 1], ["release", "MODEL", "{}"]],
-    "nothing before a run": [["claim", 0, {}, "", 1]],
+    "nothing before a run": [["claim", 0, {}, "", 1, ""]],
     "a study begun twice": [["begin", {}, 1], ["begin", {}, 2]],
     "a change of no kind": [["begin", {}, 1], ["dance"]],
-    "a tie key that is no number": [["begin", {}, 1], ["claim", 0, {}, "xyz", 1]],
-    "a seed that is gone": [["begin", {}, 1], ["claim", 0, {}, "", 1]],
+    "a tie key that is no number": [["begin", {}, 1], ["claim", 0, {}, "xyz", 1, ""]],
+    "a seed that is gone": [["begin", {}, 1], ["claim", 0, {}, "", 1, ""]],
 }
 
 
@@ -330,10 +334,9 @@ def test_a_number_is_solved_for_once(tmp_path):
         return 0.1 + 0.2
 
     for _ in range(2):
-        journal = Journal(open_store(tmp_path / "study.db"), "study")
-        assert journal.solved({"epsilon": 3.0, "delta": 1e-5}, solve) == 0.1 + 0.2
-        journal.rest()
+        with keeping(tmp_path / "study.db", "study") as keep:
+            assert keep({"epsilon": 3.0, "delta": 1e-5}, solve) == 0.1 + 0.2
     assert len(asked) == 1
-    journal.solved({"epsilon": 4.0, "delta": 1e-5}, solve)
+    with keeping(tmp_path / "study.db", "study") as keep:
+        keep({"epsilon": 4.0, "delta": 1e-5}, solve)
     assert len(asked) == 2
-    journal.rest()

@@ -61,8 +61,8 @@ MUTANTS = (
         "the ledger hears of a commit only when the search is opened again",
         "every commit is compared and swapped before it is acted on",
         "journal/journal.py",
-        "            record.place = self._store.commit(checked)\n            self._agree(record)\n",
-        "            record.place = self._store.commit(checked)\n            self._agreed = record.place\n",
+        "            self._agree(record)\n            self._record = record\n",
+        "            self._agreed = record.place\n            self._record = record\n",
         (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
     ),
     Mutant(
@@ -109,7 +109,7 @@ MUTANTS = (
         "a journal that is replaced while it is open goes unnoticed",
         "what is committed is where others find it",
         "journal/sqlite.py",
-        "        self._check(self.path)\n"
+        "        self._check(self.path, connection)\n"
         "        if self._written is not None and _written(self.path) != self._written:\n",
         "        if self._written is None and self._identity is None:\n",
         (f"{_FENCE}::test_a_file_that_is_replaced_while_it_is_open_is_noticed_at_the_next_commit",),
@@ -150,9 +150,8 @@ MUTANTS = (
         "shredding keeps T",
         "a shredded journal holds nothing of the study but its certificate",
         "journal/chain.py",
-        "    for table in (secret, change):\n        connection.execute(delete(table).where(*_where(table, place)))\n",
-        "    for table in (secret, change):\n"
-        "        connection.execute(delete(table).where(*_where(table, place), table.c.number == 0))\n",
+        "    for table in (secret, change):\n        connection.execute(delete(table).where(*place.rows(table)))\n",
+        "    for table in (secret, change):\n        connection.execute(delete(table).where(*place.rows(table, 0)))\n",
         ("journal/test_left_behind.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
     ),
     Mutant(

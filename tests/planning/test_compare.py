@@ -103,7 +103,7 @@ def test_chances_count_runs_as_drawn_from_the_prior():
 def test_quantiles_count_all_runs():
     assert survey(20, 0.1).quantiles() == (21, 21, 21)
     assert untuned().quantiles() == (1, 1, 1)
-    stages = next(one for one in designs(5, 320) if one.stages is not None)
+    stages = next(one for one in designs(5, 320) if one.first_share is not None)
     first, last = stages.parts
     rng = np.random.default_rng(0)
     draws = [rng.choice(400, 100_000, p=law.pmf(np.arange(400))) for law in (first.runs, last.runs)]

@@ -73,7 +73,8 @@ def calibrate(
     >>> round(found.noise_multiplier, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (3.16, True)
     """
-    _validate.function(make_event=make_event)
+    if not callable(make_event):
+        raise _validate.fail("make_event", make_event, "give a function")
     return solve_noise(
         lambda noise: account(
             make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior

@@ -9,6 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 
+class _Explained(Exception):  # noqa: N818 - it is no error by itself
+    """What an error says is ``message`` of its class, with what it is given in the place of {}."""
+
+    message = "{}"
+
+    def __init__(self, what: str = "") -> None:
+        super().__init__(" ".join(self.message.split()).format(what))
+
+
 class SamplerError(RuntimeError):
     """A search rule gave no usable weights. Nothing was drawn. Its own error, ``secret``, may quote the history."""
 
@@ -21,14 +30,11 @@ class SamplerError(RuntimeError):
         self.secret = secret
 
 
-class NoWeightError(ValueError):
+class NoWeightError(_Explained, ValueError):
     """Every weight is zero: the sampler named no candidate at all."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "every one of the weights is 0, so they name no candidate: give at least one that is positive, "
-            "and equal weights to prefer none"
-        )
+    message = """every one of the weights is 0, so they name no candidate: give at least one that is positive, and equal
+    weights to prefer none"""
 
 
 class UnsupportedModelError(TypeError):
@@ -50,26 +56,21 @@ class Stopped(KeyboardInterrupt):
         return error is not None
 
 
-class ExecutorError(RuntimeError):
+class ExecutorError(_Explained, RuntimeError):
     """The executor that was given can make no more runs."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the executor is broken, because a worker died, and takes no more runs: run the study again with a new "
-            "one; it goes on where it was"
-        )
+    message = """the executor is broken, because a worker died, and takes no more runs: run the study again with a new
+    one; it goes on where it was"""
 
 
-class JournalError(RuntimeError):
+class JournalError(_Explained, RuntimeError):
     """The journal could not be read or written. What was committed before is not lost."""
 
-    message = ""  # what happened, and what to do
     reason = ""  # what happened, in few words
 
-    def __init__(self, message: str = "", reason: str = "") -> None:
-        message = message or " ".join(self.message.split())
-        super().__init__(message)
-        self.reason = reason or self.reason or message
+    def __init__(self, what: str = "", reason: str = "") -> None:
+        super().__init__(what)
+        self.reason = reason or self.reason or what or str(self)
 
 
 class JournalInUseError(JournalError):
@@ -101,32 +102,23 @@ class JournalForkedError(JournalError):
 class JournalMovedError(JournalError):
     """The storage at the journal's address is no longer the one that is open."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} while the study was open: nothing was released, and nothing more is committed. The study belongs "
-            "to the file that was there before. Put that file back under its name and run the study again. A new file "
-            "would begin a new study, whose guarantee composes with this one's",
-            what,
-        )
+    message = """{} while the study was open: nothing was released, and nothing more is committed. The study belongs to
+    the file that was there before. Put that file back under its name and run the study again. A new file would begin a
+    new study, whose guarantee composes with this one's"""
 
 
 class JournalTamperedError(JournalError):
     """The rows of the journal are not those that were committed."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(
-            f"the journal was changed by something other than this library: {found}. Nothing was released from it. "
-            "Releases that were saved before are not affected. Do not go on with these runs: put back an unchanged "
-            "copy of the latest state. If there is none, the study is lost, and its guarantee counts as spent",
-            found,
-        )
+    message = """the journal was changed by something other than this library: {}. Nothing was released from it.
+    Releases that were saved before are not affected. Do not go on with these runs: put back an unchanged copy of the
+    latest state. If there is none, the study is lost, and its guarantee counts as spent"""
 
 
 class JournalMissingError(JournalError, FileNotFoundError):
     """There is no journal to read at this place."""
 
-    def __init__(self, where: str) -> None:
-        super().__init__(f"there is no journal at {where}: give the one with which the study was run")
+    message = "there is no journal at {}: give the one with which the study was run"
 
 
 class JournalReadOnlyError(JournalError):
@@ -149,25 +141,18 @@ class RehearsalError(ValueError):
     """A dry run on made-up records failed. Nothing was drawn, and no private record was touched."""
 
 
-class UnreachableStudyError(RuntimeError):
+class UnreachableStudyError(_Explained, RuntimeError):
     """Workers cannot ask the study whether they may begin their runs. None was made, so none counts as lost."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"several workers in a row could not reach the process that runs the study at {address}: give the address "
-            "of this machine that they can reach (host=...), and let them through its firewall"
-        )
+    message = """several workers in a row could not reach the process that runs the study at {}: give the address of
+    this machine that they can reach (host=...), and let them through its firewall"""
 
 
-class WorkerError(RuntimeError):
+class WorkerError(_Explained, RuntimeError):
     """Worker processes could not start. No run was made in them, so none counts as lost."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "several worker processes in a row ended before they could make a run; what they printed says why. With "
-            'the start method "spawn" they import the main module again: protect what that runs with '
-            'if __name__ == "__main__"'
-        )
+    message = """several worker processes in a row ended before they could make a run; what they printed says why. With
+    the start method "spawn" they import the main module again: protect what that runs with if __name__ == '__main__'"""
 
 
 class UnaccountableError(ValueError):

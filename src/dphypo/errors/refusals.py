@@ -11,36 +11,32 @@ from __future__ import annotations
 class Refusal(RuntimeError):  # noqa: N818 - the subclasses are named after the reason
     """A request that would void the guarantee. The class is the reason; ``str`` is the explanation."""
 
+    # What it would break and what to do instead; {search} is "study" or "stages", {curator} the call of its method.
     why = "This would void the guarantee."
-    instead = ""  # what to do; {search} is "study" or "stages", {curator} its method with what it takes
 
     def __init__(self, detail: str = "", *, stages: bool = False) -> None:
-        instead = self.instead.replace("{search}", "stages" if stages else "study")
-        instead = instead.replace("{curator}", "stages.curator(stage)" if stages else "study.curator()")
-        super().__init__(" ".join([*self.why.split(), *instead.split(), *([detail] if detail else [])]))
+        why = self.why.replace("{search}", "stages" if stages else "study")
+        why = why.replace("{curator}", "stages.curator(stage)" if stages else "study.curator()")
+        super().__init__(" ".join([*why.split(), detail]).rstrip())
 
 
 class SecondRelease(Refusal):
     why = """This search has made its release. The guarantee covers that output; another one of the same runs, such as
-    the second best, would have to be paid for again."""
-    instead = """{search}.run() shows the same release again; for a new one, start a new search with a new journal: its
-    guarantee composes with this one's."""
+    the second best, would have to be paid for again. {search}.run() shows the same release again; for a new one, start
+    a new search with a new journal: its guarantee composes with this one's."""
 
 
 class RunsAfterRelease(Refusal):
     why = """This search has made its release, so it can make no more runs. How many it makes was fixed before the first
-    one, independently of the data: declared, or drawn from the law of T. Runs added after a look at the release would
-    not be paid for."""
-    instead = """{search}.run() shows the release again. For more runs, start a new search with a new journal: its
-    guarantee composes with this one's."""
+    one; runs added after a look at the release would not be paid for. {search}.run() shows the release again. For more
+    runs, start a new search with a new journal: its guarantee composes with this one's."""
 
 
 class Unfinished(Refusal):
     why = """Not all runs of this search have been told, so there is nothing to release yet. How many runs there are
     must not depend on them, as it would if the search stopped at a good score or when time is up. To spend less,
-    declare less before it starts: runs.capped(K) of a study, fewer runs of a survey."""
-    instead = """Go on until {search}.ask() returns None and every trial is told (a failed one with Outcome.failed), or
-    call {search}.run()."""
+    declare less before it starts: runs.capped(K) of a study, fewer runs of a survey. Go on until {search}.ask() returns
+    None and every trial is told (a failed one with Outcome.failed), or call {search}.run()."""
 
 
 class StopsOnScore(Refusal):
@@ -50,10 +46,9 @@ class StopsOnScore(Refusal):
 
 
 class StopsOnTime(Refusal):
-    why = """A search cannot release when time is up: how many runs end in time depends on the data and on the
-    hyperparameters, and fast runs would win. Interrupt it instead: it resumes where it was and releases nothing before
-    the end. To bound the compute, declare less before it starts: runs.capped(K) of a study, fewer or shorter runs of a
-    survey."""
+    why = """A search cannot release when time is up: how many runs end in time depends on the data, and fast runs would
+    win. Interrupt it instead: it resumes where it was and releases nothing before the end. To bound the compute,
+    declare less before it starts: runs.capped(K) of a study, fewer or shorter runs of a survey."""
 
 
 class WatchesRuns(Refusal):
@@ -76,9 +71,8 @@ class PrunesRuns(Refusal):
 
 class ChangedStudy(Refusal):
     why = """The journal belongs to a search that was declared differently. The guarantee is computed from values fixed
-    before the data are looked at: the space, the privacy events, how many runs there are or the law of T, the band, the
-    neighbouring relation, and which scores are better. Open it with the same declaration, or start a new search with a
-    new journal."""
+    before the data are looked at: space, events, number of runs or law of T, band, neighbouring relation, and which
+    scores are better. Open it with the same declaration, or start a new search with a new journal."""
 
 
 class ChangedRule(Refusal):
@@ -104,10 +98,9 @@ class OutcomeTwice(Refusal):
 
 
 class OtherThread(Refusal):
-    why = """Another thread is making the runs of this search. If two threads began or took back the same run,
-    the faster of two outcomes would count."""
-    instead = """Call {search}.run() once, with workers= for several runs at a time; or ask and tell, from any number of
-    threads."""
+    why = """Another thread is making the runs of this search. If two threads began or took back the same run, the
+    faster of two outcomes would count. Call {search}.run() once, with workers= for several runs at a time; or ask and
+    tell, from any number of threads."""
 
 
 class Shredded(Refusal):
@@ -117,14 +110,13 @@ class Shredded(Refusal):
 
 class NotReleased(Refusal):
     why = """A search can be shredded only after its release: destroying unreleased runs and starting again would be a
-    way to choose among several searches."""
-    instead = "Finish it with {search}.run(), or keep the journal."
+    way to choose among several searches. Finish it with {search}.run(), or keep the journal."""
 
 
 class SecretValue(Refusal, AttributeError):  # noqa: N818
     why = """The trials of a study are secret: the guarantee covers the release and nothing else, so T, other runs and
-    their scores may not be published, nor decide anything that is. The release has the best run."""
-    instead = "The curator, who may see the data, finds the rest behind {curator}: it carries no guarantee."
+    their scores may not be published, nor decide anything that is. The release has the best run. The curator, who may
+    see the data, finds the rest behind {curator}: it carries no guarantee."""
 
 
 class UnboundedEvent(Refusal):
@@ -140,33 +132,30 @@ class WiderPrior(Refusal):
 
 class NotThisStudy(Refusal):
     why = """This Optuna study was not begun by this survey: it has trials, or another declaration. All trials of a
-    survey are paid for, and their number and cost are declared before the first."""
-    instead = "Create a new study (another study_name), or open it with the same OptunaSurvey as before."
+    survey are paid for, and their number and cost are declared before the first. Create a new study (another
+    study_name), or open it with the same OptunaSurvey as before."""
 
 
 class RemadeStudy(Refusal):
     why = """An Optuna study of this name was begun by a survey and deleted. Its trials were made, and they count: the
     claims beside it, in the study whose name ends in "(dphypo)", are used up. Those of this study would not be paid
-    for."""
-    instead = "Create a study with another study_name: it is a new survey, and the two compose."
+    for. Create a study with another study_name: it is a new survey, and the two compose."""
 
 
 class TooManyTrials(Refusal):
-    why = """All trials that were declared have been made. One more would not be paid for, and a number of runs that
-    is chosen from the results is not covered."""
-    instead = "Make the last run, or declare more runs in a new survey on a new study: the two compose."
+    why = """All trials that were declared have been made. One more would not be paid for, and a number of runs that is
+    chosen from the results is not covered. Make the last run, or a new survey on a new study: the two compose."""
 
 
 class DeclaredParameter(Refusal):
     why = """The objective suggests a parameter that the privacy event reads. The event is declared before the first
-    trial and bounds every one of them, so its noise, batch size and steps are those of survey.short."""
-    instead = "Take them from there; to tune them, use dphypo.tune, which gives every setting noise of its own."
+    trial and bounds every one of them, so its noise, batch size and steps are those of survey.short. Take them from
+    there; to tune them, use dphypo.tune, which gives every setting noise of its own."""
 
 
 class UndeclaredReport(Refusal):
     why = """The objective reports more intermediate scores than were declared. Each score on private records is an
-    event of its own."""
-    instead = "Declare them: OptunaSurvey(reports=...)."
+    event of its own. Declare them: OptunaSurvey(reports=...)."""
 
 
 # What people used to other optimisers try to pass to ``study.run``, and why it is refused.

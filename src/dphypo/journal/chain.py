@@ -33,63 +33,41 @@ _SHORT = 64  # bytes of a secret that is read with its book: a seed; models are 
 
 metadata = sql.MetaData()
 
-book = Table(
-    "dphypo_book",
-    metadata,
-    Column("kind", Text, primary_key=True),  # "journal" or "ledger"
-    Column("name", Text, primary_key=True),
+
+def _table(name: str, key: str, *columns: Column[Any]) -> Table:
+    """A table whose primary key is the named columns of text, and those of ``columns`` that say so."""
+    return Table(f"dphypo_{name}", metadata, *(Column(one, Text, primary_key=True) for one in key.split()), *columns)
+
+
+book = _table(
+    "book",
+    "kind name",  # the kind is "journal" or "ledger"
     Column("format", Integer, nullable=False),
     Column("owner", Text, nullable=False),  # a random token of the process that runs the study; empty if nobody does
     Column("head", Text, nullable=False),
 )
-
-change = Table(
-    "dphypo_change",
-    metadata,
-    Column("kind", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
+change = _table(
+    "change",
+    "kind name",
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("content", Text, nullable=False),
     Column("sealed", Text),  # SHA-256 of the secret and its salt
 )
-
-secret = Table(
-    "dphypo_secret",
-    metadata,
-    Column("kind", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
+secret = _table(
+    "secret",
+    "kind name",
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("content", sql.LargeBinary, nullable=False),
 )
-
 # Of a ledger: where the journals of an entry are. A row is replaced at each of their commits.
-place = Table(
-    "dphypo_place",
-    metadata,
-    Column("ledger", Text, primary_key=True),
-    Column("entry", Text, primary_key=True),
-    Column("part", Text, primary_key=True),
-    Column("head", Text, nullable=False),
-    Column("closed", sql.Boolean, nullable=False),
+place = _table(
+    "place", "ledger entry part", Column("head", Text, nullable=False), Column("closed", sql.Boolean, nullable=False)
 )
-
 # Public numbers that took long to find, such as the noise that a budget asks for.
-solved = Table(
-    "dphypo_solved",
-    metadata,
-    Column("study", Text, primary_key=True),
-    Column("question", Text, primary_key=True),
-    Column("answer", sql.Double, nullable=False),
-)
-
+solved = _table("solved", "study question", Column("answer", sql.Double, nullable=False))
 # A sign of life of the process that runs a study, where the database cannot see whether it lives: a random word that it
 # replaces every few seconds. It is no time and no count.
-lease = Table(
-    "dphypo_lease",
-    metadata,
-    Column("study", Text, primary_key=True),
-    Column("beat", Text, nullable=False),
-)
+lease = _table("lease", "study", Column("beat", Text, nullable=False))
 
 # Made once: to build a statement takes longer than to execute it.
 _ADD, _KEEP = insert(change), insert(secret)
@@ -115,11 +93,13 @@ class Place:
     head: str = ""
     before: str = ""
 
-    @property
-    def _row(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "number": self.length}
+    def rows(self, table: Table, number: int | None = None) -> list[sql.ColumnElement[bool]]:
+        """Where a table has the rows of this book, or those of one change of it."""
+        found = [table.c.kind == self.kind, table.c.name == self.name]
+        return found if number is None else [*found, table.c.number == number]
 
-    def _next(self, content: str, sealed: str | None) -> Place:
+    def next(self, content: str, sealed: str | None) -> Place:
+        """The end of the book after one more change."""
         start = json.dumps([self.kind, self.name, FORMAT])
         head = hashlib.sha256(json.dumps([self.head or start, content, sealed]).encode()).hexdigest()
         return replace(self, length=self.length + 1, head=head, before=self.head)
@@ -134,47 +114,40 @@ class Change:
     secret: bytes | None = None
 
 
-def read(connection: Connection, kind: str, name: str) -> tuple[Place, str, list[Change]] | None:
-    """A book that leads to its head: where it ends, its owner and its changes; None if there is none of this name."""
-    its = Place(kind, name)
-    found = connection.execute(select(book).where(*_where(book, its))).one_or_none()
+def read(connection: Connection, kind: str, name: str) -> tuple[Place, list[Change]] | None:
+    """A book that leads to its head: where it ends, and its changes; None if there is none of this name."""
+    place, changes = Place(kind, name), []
+    found = connection.execute(select(book).where(*place.rows(book))).one_or_none()
     if found is None:
         return None
     if found.format != FORMAT:
         raise JournalError(f"it was written by another version of dphypo (format {found.format!r:.20}): use that one")
     short = sql.case((sql.func.length(secret.c.content) <= _SHORT, secret.c.content))
-    rows = connection.execute(select(secret.c.number, short).where(*_where(secret, its)))
+    rows = connection.execute(select(secret.c.number, short).where(*place.rows(secret)))
     kept = {number: None if content is None else bytes(content) for number, content in rows}
-    place, changes, wrong = its, [], None
-    for row in connection.execute(select(change).where(*_where(change, its)).order_by(change.c.number)):
+    for row in connection.execute(select(change).where(*place.rows(change)).order_by(change.c.number)).all():
         if row.number != place.length or not isinstance(row.content, str):
-            wrong = "a change is missing"
-            break
+            raise JournalTamperedError("a change is missing")
         content = kept.pop(row.number, b"")
         if content and _digest(content) != row.sealed:
-            wrong = "a secret value was changed"
-            break
+            raise JournalTamperedError("a secret value was changed")
         changes.append(Change(_parsed(row.content), content != b"", content[_SALT:] if content else None))
-        place = place._next(row.content, row.sealed)
-    if wrong is None and (place.head != found.head or kept):
-        wrong = "changes were edited, added or removed"
-    if wrong is not None:
-        raise JournalTamperedError(wrong)
-    return place, str(found.owner), changes
+        place = place.next(row.content, row.sealed)
+    if place.head != found.head or kept:
+        raise JournalTamperedError("changes were edited, added or removed")
+    return place, changes
 
 
-def create(connection: Connection, kind: str, name: str, owner: str, content: Any) -> Place:
+def create(connection: Connection, kind: str, name: str, owner: str, content: Any) -> Place | None:
     """Begin a book with its first change; the database refuses a second one of the same name."""
-    text, first = json.dumps(content), Place(kind, name)
-    place = first._next(text, None)
-    connection.execute(insert(book), {"kind": kind, "name": name, "format": FORMAT, "owner": owner, "head": place.head})
-    connection.execute(_ADD, {**first._row, "content": text, "sealed": None})
-    return place
+    begun = {"kind": kind, "name": name, "format": FORMAT, "owner": owner, "head": ""}
+    connection.execute(insert(book), begun)
+    return append(connection, Place(kind, name), content, owner=owner)
 
 
-def _move(connection: Connection, place: Place, after: Place, owner: str) -> bool:
-    """Whether the head could be moved from one place to another: only by the owner of a book that ends there."""
-    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": after.head}
+def _move(connection: Connection, place: Place, head: str, owner: str) -> bool:
+    """Whether the head could be moved on from a place: only by the owner of a book that ends there."""
+    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": head}
     return connection.execute(_MOVE, moved).rowcount == 1
 
 
@@ -194,50 +167,44 @@ def append(
     text = json.dumps(content)
     salted = None if kept is None else secrets.token_bytes(_SALT) + kept
     sealed = None if salted is None else _digest(salted)
-    after = place._next(text, sealed)
-    if not _move(connection, place, after, owner):
+    after = place.next(text, sealed)
+    if not _move(connection, place, after.head, owner):
         return None
-    connection.execute(_ADD, {**place._row, "content": text, "sealed": sealed})
+    row = {"kind": place.kind, "name": place.name, "number": place.length}
+    connection.execute(_ADD, {**row, "content": text, "sealed": sealed})
     if salted is not None:
-        connection.execute(_KEEP, {**place._row, "content": salted})
+        connection.execute(_KEEP, {**row, "content": salted})
     for number in erase:
-        connection.execute(delete(secret).where(*_where(secret, place), secret.c.number == number))
+        connection.execute(delete(secret).where(*place.rows(secret, number)))
     return after
 
 
-def rewrite(connection: Connection, place: Place, content: Any, *, owner: str) -> bool:
-    """Replace a whole book by one change, with nothing random in it; False if it ends elsewhere."""
-    text, first = json.dumps(content), Place(place.kind, place.name)
-    if not _move(connection, place, first._next(text, None), owner):
-        return False
+def rewrite(connection: Connection, place: Place, content: Any, *, owner: str) -> Place | None:
+    """Replace a whole book by one change, with nothing random in it; None if it ends elsewhere."""
+    if not _move(connection, place, "", owner):
+        return None
     for table in (secret, change):
-        connection.execute(delete(table).where(*_where(table, place)))
-    connection.execute(_ADD, {**first._row, "content": text, "sealed": None})
-    connection.execute(update(book).where(*_where(book, place)).values(owner=""))
-    return True
+        connection.execute(delete(table).where(*place.rows(table)))
+    connection.execute(update(book).where(*place.rows(book)).values(owner=""))
+    return append(connection, Place(place.kind, place.name), content)
 
 
 def kept_secret(connection: Connection, place: Place, number: int) -> bytes | None:
     """The secret of a change, however long; None if it is not the one that was committed."""
-    one = (*_where(secret, place), secret.c.number == number)
-    content = connection.scalar(select(secret.c.content).where(*one))
-    sealed = connection.scalar(select(change.c.sealed).where(*_where(change, place), change.c.number == number))
+    content = connection.scalar(select(secret.c.content).where(*place.rows(secret, number)))
+    sealed = connection.scalar(select(change.c.sealed).where(*place.rows(change, number)))
     return None if content is None or _digest(content) != sealed else bytes(content)[_SALT:]
 
 
 def owner_of(connection: Connection, kind: str, name: str) -> str | None:
     """Who has a book."""
-    return connection.scalar(select(book.c.owner).where(*_where(book, Place(kind, name))))
+    return connection.scalar(select(book.c.owner).where(*Place(kind, name).rows(book)))
 
 
 def take(connection: Connection, kind: str, name: str, owner: str) -> None:
     """Put this token on a book, so that whoever had it commits nothing more. One without an owner was shredded."""
-    where = _where(book, Place(kind, name))
-    connection.execute(update(book).where(*where, book.c.owner != "").values(owner=owner))
-
-
-def _where(table: Table, place: Place) -> tuple[Any, Any]:
-    return table.c.kind == place.kind, table.c.name == place.name
+    taken = update(book).where(*Place(kind, name).rows(book), book.c.owner != "").values(owner=owner)
+    connection.execute(taken)
 
 
 def _digest(content: bytes) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
@@ -90,6 +92,13 @@ def leak(connection: Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
+inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+"""What is open: in a forked child, the ``leave`` of each leaves the parent's as it is."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [one.leave() for one in list(inherited)])
+
+
 REFUSED = "the journal refused a change that would contradict what it holds; nothing was changed"
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -104,16 +113,16 @@ _SQLITE = {
 def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
     """The same failure in words that hold nothing of the rows: driver messages quote them."""
     cause = getattr(error, "orig", error)
-    code = getattr(cause, "sqlite_errorcode", None)
+    code = getattr(cause, "sqlite_errorcode", -1) & 0xFF  # 255, which is none of SQLite's, elsewhere
     state = getattr(cause, "sqlstate", None)
-    if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return JournalInUseError()
-    if (code is not None and code & 0xFF == sqlite3.SQLITE_READONLY) or state == "25006":
+    if code == sqlite3.SQLITE_READONLY or state == "25006":
         return JournalReadOnlyError()
     if isinstance(error, IntegrityError):
         return JournalError(REFUSED)
-    if code is not None:
-        reason = _SQLITE.get(code & 0xFF, getattr(cause, "sqlite_errorname", "an SQLite error"))
+    if hasattr(cause, "sqlite_errorname"):
+        reason = _SQLITE.get(code, cause.sqlite_errorname)
     elif isinstance(error, DBAPIError) and error.connection_invalidated:
         reason = "the connection to the database was lost"
     elif state is not None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
@@ -65,16 +65,31 @@ class Journal:
             return {name: value for name, value in record.declaration.items() if name != LEDGER}
 
     def _create(self, declaration: dict[str, Any], draw: Callable[[], int]) -> Record:
-        if not self._store.writable:
-            raise JournalReadOnlyError
         token = self._store.hold(self._name)
         if self._reservation is not None:
             declaration = self._reservation.begun(declaration)
         content = json.loads(json.dumps(["begin", declaration, int(draw())], sort_keys=True))
-        record = Record(total=None)
-        if record.apply(Change(content), 0) is not None:
+        return self._commit(
+            Record(), content, lambda connection: chain.create(connection, KIND, self._name, token, content)
+        )
+
+    def _commit(
+        self, record: Record, content: Any, act: Callable[[Connection], chain.Place | None], kept: bytes | None = None
+    ) -> Record:
+        """Commit a change that the record allows; the record is then up to date. ``act`` returns where it ends."""
+        if not self._store.writable:
+            raise JournalReadOnlyError
+        if record.apply(Change(content, kept is not None, kept), record.place.length) is not None:
             raise JournalError(REFUSED)
-        record.place = self._store.commit(lambda connection: chain.create(connection, KIND, self._name, token, content))
+
+        def checked(connection: Connection) -> chain.Place:
+            after = act(connection)
+            if after is None:
+                _check_owner(connection, self._name, self._token)
+                raise JournalTamperedError("it does not end where this process has left it")
+            return after
+
+        record.place = self._store.commit(checked)
         return record
 
     @property
@@ -98,33 +113,27 @@ class Journal:
 
         found = self._store.commit(work)
         self._token = token
-        record = Record(total=None)
+        record = Record()
         if found is not None:
-            record.place, _, changes = found
+            record.place, changes = found
             if (wrong := record.replay(changes)) is not None:
                 raise JournalTamperedError(wrong)
         return record
 
-    def _write(self, content: list[Any], kept: bytes | None = None, erase: Iterable[int] = ()) -> Record:
+    def _write(self, content: list[Any], kept: bytes | None = None, erase: Iterable[int] = ()) -> None:
         """Commit a change and let the ledger know. If anything goes wrong the record is read again."""
         with self._store.turn():
             record, self._record = self.record, None
-            if not self._store.writable:
-                self._record = record
-                raise JournalReadOnlyError
             self._agree(record)
             content, token, place = json.loads(json.dumps(content)), self._token or "", record.place
-            if record.apply(Change(content, kept is not None, kept), place.length) is not None:
-                raise JournalError(REFUSED)
-
-            def checked(connection: Connection) -> chain.Place:
-                after = chain.append(connection, place, content, owner=token, kept=kept, erase=erase)
-                return self._explain(connection) if after is None else after
-
-            record.place = self._store.commit(checked)
+            self._commit(
+                record,
+                content,
+                lambda connection: chain.append(connection, place, content, owner=token, kept=kept, erase=erase),
+                kept,
+            )
             self._agree(record)
             self._record = record
-            return record
 
     def _agree(self, record: Record) -> None:
         """Tell the ledger, if the search has one, before what was committed is used."""
@@ -134,10 +143,6 @@ class Journal:
         elif self._agreed != record.place:
             self._reservation.agree(record)
             self._agreed = record.place
-
-    def _explain(self, connection: Connection) -> NoReturn:
-        _check_owner(connection, self._name, self._token)
-        raise JournalTamperedError("it does not end where this process has left it")
 
     def redeclare(self, declaration: dict[str, Any]) -> None:
         """Commit another declaration of the study. The caller has checked that it may replace the first."""
@@ -159,8 +164,7 @@ class Journal:
         With ``erase_seed`` the seed of the run is erased in the same transaction: its noise cannot be drawn again.
         """
         record = self.record
-        beaten = record.model if model is not None else None
-        erase = [] if beaten is None else [beaten]
+        erase = [] if model is None or record.model is None else [record.model]
         if erase_seed and trial.number in record.seeds:
             erase.append(record.seeds[trial.number])
         score = None if outcome.score is None else float(outcome.score)
@@ -197,38 +201,12 @@ class Journal:
         """Reduce the study to its declaration and certificate, in the tables and in the bytes of the storage."""
         with self._store.turn():
             record, self._record = self.record, None
-            content = ["shred", record.declaration, record.ending, record.certificate]
-            if not self._store.writable:
-                raise JournalReadOnlyError
-            if Record(total=None).apply(Change(content), 0) is not None:
-                raise JournalError(REFUSED)
-
-            def work(connection: Connection) -> None:
-                if not chain.rewrite(connection, record.place, content, owner=self._token or ""):
-                    self._explain(connection)
-
-            self._store.commit(work)
+            content, token = ["shred", record.declaration, record.ending, record.certificate], self._token or ""
+            self._commit(
+                Record(), content, lambda connection: chain.rewrite(connection, record.place, content, owner=token)
+            )
             self._token = None
             self._store.forget(everything=True)
-
-    def solved(self, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
-        """A public number that takes long to find: ``solve()`` the first time, from the journal after that.
-
-        ``question`` is all that the number depends on, in public values. It may be asked before the study begins. The
-        number is not trusted: what it is used for must be accounted for as if the user had given it.
-        """
-        text = json.dumps(question, sort_keys=True)
-        where = {"study": self._name, "question": text}
-        table = chain.solved
-        statement = select(table.c.answer).where(table.c.study == self._name, table.c.question == text)
-        with self._store.turn():
-            known = self._store.commit(lambda connection: connection.scalar(statement))
-            if known is None:
-                known = float(solve())
-                if self._store.writable:
-                    self._store.hold(self._name)
-                    self._store.commit(lambda connection: connection.execute(insert(table), {**where, "answer": known}))
-            return float(known)
 
     def rest(self) -> None:
         """Let other processes use the journal."""
@@ -251,21 +229,29 @@ def _check_owner(connection: Connection, name: str, token: str | None) -> None:
 
 @contextlib.contextmanager
 def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | None]:
-    """Keep answers in a journal, under the name of a search; nowhere (None), if the journal is in memory.
+    """Keep public numbers that take long to find in a journal, under the name of a search; None if it is in memory.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for answer in (0.5, 0.6):  # the second is not asked for
-    ...         with keeping(f"{folder}/tune.db", "tune") as keep:
-    ...             print(keep({"epsilon": 1.0}, lambda: answer))
-    0.5
-    0.5
+    A question is all that its number depends on, in public values; it may be asked before the search begins. The number
+    is not trusted: what it is used for must be accounted for as if the user had given it.
     """
     if journal is None:
         yield None
         return
-    kept = Journal(open_store(journal), name, shared=isinstance(journal, Store))
+    store, table, name = open_store(journal), chain.solved, _validate.line(name=name)
+
+    def solved(question: Mapping[str, Any], solve: Callable[[], float]) -> float:
+        where = {"study": name, "question": json.dumps(question, sort_keys=True)}
+        with store.turn():
+            known = store.commit(lambda connection: connection.scalar(select(table.c.answer).filter_by(**where)))
+            if known is None:
+                known = float(solve())
+                if store.writable:
+                    store.hold(name)
+                    store.commit(lambda connection: connection.execute(insert(table), {**where, "answer": known}))
+            return float(known)
+
     try:
-        yield kept.solved
+        yield solved
     finally:
-        kept.rest()
+        if not isinstance(journal, Store):
+            store.rest()

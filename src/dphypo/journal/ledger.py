@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import dp_accounting
 import numpy as np
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import ColumnElement, Connection, select, text, update
 
 from dphypo import _validate
 from dphypo._validate import printable
@@ -213,7 +213,7 @@ class Ledger:
 
     def advance(self, key: str, part: str, before: str, head: str) -> None:
         """Compare and swap the head of a part of an entry: of two copies of a journal the first to commit goes on."""
-        mine = (place.c.ledger == self._name, place.c.entry == key, place.c.part == part)
+        mine = self._rows(key, part)
 
         def work(connection: Connection) -> bool | None:
             found = connection.execute(select(place.c.head, place.c.closed).where(*mine)).one_or_none()
@@ -231,7 +231,7 @@ class Ledger:
 
     def close(self, key: str, part: str, head: str) -> None:
         """Close a part of an entry: the journal that ends at ``head`` releases, and no other."""
-        mine = (place.c.ledger == self._name, place.c.entry == key, place.c.part == part)
+        mine = self._rows(key, part)
 
         def work(connection: Connection, found: LedgerState) -> bool | None:
             one = connection.execute(select(place.c.head, place.c.closed).where(*mine)).one_or_none()
@@ -246,6 +246,9 @@ class Ledger:
 
         self._commit(work)
 
+    def _rows(self, key: str, part: str) -> tuple[ColumnElement[bool], ...]:
+        return place.c.ledger == self._name, place.c.entry == key, place.c.part == part
+
     def __str__(self) -> str:
         found = self._read()
         lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}, fixed when the ledger was made"]
@@ -253,20 +256,16 @@ class Ledger:
         if found.searches is not None:
             begun = {entry.name for entry in found.entries.values()}
             lines += [f"  {printable(name)}: declared, not begun" for name in found.searches if name not in begun]
-            lines.append("the total is certified for this list of searches, and no other is admitted")
-            return "\n".join(lines)
+            return "\n".join([*lines, "the total is certified for this list of searches, and no other is admitted"])
         left = found.filter.left([entry.costs for entry in found.entries.values()])
-        lines.append(f"the largest share that some order has left is {left:.0%}")
-        lines.append(
-            "the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee"
-        )
-        return "\n".join(lines)
+        said = "the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee"
+        return "\n".join([*lines, f"the largest share that some order has left is {left:.0%}", said])
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.address!r})"
 
     def _read(self) -> LedgerState:
-        return self._transact(lambda connection: ledger_book.read(connection, self._name, self._address))
+        return self._commit(lambda _, found: found)
 
     def _commit(self, work: Callable[[Connection, LedgerState], R | None]) -> R:
         """Read the ledger as a whole and change it, in one transaction."""

@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import dp_accounting
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection, inspect, select
+from sqlalchemy import Connection, select
 
 from dphypo import _validate
 from dphypo._validate import printable
@@ -60,11 +60,7 @@ def budget(order: float, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Filter:
-    """The total of a ledger, as a filter: its Rényi orders, and the share of δ that each of them has.
-
-    >>> Filter(2.0, 1e-6, (8.0, 16.0), 5e-7).admits([[0.1, 0.2]] * 2, [0.1, 0.9])
-    True
-    """
+    """The total of a ledger, as a filter: its Rényi orders, and the share of δ that each of them has."""
 
     epsilon: float
     delta: float
@@ -150,12 +146,10 @@ class LedgerState:
 
 def read(connection: Connection, name: str, address: str) -> LedgerState:
     """A ledger, checked as a whole."""
-    if not inspect(connection).has_table(chain.book.name):
-        raise LedgerError(f"{address} holds no ledger: make one (dphypo ledger open)")
     found = chain.read(connection, KIND, name)
     if found is None:
         raise LedgerError(f"{address} holds no ledger {printable(name)!r}: make one (dphypo ledger open)")
-    place, _, changes = found
+    place, changes = found
     try:
         whole = _terms(place, changes[0].content)
         for change in changes[1:]:
@@ -232,54 +226,47 @@ def create(where: str | Path, name: str, terms: Mapping[str, Any]) -> None:
     """Make a ledger whole, or leave nothing behind. One that is there is never replaced."""
     content = json.loads(json.dumps(["terms", terms]))
     database = find_database(where, KIND)
-    if not isinstance(database, SQLite) or database.path is None:
-        _write(database, name, content, str(database.address))
-        return
-    path = database.path
-    if os.path.lexists(path):
-        raise LedgerError(_EXISTS.format(printable(path)))
+    shown = printable(database.address)
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ledger-") as folder:
+        if not isinstance(database, SQLite) or database.path is None:
+            shown = f"{name} in {shown}"
+            _write(database, name, content)
+            return
+        if os.path.lexists(database.path):
+            raise FileExistsError
+        with tempfile.TemporaryDirectory(dir=database.path.parent, prefix=".ledger-") as folder:
             made = Path(folder, "ledger")
-            _write(SQLite(made), name, content, str(path))
-            _publish(made, path)
+            _write(SQLite(made), name, content)
+            _publish(made, database.path)
     except FileExistsError:
-        raise LedgerError(_EXISTS.format(printable(path))) from None
-    except OSError as error:
-        raise LedgerError(f"the ledger {printable(path)} cannot be made: {error.strerror}") from None
+        raise LedgerError(
+            f"there is something at {shown} already. If it is the ledger of this data set, go on with it: its total is "
+            "fixed, and a second ledger would not know what the first has spent"
+        ) from None
+    except (JournalError, OSError) as error:
+        why = error.reason if isinstance(error, JournalError) else error.strerror
+        raise LedgerError(f"the ledger {shown} cannot be made: {why}") from None
+
+
+def _write(database: Database, name: str, content: Any) -> None:
+    def work(connection: Connection) -> None:
+        if chain.read(connection, KIND, name) is not None:
+            raise FileExistsError
+        chain.create(connection, KIND, name, "", content)
+
+    store = Store(database, kind=KIND)
+    try:
+        store.commit(work)
+    finally:
+        store.close()
 
 
 def _publish(made: Path, path: Path) -> None:
     """Give a finished file its name, in the same file system; ``FileExistsError`` if there is one of that name."""
     try:
         os.link(made, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
+    except OSError:  # there is one, or the file system has no hard links
         if os.path.lexists(path):
             raise FileExistsError from None
         os.rename(made, path)
     keep_name(path)
-
-
-def _write(database: Database, name: str, content: Any, address: str) -> None:
-    def work(connection: Connection) -> None:
-        if chain.read(connection, KIND, name) is not None:
-            raise LedgerError(_EXISTS.format(f"{name} in {address}"))
-        chain.create(connection, KIND, name, "", content)
-
-    store, problem = Store(database, kind=KIND), ""
-    try:
-        store.commit(work)
-    except JournalError as error:
-        problem = error.reason
-    finally:
-        store.close()
-    if problem:
-        raise LedgerError(f"the ledger {printable(address)} cannot be made: {problem}")
-
-
-_EXISTS = (
-    "there is something at {} already. If it is the ledger of this data set, go on with it: its total is fixed, and a "
-    "second ledger would not know what the first has spent"
-)

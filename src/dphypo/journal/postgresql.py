@@ -54,9 +54,8 @@ class PostgreSQL:
         try:
             engine = create_engine(self._url, poolclass=NullPool, **SILENT)
         except ModuleNotFoundError:
-            raise JournalError(
-                "a journal in PostgreSQL needs the package psycopg: pip install 'dphypo[postgres]'"
-            ) from None
+            needs = "a journal in PostgreSQL needs the package psycopg: pip install 'dphypo[postgres]'"
+            raise JournalError(needs) from None
         connection = engine.connect()
         connection.execute(text("SET synchronous_commit = on"))
         if read_only:
@@ -110,8 +109,7 @@ class PostgreSQL:
 
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
         """Give a sign of life for studies that are held."""
-        for name in names:
-            connection.execute(update(lease).where(lease.c.study == name).values(beat=secrets.token_hex(8)))
+        connection.execute(update(lease).where(lease.c.study.in_(list(names))).values(beat=secrets.token_hex(8)))
 
     def guard(self, connection: Connection) -> AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -46,11 +46,7 @@ class Trial:
 
 
 def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON gives them, with tuples in the place of lists: no parameter is a list.
-
-    >>> frozen({"lr": 0.1, "layers": [64, 64], "decay": None})
-    {'lr': 0.1, 'layers': (64, 64), 'decay': None}
-    """
+    """Parameters as JSON gives them, with tuples in the place of lists: no parameter is a list."""
 
     def inside(value: Any) -> Any:
         return tuple(map(inside, value)) if isinstance(value, list) else value
@@ -66,7 +62,7 @@ class _ImpossibleError(Exception):
 class Record:
     """The journal of one study, in memory: T, the runs in the order their λ were drawn, how they ended."""
 
-    total: int | None
+    total: int | None = None
     trials: list[Trial] = field(default_factory=list)
     results: dict[int, Outcome] = field(default_factory=dict)
     best: int | None = None
@@ -129,17 +125,17 @@ class Record:
             case ["declare", dict() as declaration]:
                 self._require_open()
                 self.declaration = declaration
-            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, *where]:
+            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, str() as machine]:
                 self._require_open()
                 _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
                 _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
                 seed = ERASED if change.secret is None else int.from_bytes(change.secret, "big")
                 self.seeds[one] = number
-                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, _machine(where)))
-            case ["attempt", int() as one, int() as attempts, *where]:
+                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, machine))
+            case ["attempt", int() as one, int() as attempts, str() as machine]:
                 self._require_open()
                 _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
-                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=_machine(where))
+                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=machine)
             case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
                 self._finish(one, score, failure, best, erased, more)
                 self.model = number if best else self.model
@@ -158,17 +154,14 @@ class Record:
             (scored and failure is None) or (score is None and isinstance(failure, str) and not best),
             "an outcome is neither a finite score nor a failure",
         )
-        self.results[one] = Outcome(None, float(score) if isinstance(score, (int, float)) else None, failure)  # type: ignore[arg-type]
-        if best:
-            self.best = one
+        metrics = dict(more[0]) if more else {}  # of a run that has a score
+        numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
+        _require(not more or (len(more) == 1 and numbers and scored), "a metric of a run is not a finite number")
+        self.results[one] = Outcome(None, float(score) if scored else None, failure, metrics=metrics)  # type: ignore[arg-type]
+        self.best = one if best else self.best
         if erased:
             self.trials[one] = replace(self.trials[one], seed=ERASED)
             self.seeds.pop(one, None)
-        if more:  # the metrics of a run that has a score
-            metrics = dict(more[0])
-            numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
-            _require(len(more) == 1 and numbers and scored, "a metric of a run is not a finite number")
-            self.results[one] = replace(self.results[one], metrics=metrics)
 
     def _require_open(self) -> None:
         _require(self.exists and not self.released, "something was committed before the study, or after its release")
@@ -177,9 +170,3 @@ class Record:
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise _ImpossibleError(otherwise)
-
-
-def _machine(where: list[Any]) -> str:
-    """The machine of an attempt; journals of earlier versions do not name it."""
-    _require(not where or (len(where) == 1 and isinstance(where[0], str)), "a run was begun on no known machine")
-    return where[0] if where else ""

@@ -10,9 +10,7 @@ import contextlib
 import errno
 import os
 import sqlite3
-import stat
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from sqlalchemy.pool import StaticPool
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.errors.faults import JournalMissingError, JournalMovedError, JournalReadOnlyError
 from dphypo.journal.chain import OLD, UNREADABLE, book, metadata
-from dphypo.journal.database import SILENT, leak
+from dphypo.journal.database import SILENT, inherited, leak
 
 try:
     import fcntl
@@ -31,7 +29,6 @@ except ImportError:  # pragma: no cover - not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 _WAIT_S = 2.0
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class SQLite:
@@ -48,7 +45,7 @@ class SQLite:
         self._create = create  # whether to make a file that is missing
         self.durable = path is not None
         self._lock: FileLock | None = None
-        self._connection: Connection | None = None
+        self._leaked: Connection | None = None  # must not be closed
         self._identity: tuple[int, int] | None = None  # of the file, for as long as this object lives
         self._log: tuple[int, int] | None = None  # of the write-ahead log
         self._written: tuple[int, int] | None = None  # the file's size and time of change after our last commit
@@ -61,95 +58,56 @@ class SQLite:
     def connect(self, *, read_only: bool = False) -> Connection:
         if self.path is None:
             return _open(":memory:", read_only=False)
-        self._refuse_other_kinds(self.path)
-        if (read_only or not self._create) and not self.path.exists():
+        try:
+            return self._connect(self.path, read_only)
+        except JournalError:  # one of them is an OSError too
+            raise
+        except OSError as error:
+            remedy = "Give a file of your own, which others cannot read, in a folder that exists"
+            raise JournalError(
+                f"{self.address} cannot be used: {error.strerror}. {remedy}", str(error.strerror)
+            ) from None
+
+    def _connect(self, path: Path, read_only: bool) -> Connection:
+        if path.is_dir():
+            raise JournalError(f"{self.address} is a folder: give the name of a file in it")
+        if path.exists() and not path.is_file():
+            raise JournalError(f"{self.address} is not an ordinary file: give the name of one")
+        if (read_only or not self._create) and not path.exists():
             raise JournalMissingError(str(self.address))
-        lock = FileLock(Path(f"{self.path}-lock"))
+        lock = FileLock(Path(f"{path}-lock"))
         try:
             lock.acquire(_WAIT_S)
         except JournalReadOnlyError:
             if not read_only:
                 raise
         try:
-            connection = self._connect_locked(self.path, read_only)
+            connection = self._connect_locked(path, read_only)
         except BaseException:
             lock.release()
             raise
-        self._lock, self._connection = lock, connection
+        self._lock = lock
         return connection
 
     def _connect_locked(self, path: Path, read_only: bool) -> Connection:
         if self._identity is not None and _identity(path) != self._identity:
             raise JournalMovedError(f"the journal {self.address} was replaced or deleted")
         if not read_only:
-            self._create_private(path)
-        self._refuse_foreign(path)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                keep_name(path)
+        if (what := _foreign(path)) is not None:
+            remedy = "It was not changed; give another file name"
+            raise JournalError(f"{self.address} cannot be used: {what}. {remedy}", what)
         log = Path(f"{path}-wal")
         if read_only and not (log.exists() and log.stat().st_size):
             connection = _open(f"{path.as_uri()}?mode=ro&immutable=1", read_only=True)
         else:
-            self._make_private(path)
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
             connection = _open(f"{path.as_uri()}?mode=rw", read_only=False)
         self._identity, self._log, self._written = _identity(path), None, None
         return connection
-
-    def _refuse_other_kinds(self, path: Path) -> None:
-        try:
-            mode = os.stat(path).st_mode
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise JournalError(f"{self.address} cannot be opened: {error.strerror}") from None
-        if stat.S_ISDIR(mode):
-            raise JournalError(f"{self.address} is a folder: give the name of a file in it")
-        if not stat.S_ISREG(mode):
-            raise JournalError(f"{self.address} is not an ordinary file: give the name of one")
-
-    def _create_private(self, path: Path) -> None:
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        except FileExistsError:
-            return
-        except OSError as error:
-            raise JournalError(f"{self.address} cannot be created: {error.strerror}") from None
-        os.close(descriptor)
-        keep_name(path)
-
-    def _refuse_foreign(self, path: Path) -> None:
-        """Before anything is changed: a file that holds something else is left exactly as it is."""
-        what = None
-        try:
-            with open(path, "rb") as file:
-                header = file.read(16)
-            if not header:
-                return
-            if header != b"SQLite format 3\0":  # SQLite would take a short file for an empty one, and write over it
-                raise sqlite3.DatabaseError
-            with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if OLD in names or {"about", "entries"} <= names:
-                what = f"it was written by dphypo 0.1 or 0.2, {UNREADABLE}"
-            elif names and book.name not in names:
-                what = "it is a database of another program"
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF != sqlite3.SQLITE_NOTADB:
-                return  # damaged: what opens it says so
-            what = "it is a file of another kind"
-        except OSError as error:
-            what = f"it cannot be read ({error.strerror})"
-        if what is not None:
-            remedy = "It was not changed; give another file name"
-            raise JournalError(f"{self.address} cannot be used: {what}. {remedy}", what)
-
-    def _make_private(self, path: Path) -> None:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            try:
-                path.chmod(0o600)
-            except OSError as error:
-                raise JournalError(
-                    f"others may read the journal {self.address}, and its mode cannot be changed ({error.strerror}): "
-                    "let its owner make it private (chmod 600), or give another file name"
-                ) from None
 
     def prepare(self, connection: Connection, kind: str) -> None:
         """A file holds journals or a ledger: a ledger is open for a moment, and a journal for as long as its runs."""
@@ -167,26 +125,25 @@ class SQLite:
         if self.path is None:
             yield
             return
-        self._check(self.path)
+        self._check(self.path, connection)
         if self._written is not None and _written(self.path) != self._written:
             raise JournalMovedError(f"the journal {self.address} was written by another program")
         try:
             yield
         finally:
             self._written = _written(self.path)
-        self._check(self.path)  # what was just committed is where others find it
+        self._check(self.path, connection)  # what was just committed is where others find it
         self._log = _identity(Path(f"{self.path}-wal"))
 
-    def _check(self, path: Path) -> None:
+    def _check(self, path: Path, connection: Connection) -> None:
         if _identity(path) != self._identity:
             raise JournalMovedError(f"the journal {self.address} was replaced or deleted")
         if self._log is not None and _identity(Path(f"{path}-wal")) != self._log:
             raise JournalMovedError(f"the log {self.address}-wal of the journal was replaced or deleted")
         if self._lock is not None and self._lock.lost:
             # Another process may be writing: closing would write what this connection remembers over that.
-            if self._connection is not None:
-                leak(self._connection)
-                self._connection = None
+            leak(connection)
+            self._leaked = connection
             raise JournalMovedError(f"the lock {self.address}-lock of the journal was replaced or deleted")
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
@@ -197,13 +154,31 @@ class SQLite:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def disconnect(self, connection: Connection) -> None:
-        if self.path is None or self._connection is connection:
+        if connection is not self._leaked:
             connection.close()
             connection.engine.dispose()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        self._connection = None
+
+
+def _foreign(path: Path) -> str | None:
+    """What a file holds that is neither a journal nor a ledger, if it does. It is left exactly as it is."""
+    with open(path, "rb") as file:
+        header = file.read(16)
+    if not header:
+        return None
+    if header != b"SQLite format 3\0":  # SQLite would take a short file for an empty one, and write over it
+        return "it is a file of another kind"
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError as error:
+        other = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF == sqlite3.SQLITE_NOTADB
+        return "it is a file of another kind" if other else None  # damaged: what opens it says so
+    if OLD in names or {"about", "entries"} <= names:
+        return f"it was written by dphypo 0.1 or 0.2, {UNREADABLE}"
+    return "it is a database of another program" if names and book.name not in names else None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -263,6 +238,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+        inherited.add(self)  # a forked child that outlives its parent must not keep the parent's lock
 
     def acquire(self, wait_s: float) -> None:
         """Take the lock, waiting a while for whoever has it."""
@@ -276,24 +252,25 @@ class FileLock:
 
     def _try(self) -> bool:
         try:
-            descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.leave()
+            return False
         except OSError as error:
+            opened = self._descriptor is not None
+            self.leave()
+            if opened:
+                remedy = "keep it on a local disk, or in PostgreSQL"
+                raise JournalError(
+                    f"the journal's file system cannot lock files ({error.strerror}): {remedy}"
+                ) from None
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 raise JournalReadOnlyError from None
-            raise JournalError(f"the journal cannot be created: {error.strerror}; its folder must exist") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            if isinstance(error, BlockingIOError):
-                return False
-            remedy = "keep it on a local disk, or in PostgreSQL"
-            raise JournalError(f"the journal's file system cannot lock files ({error.strerror}): {remedy}") from None
-        self._descriptor = descriptor
+            raise
         if self.lost:  # the holder before us has removed this file
-            self.drop()
+            self.leave()
             return False
-        _held.add(self)
         return True
 
     @property
@@ -311,20 +288,10 @@ class FileLock:
         if self._descriptor is not None and not self.lost:
             with contextlib.suppress(OSError):
                 self._path.unlink()
-        self.drop()
+        self.leave()
 
-    def drop(self) -> None:
+    def leave(self) -> None:
         """Close our descriptor alone. In a forked child this leaves the parent's lock as it is."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-def _drop_all() -> None:
-    """A forked child that outlives its parent must not keep the parent's lock."""
-    for lock in list(_held):
-        lock.drop()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drop_all)

@@ -26,11 +26,10 @@ from dphypo.errors.faults import (
     JournalTamperedError,
 )
 from dphypo.journal import chain
-from dphypo.journal.database import Beating, Database, leak, stores, translate
+from dphypo.journal.database import Beating, Database, inherited, leak, stores, translate
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
-_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 class Store:
@@ -38,11 +37,6 @@ class Store:
 
     Threads may share it: their transactions come one after the other. A forked child may not use what its parent has
     open.
-
-    >>> store = Store(SQLite(None))
-    >>> store.commit(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
-    1
-    >>> store.close()
     """
 
     def __init__(self, database: Database, *, read_only: bool = False, kind: str = "journal") -> None:
@@ -166,7 +160,7 @@ class Store:
                 self._database.disconnect(connection)
                 raise
             self._connection, self._process = connection, os.getpid()
-            _open_stores.add(self)
+            inherited.add(self)
         return self._connection
 
     def rest(self) -> None:
@@ -187,27 +181,18 @@ class Store:
                 connection, self._connection, self._process = self._connection, None, None
                 self._database.disconnect(connection)
 
+    def leave(self) -> None:
+        """In a forked child: keep the parent's connection from being written to or closed."""
+        if self._connection is not None:
+            leak(self._connection)
+
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be shutting down
             self.close()
 
 
-def _leave_all() -> None:
-    """In a forked child: keep the parent's connections from being written to or closed."""
-    for store in list(_open_stores):
-        if store._connection is not None:
-            leak(store._connection)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_all)
-
-
 def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: float) -> None:
-    while not end.wait(every_s):
-        found = store()
-        if found is None:
-            return
+    while not end.wait(every_s) and (found := store()) is not None:
         found.beat()
         del found
 
@@ -227,21 +212,18 @@ def open_store(where: str | Path | Store | None, *, read_only: bool = False, kin
 def find_database(where: str | Path, kind: str = "journal") -> Database:
     """The database at a path or a URL."""
     given: object = where
-    remedy = "give a file name or a URL such as postgresql://user@host/database"
-    if not isinstance(given, (str, Path)):
-        raise _validate.fail(kind, given, f"{remedy}, or None to keep it in memory")
-    text = str(where)
-    if not text.strip() or "\0" in text or (isinstance(where, Path) and text == "."):
-        raise _validate.fail(kind, text, remedy)
+    remedy = "give a file name or a URL such as postgresql://user@host/database, or None to keep it in memory"
+    if not isinstance(given, (str, Path)) or not str(given).strip() or "\0" in str(given) or given == Path():
+        raise _validate.fail(kind, given, remedy)
+    text, made = str(where), None
     scheme = re.match(r"([A-Za-z][A-Za-z0-9_.-]+)(\+\w+)?:/", text)
     if scheme is None and (isinstance(where, Path) or "://" not in text):
         return SQLite(Path(where), create=kind == "journal")
-    made = None
     with contextlib.suppress(ArgumentError, ValueError):  # ValueError: a port that is not a number
         url = make_url(text)
         if url.get_backend_name() == "sqlite" and url.database:
             return SQLite(Path(url.database), create=kind == "journal")
         made = stores.find(url.get_backend_name())
     if made is None:
-        raise _validate.fail(kind, "(not shown)", f"{remedy}, or None to keep it in memory")
+        raise _validate.fail(kind, "(not shown)", remedy)
     return made(url)

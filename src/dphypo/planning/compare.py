@@ -10,7 +10,6 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.band import Band
-from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
 from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
@@ -116,7 +115,7 @@ def _planned(
     """The survey that ``tune`` makes of this budget, if there is compute for one."""
     try:
         found: SurveyPlan = plan_tuning(space, mechanism, epsilon=epsilon, delta=delta, compute=compute).survey
-    except (UnreachableError, ValueError):
+    except ValueError:
         return ()
     assert found.runs is not None
     assert found.fraction is not None
@@ -211,11 +210,8 @@ class Comparison:
         """The line that runs what is recommended."""
         (first, *rest) = self.best.parts
         if self.best.design.kind == "survey" and rest:
-            planned = f"dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
-            return (
-                f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon:g}, delta={self.delta:g}, "
-                f"survey={planned})"
-            )
+            planned = f"survey=dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
+            return f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon:g}, delta={self.delta:g}, {planned})"
         return 'release = dphypo.tune(space, mechanism, plan="plan.json")  # dphypo plan ... --write plan.json'
 
     def __repr__(self) -> str:
@@ -234,8 +230,7 @@ class Comparison:
 
     def _cells(self, number: int, row: Spent) -> list[str]:
         design = row.design
-        ranges = [design.chances(share) for share in SHARES]
-        chances = " ".join(_per_cent(low, high) for low, high in ranges)
+        chances = " ".join(_per_cent(*design.chances(share)) for share in SHARES)
         low, middle, high = design.quantiles()
         runs = f"{middle}" if low == high else f"{low}/{middle}/{high}"
         mark = "*" if row is self.best else " "
@@ -284,9 +279,7 @@ class Comparison:
         if design.kind == "survey":
             words.append("All short runs are published: any optimiser, plot or dashboard may use them.")
             if self.batches and self.compute > design.compute:
-                words.append(
-                    "Put compute that is left into a larger batch, not into more or longer runs: see the lines above."
-                )
+                words.append("Put compute that is left into a larger batch, not into more or longer runs (see above).")
         else:
             words.append("Only the best run is released; the number of runs and the others are secret.")
         return words

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dphypo.accounting import Composition, Guarantee, solve_noise
-from dphypo.accounting.guarantee import UNIFORM
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
@@ -38,11 +38,11 @@ class Design:
     name: str
     kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
     parts: tuple[PlannedPart, ...]  # with noise of 1
-    stages: TwoStages | None = None  # whose share of ε is what the first may cost by itself
+    first_share: float | None = None  # of two stages: the share of ε that the first may cost by itself
 
     def at(self, noise: float) -> tuple[PlannedPart, ...]:
-        """The parts with this noise of full runs; of two stages, the first keeps its own."""
-        kept = 0 if self.stages is None else 1
+        """The parts with this noise of full runs; a first stage that has a share of ε keeps its own."""
+        kept = 0 if self.first_share is None else 1
         return (*self.parts[:kept], *(replace(part, noise_multiplier=noise) for part in self.parts[kept:]))
 
     @property
@@ -56,8 +56,8 @@ class Design:
     def quantiles(self) -> tuple[int, int, int]:
         """The 5 %, 50 % and 95 % quantiles of the number of all runs."""
         masses = np.ones(1)
-        for law in (part.law for part in self.parts):
-            masses = np.convolve(masses, law.pmf(np.arange(law.quantile(_ALL) + 1)))
+        for part in self.parts:
+            masses = np.convolve(masses, part.law.pmf(np.arange(part.law.quantile(_ALL) + 1)))
         low, middle, high = np.searchsorted(np.cumsum(masses), (0.05, 0.5, 0.95))
         return int(low), int(middle), int(high)
 
@@ -82,61 +82,43 @@ def designs(
         long_enough = steps is None or math.ceil(fraction * steps) >= FEWEST_STEPS or (runs, fraction) in more
         if 1 + runs * fraction <= compute * (1 + 1e-9) and long_enough:
             yield survey(runs, fraction)
-    if compute > 1:
-        shaped, whole = NegativeBinomial(SHAPE, mean=compute), max(int(compute), 1)
-        yield _study("uniform, geometric T", Geometric(mean=compute))
-        yield _study(f"uniform, shape {SHAPE:g}", shaped)
-        yield _study("uniform, Poisson T", Poisson(compute))
-        yield _study(f"uniform, {whole} runs exactly", Pmf({whole: 1.0}))
-        for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
-            yield _study(f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", shaped, band)
-        both = TwoStages()
-        if both.compute_share * compute / both.fraction > 1 and (1 - both.compute_share) * compute > 1:
-            yield _stages(both, compute)
-        if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
-            yield _survey_then_study(compute)
-        if whole > 1:
-            yield _composition(whole)
+    if compute <= 1:
+        return
+    shaped, whole, both = NegativeBinomial(SHAPE, mean=compute), max(int(compute), 1), TwoStages()
+    laws: dict[str, Law] = {
+        "geometric T": Geometric(mean=compute),
+        f"shape {SHAPE:g}": shaped,
+        "Poisson T": Poisson(compute),
+        f"{whole} runs exactly": Pmf({whole: 1.0}),
+    }
+    for name, law in laws.items():
+        yield Design(f"uniform, {name}", "uniform", (_part(runs=law),))
+    for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
+        name, kind = f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", "band" if band.C > 1 else "uniform"
+        yield Design(name, kind, (_part(runs=shaped, band=band),))
+    if both.compute_share * compute / both.fraction > 1 and (1 - both.compute_share) * compute > 1:
+        first, last = both.runs(compute)
+        cheap = _part(runs=first, fraction=both.fraction, around=PriorAround(spread=both.spread, floor=both.floor))
+        name = f"stages, {first.mean:.3g} of {both.fraction:g} then {last.mean:.3g}"
+        yield Design(name, "stages", (cheap, _part(runs=last)), both.share)
+    if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
+        short, law = _part(runs=20, fraction=0.1, around=PriorAround()), NegativeBinomial(SHAPE, mean=compute - 2)
+        yield Design(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", (short, _part(runs=law)))
+    if whole > 1:
+        yield Design(f"composition of {whole} full runs", "composition", (_part(runs=whole - 1), _part()))
 
 
-_LAST = PlannedPart(noise_multiplier=1.0)
+_part = partial(PlannedPart, noise_multiplier=1.0)
 
 
 def untuned() -> Design:
     """One full run, at the middle of the prior."""
-    return Design("no tuning", "none", (_LAST,))
+    return Design("no tuning", "none", (_part(),))
 
 
 def survey(runs: int, fraction: float) -> Design:
     """Short runs, all published, then one full run."""
-    short = PlannedPart(noise_multiplier=1.0, runs=runs, fraction=fraction)
-    return Design(f"survey, {runs} runs of {fraction:.3g}", "survey", (short, _LAST))
-
-
-def _study(name: str, law: Law, band: Band = UNIFORM) -> Design:
-    only = PlannedPart(noise_multiplier=1.0, runs=law, band=band)
-    return Design(name, "band" if band.C > 1 else "uniform", (only,))
-
-
-def _stages(both: TwoStages, compute: float, noise: float = 1.0) -> Design:
-    """Many cheap runs with this noise, the best released, then full runs around it."""
-    first, last = both.runs(compute)
-    around = PriorAround(spread=both.spread, floor=both.floor)
-    cheap = PlannedPart(noise_multiplier=noise, runs=first, fraction=both.fraction, around=around)
-    name = f"stages, {first.mean:.3g} of {both.fraction:g} then {last.mean:.3g}"
-    return Design(name, "stages", (cheap, PlannedPart(noise_multiplier=1.0, runs=last)), both)
-
-
-def _survey_then_study(compute: float) -> Design:
-    law = NegativeBinomial(SHAPE, mean=compute - 2)
-    first = PlannedPart(noise_multiplier=1.0, runs=20, fraction=0.1, around=PriorAround())
-    name = f"survey of 20 x 0.1, then {law.mean:.3g} around it"
-    return Design(name, "stages", (first, PlannedPart(noise_multiplier=1.0, runs=law)))
-
-
-def _composition(whole: int) -> Design:
-    first = PlannedPart(noise_multiplier=1.0, runs=whole - 1)
-    return Design(f"composition of {whole} full runs", "composition", (first, _LAST))
+    return Design(f"survey, {runs} runs of {fraction:.3g}", "survey", (_part(runs=runs, fraction=fraction), _part()))
 
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
@@ -183,8 +165,16 @@ def spend(
     design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
 ) -> Spent:
     """The least noise with which a design costs ε at δ, never more and at most a thousandth of ε less."""
-    if design.stages is not None:
-        design = _with_first_stage(design, mechanism, space, epsilon=epsilon, delta=delta)
+    if design.first_share is not None:
+        first, last = design.parts
+
+        def alone(noise: float) -> Guarantee:
+            stage = replace(first, noise_multiplier=noise).part(mechanism)
+            assert isinstance(stage, Stage)
+            return stage.account(space)
+
+        kept = solve_noise(alone, epsilon=design.first_share * epsilon, delta=delta, close=_NEAR * epsilon)
+        design = replace(design, parts=(replace(first, noise_multiplier=kept.value), last))
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
         return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee
@@ -225,21 +215,6 @@ def _guess(design: Design, found: Sequence[Spent]) -> float:
     if design.kind == "uniform":
         return shaped * (1.17 if len(set(design.quantiles())) == 1 else 1.0)
     return alone * {"stages": 1.09, "composition": 1.37}.get(design.kind, 1.002)
-
-
-def _with_first_stage(design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float) -> Design:
-    """The stages whose first one costs its share of ε by itself."""
-    both = design.stages
-    assert both is not None
-    first = design.parts[0]
-
-    def at(noise: float) -> Guarantee:
-        stage = replace(first, noise_multiplier=noise).part(mechanism)
-        assert isinstance(stage, Stage)
-        return stage.account(space)
-
-    found = solve_noise(at, epsilon=both.share * epsilon, delta=delta, close=_NEAR * epsilon)
-    return _stages(both, design.compute, found.value)
 
 
 @dataclass(frozen=True)

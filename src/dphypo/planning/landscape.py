@@ -13,7 +13,6 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -46,15 +45,8 @@ NAMES = tuple(ABOUT)
 
 
 # The arrays of a file, and how many dimensions each has.
-_COLUMNS = {
-    "limits": 1,
-    "fractions": 1,
-    "noise_multipliers": 1,
-    "repetitions": 1,
-    "scores": 2,
-    "shape": 1,
-    "score_noise": 0,
-}
+_COLUMNS = dict.fromkeys(("limits", "fractions", "noise_multipliers", "repetitions", "shape"), 1)
+_COLUMNS |= {"scores": 2, "score_noise": 0}
 _LARGEST = 2**26  # bytes of one array
 
 
@@ -124,9 +116,6 @@ class Landscape:
 
         >>> Landscape.load("mnist")
         <landscape mnist: 16 x 20 cells, fractions 0.01, 0.03, 0.1, 0.3, 1>
-        >>> Landscape.load("mnist").about
-        'accuracy on MNIST of DP-SGD with batches of 256 of 60 000 records and 2 344 steps, over the learning rate and \
-        the clipping norm'
         """
         if name not in NAMES:
             raise _validate.fail("name", name, f"give one of {', '.join(NAMES)}, or make a Landscape of your own")
@@ -179,9 +168,10 @@ class Landscape:
         None for a σ that lies more than 5 % outside the trained ones.
         """
         if fraction not in self.scores:
-            known = ", ".join(f"{one:g}" for one in self.fractions)
-            raise _validate.fail("fraction", fraction, f"{self.name} has scores at the fractions {known}")
-        levels, values = self._tables[fraction]
+            fractions = ", ".join(f"{one:g}" for one in self.fractions)
+            raise _validate.fail("fraction", fraction, f"{self.name} has scores at the fractions {fractions}")
+        known = self.scores[fraction]
+        levels, values = np.array(list(known)), np.stack([np.asarray(means) for means in known.values()])
         if not levels[0] / BEYOND <= _validate.positive(noise_multiplier=noise_multiplier) <= levels[-1] * BEYOND:
             return None
         counts = self.repetitions.get(fraction, {})
@@ -202,13 +192,6 @@ class Landscape:
     def __repr__(self) -> str:
         cells = " x ".join(map(str, self.shape))
         return f"<landscape {self.name}: {cells} cells, fractions {', '.join(f'{one:g}' for one in self.fractions)}>"
-
-    @cached_property
-    def _tables(self) -> dict[float, tuple[Floats, Floats]]:
-        return {
-            fraction: (np.array(list(levels)), np.stack([np.asarray(means) for means in levels.values()]))
-            for fraction, levels in self.scores.items()
-        }
 
 
 def _column(content: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
@@ -271,22 +254,20 @@ def expected_score(spent: Spent, landscape: Landscape) -> float | None:
     full = landscape.mean(1.0, spent.noise_multiplier)
     if full is None:
         return None
-    if len(spent.parts) == 1:
-        (only,) = spent.parts
-        won = _middle(landscape) if only.published else _won(landscape, full, only.law)
-        return float(won @ full)
-    first, last = spent.parts
-    seen = _seen(landscape, first)
+    first, last = spent.parts[0], spent.parts[-1]
+    if first is last and first.published:
+        return float(_middle(landscape) @ full)
+    seen = full if first is last else _seen(landscape, first)
     if seen is None:
         return None
-    won = _won(landscape, seen, first.law)
-    if last.published:
-        return float(won @ full)
-    assert first.around is not None
-    spread = first.around.spread
-    assert isinstance(spread, (int, float))
-    priors = landscape.priors(spread, first.around.floor)
-    return float(won @ winners(priors, full, landscape.score_noise, last.law) @ full)
+    flat = np.full((1, len(landscape)), 1.0 / len(landscape))
+    (won,) = winners(flat, seen, landscape.score_noise, first.law)
+    if first is not last and not last.published:
+        assert first.around is not None
+        assert isinstance(first.around.spread, (int, float))
+        priors = landscape.priors(first.around.spread, first.around.floor)
+        won = won @ winners(priors, full, landscape.score_noise, last.law)
+    return float(won @ full)
 
 
 def _seen(landscape: Landscape, part: PlannedPart) -> Floats | None:
@@ -295,11 +276,6 @@ def _seen(landscape: Landscape, part: PlannedPart) -> Floats | None:
         return None
     noise = part.noise_multiplier / math.sqrt(part.fraction) if part.published else part.noise_multiplier
     return landscape.mean(part.fraction, noise)
-
-
-def _won(landscape: Landscape, means: Floats, law: Law) -> Floats:
-    flat = np.full((1, len(landscape)), 1.0 / len(landscape))
-    return np.asarray(winners(flat, means, landscape.score_noise, law)[0])
 
 
 def _middle(landscape: Landscape) -> Floats:

@@ -69,13 +69,11 @@ class TwoStages:
         compute = _validate.positive(compute=compute)
         first, last = self.compute_share * compute / self.fraction, (1.0 - self.compute_share) * compute
         if first <= 1:
-            remedy = f"{self.compute_share:g} of it makes {first:.3g} runs of length {self.fraction:g} in the first "
-            raise _validate.fail(
-                "compute", compute, remedy + "stage: give more, a larger compute_share or a smaller fraction"
-            )
+            made = f"it makes {first:.3g} runs of length {self.fraction:g} in the first stage"
+            raise _validate.fail("compute", compute, f"{made}: give more, a larger compute_share or a smaller fraction")
         if last <= 1:
-            remedy = f"the first stage leaves {last:.3g} full runs: give more, or a smaller compute_share"
-            raise _validate.fail("compute", compute, remedy)
+            made = f"the first stage leaves {last:.3g} full runs"
+            raise _validate.fail("compute", compute, f"{made}: give more, or a smaller compute_share")
         return NegativeBinomial(self.shape, mean=first), NegativeBinomial(self.shape, mean=last)
 
     def stages(
@@ -105,7 +103,15 @@ class TwoStages:
         around.check(space)
         if cheap is None:
             cheap = capabilities.shorten(mechanism, self.fraction, match=False)
-            _refuse_uncut(mechanism, cheap, self.fraction)
+            if self.fraction < 1 and isinstance(mechanism.event, DpEvent) and cheap.event == mechanism.event:
+                # It would spend far more compute than the design says.
+                uncut = (
+                    f"at(fraction={self.fraction:g}) has the same event as a full run: at() ignores the fraction, or "
+                )
+                remedy = (
+                    "there are too few steps to be cut. Mend it; or, if a cheaper run costs the same, give it as cheap="
+                )
+                raise _validate.fail("mechanism", mechanism, uncut + remedy)
         first = Stage(cheap, laws[0], prior=around)
         allowed, score = self.share * _validate.positive(epsilon=epsilon), 0.0
         if cheap.score_event is not None:  # ε of the stage if training cost nothing
@@ -121,16 +127,3 @@ class TwoStages:
         return calibrate_stages(
             space, [first, Stage(mechanism, laws[1])], epsilon=epsilon, delta=delta, share=self.share
         )
-
-
-def _refuse_uncut(full: Mechanism, cheap: Mechanism, fraction: float) -> None:
-    """A run that was to be cheaper and is a full one would spend far more compute than the design says."""
-    events = (full.event, cheap.event)
-    if fraction == 1.0 or not all(isinstance(event, DpEvent) for event in events) or events[0] != events[1]:
-        return
-    raise _validate.fail(
-        "mechanism",
-        full,
-        f"at(fraction={fraction:g}) has the same event as a full run: either at() ignores the fraction, or a run has "
-        "too few steps to be cut. Let at() cut them; or, where a cheaper run does cost the same, give it as cheap=",
-    )
