@@ -217,7 +217,7 @@ def test_a_model_that_always_raises_fails():
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             if len(inputs) > 40:
                 raise RuntimeError("at this size")
-            return self.last(inputs).clone()  # no chain: those are computed without the module's code
+            return self.last(inputs).clone()  # no perceptron: those are computed without the module's code
 
     torch.manual_seed(0)
     made = Program.of(Broken(), cross_entropy, LINEAR.records(1))

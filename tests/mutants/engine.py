@@ -83,9 +83,9 @@ MUTANTS = (
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-ghost]",),
     ),
     Mutant(
-        "the norm in a chain is rounded to the nearest",
+        "the norm in a perceptron is rounded to the nearest",
         "norms are upper bounds in floating point",
-        "dpsgd/chain.py",
+        "dpsgd/perceptron.py",
         ", squares).mul_(self._margin)",
         ", squares)",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[linear]",),

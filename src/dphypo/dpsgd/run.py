@@ -156,7 +156,7 @@ class Group:
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
-        with torch.no_grad() if self.program.chain is None else torch.inference_mode():
+        with torch.no_grad() if self.program.perceptron is None else torch.inference_mode():
             self._sums.rows.zero_()
             for piece in self._batches.pieces():
                 parts, valid = self._differentiated(piece)

@@ -4,7 +4,7 @@
 functions of PyTorch that turn values into Python numbers or into sizes are noticed. What compiled code decides inside
 is not seen, and neither is a function that is called on a numpy array.
 
-What models of ``transformers`` ask of their masks has one answer for all batches (``dpsgd/padding.py``).
+What models of ``transformers`` ask of their masks has one answer for all batches (``dpsgd/device.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from dphypo.dpsgd.padding import asks_for_padding
+from dphypo.dpsgd.device import asks_for_padding
 
 _NUMBERS = (
     "__bool__",

@@ -20,8 +20,7 @@ import torch
 from torch import nn
 
 from dphypo.dpsgd import synthetic_records
-from dphypo.dpsgd.device import padded_attention
-from dphypo.dpsgd.padding import SomePadding
+from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
