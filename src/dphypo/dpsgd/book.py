@@ -36,7 +36,7 @@ class UnknownUse(Exception):  # noqa: N818 - not an error: the model is differen
 
 
 class Axis(NamedTuple):
-    """The dimension of a tensor that holds its rows, each with some entries: [rows, each], or [each, rows] if ``last``."""
+    """The dimension of a tensor that holds its rows, with some entries each: [rows, each]; [each, rows] if ``last``."""
 
     dim: int
     each: int = 1
@@ -46,6 +46,10 @@ class Axis(NamedTuple):
         """The values with the rows in front."""
         moved = values if self.dim == 0 else values.movedim(self.dim, 0)
         return moved.reshape(self.each, -1, *moved.shape[1:]).transpose(0, 1) if self.last else moved
+
+    def split(self, values: torch.Tensor, *sizes: int) -> torch.Tensor:
+        """[*sizes, features], such as [runs, records, −1, features]: views of a record count as positions of it."""
+        return self.first(values).reshape(*sizes, values.shape[-1])
 
     def back(self, values: torch.Tensor) -> torch.Tensor:
         """The inverse of :meth:`first`."""

@@ -8,6 +8,7 @@ below 2⁵³, and 2^−bits is a power of two.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -51,11 +52,8 @@ def capacity(records: int, rate: float, probability: float) -> int:
     >>> capacity(60_000, 256 / 60_000, 2.0**-40)
     376
     """
-    low, high = math.floor(records * rate) - 1, records  # too small, large enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tail(records, rate, middle + 1) <= probability else (middle, high)
-    return max(1, high)
+    sizes = range(max(1, math.floor(records * rate)), records + 1)  # the last is large enough
+    return sizes[bisect.bisect_left(sizes, True, key=lambda size: tail(records, rate, size + 1) <= probability)]
 
 
 def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int, int]:

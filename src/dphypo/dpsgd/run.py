@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 import torch
@@ -39,12 +39,8 @@ FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
 class Group:
     """Runs that are made at once: one architecture, one batch shape, one number of steps, one optimiser.
 
-    Args:
-        program: how the model is differentiated; its own module is the runs' code.
-        rows: the initial parameters of the runs, [runs, width]; they are changed in place.
-        records: the private records.
-        runs: their values.
-        setting: how they are made.
+    The program's own module is the runs' code. ``rows``, [runs, width], are their initial parameters; they are changed
+    in place.
     """
 
     def __init__(
@@ -92,10 +88,11 @@ class Group:
 
     def finish(self, follower: Follower | None = None) -> torch.Tensor:
         """Make all steps, or those that are left; the trained parameters, [runs, width]."""
-        start, told = 0, None
+        start = 0
+        told: Callable[[int], None] | None = None
         if follower is not None:
             start = self._load(follower.begin([run.pace for run in self._runs]))
-            told = partial(self._tell, follower)
+            told = lambda made: follower.step(made, partial(self._dump, made))  # noqa: E731
         if isinstance(self._batches, DeviceBatches):
             capture = self.program.axes is not None and not isinstance(self._optimiser, optimisers.Foreign)
             replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
@@ -105,9 +102,6 @@ class Group:
                 if told is not None:
                     told(step + 1)
         return self._mean
-
-    def _tell(self, follower: Follower, made: int) -> None:
-        follower.step(made, partial(self._dump, made))
 
     def _dump(self, made: int) -> bytes:
         """The state after this many steps."""

@@ -122,7 +122,9 @@ class Setting:
         _validate.integer(at_least=1, threads=self.threads)
 
     def share(self, step: int, steps: int) -> float:
-        """How far the average moves towards the weights after a step: 1 until it begins."""
+        """How far the average moves towards the weights after a step: 1 until it begins, and without one."""
+        if self.average is None:
+            return 1.0
         if isinstance(self.average, float):
             return 1 - min(self.average, (2 + step) / (11 + step))
         return 1 / max(1, step + 1 - steps // 2)

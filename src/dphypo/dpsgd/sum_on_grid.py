@@ -81,6 +81,11 @@ class SumGrid:
         """2^bits/h: sums are made in units of h·2^−bits."""
         return 2.0**self.bits / self.unit
 
+    @property
+    def most(self) -> float:
+        """What a record adds at most, in these units, rounded down."""
+        return self.radius * self.scale * (1 - 2.0**-50)
+
 
 def clipped_to(step: float, size: int, bits: int, error: float) -> float:
     """C₀/C, rounded down: the root of √((C₀ + 2ρ)² + d·h²/4) + h·√ln(1/β) = C; 0 if there is none.

@@ -15,7 +15,7 @@ from torch.nn import functional
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise, kernels
 from dphypo.dpsgd.layers.linear import outer
-from dphypo.dpsgd.layers.products import joined
+from dphypo.dpsgd.layers.products import batched, joined
 from dphypo.dpsgd.step import RecordGradients
 
 Pair = tuple[int, int]
@@ -45,7 +45,7 @@ class Convolution:
         runs, size = book.shape.runs, columns[0].shape[1]
         shifts = [None] * self.groups if bias is None else bias.chunk(self.groups, 1)
         pieces = [
-            _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
+            batched(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
             for one, kernel, shift in zip(columns, self._by_group(weight), shifts, strict=True)
         ]
         made = joined(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
@@ -114,15 +114,11 @@ class Convolution:
             sizes = (rows, *inputs.shape[1:])
             return kernels.fold(torch.bmm(given, matrix), sizes, gradient.shape[2:], kernel, self.stride)
         pieces = [
-            _product(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
+            batched(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
             for one, matrix in zip(gradient.flatten(2).chunk(self.groups, 1), self._by_group(weight), strict=True)
         ]
         columns = joined(pieces, -1).transpose(1, 2)
         return functional.fold(columns, tuple(inputs.shape[2:]), kernel, self.dilation, 0, self.stride)
-
-
-def _product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
 
 
 def _convolution(

@@ -163,8 +163,3 @@ def release(sums: Arrays, drawn: Any, shrink: Any, units: Any, kind: Any) -> jax
 def key_of(words: noise.Words) -> Any:
     """A key of JAX's generator, 64 bits, from the next word."""
     return jax.random.wrap_key_data(jnp.asarray(words.draw(1).view("uint32")), impl="threefry2x32")
-
-
-def exactly() -> Any:
-    """Double precision, whatever the default of the process is."""
-    return jax.enable_x64(True)
