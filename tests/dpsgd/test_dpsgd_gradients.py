@@ -107,7 +107,7 @@ def _by_autograd(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) 
 @pytest.mark.parametrize("ignored", [-100, 2, 7])
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
 def test_a_perceptron_sums_what_the_formulas_sum(activation, ignored):
-    """Labels that are ignored, and those without a class, add nothing, whether a perceptron or the loss leaves them out."""
+    """Labels that are ignored, and those without a class, add nothing: a perceptron or the loss leaves them out."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), activation(), nn.Linear(5, 3))
     inputs, targets = torch.randn(32, 2, 3), torch.arange(32) % 3

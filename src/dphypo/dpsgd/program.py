@@ -143,15 +143,14 @@ class Program:
     @torch.no_grad()
     def _by_formulas(self, batches: Sequence[Batch]) -> Program:
         """The program by formulas, with the rows where batches of two sizes show them."""
-        books = []
-        for inputs, targets in reversed(batches):
+        tried = []
+        for inputs, targets in batches:
             book = self.book(self.layout.stacked([self.model], inputs.device), Shape(1, len(inputs)))
             book.begin(book.masks, targets)
-            losses = self._losses(book, inputs, targets)
-            books.append(book)
-        parts = book.differentiate(losses)
-        axes = []
-        for others, some in zip(*(one.found for one in books), strict=True):
+            tried.append((book, inputs, self._losses(book, inputs, targets)))
+        (book, inputs, losses), (other, *_) = tried
+        parts, axes = book.differentiate(losses), []
+        for some, others in zip(book.found, other.found, strict=True):
             possible = [axis for axis in some if axis in others]
             if len(possible) - (possible[-1:] == [COMMON]) > 1 or possible[:1] != some[:1]:
                 raise UnknownUse("which dimension holds the records is not clear")

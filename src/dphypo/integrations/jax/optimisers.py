@@ -93,7 +93,7 @@ def walk(
         if rows is None:
             rows = mean = jnp.zeros_like(given)
             state = stepper.start(rows, {})
-        rate = np.float32(params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps)))
+        rate = params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps))
         share = np.float32(setting.share(number, steps))
-        rows, state, mean = stepper.step(rows, state, mean, given, rate[None], {}, share)
+        rows, state, mean = stepper.step(rows, state, mean, given, np.full(1, rate, np.float32), {}, share)
     return np.asarray(mean[0], dtype=np.float64)
