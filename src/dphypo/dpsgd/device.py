@@ -82,24 +82,22 @@ def pinned(threads: int) -> Iterator[None]:
 
     These settings belong to the whole process, so only one thread of a process is in here at a time.
     """
-    with one_run(), padded_attention():
-        backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
-        before = (
-            torch.get_num_threads(),
-            torch.get_deterministic_debug_mode(),
-            (backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory),
-        )
-        frozen = gc.get_freeze_count() == 0  # a full collection in the middle of a short run takes longer than the run
-        if frozen:
+    backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
+    with one_run(), padded_attention(), contextlib.ExitStack() as after:
+        if gc.get_freeze_count() == 0:  # a full collection in the middle of a short run takes longer than the run
             gc.freeze()
+            after.callback(gc.unfreeze)
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        after.callback(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
+        flags = (
+            (backend, "benchmark", False),
+            (backend, "deterministic", True),
+            (fill, "fill_uninitialized_memory", False),
+        )
+        for owner, name, _ in flags:
+            after.callback(setattr, owner, name, getattr(owner, name))
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import a compiler
-        backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = False, True, False
-        try:
-            yield
-        finally:
-            if frozen:
-                gc.unfreeze()
-            torch.set_num_threads(before[0])
-            torch.set_deterministic_debug_mode(before[1])
-            backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = before[2]
+        for flag in flags:
+            setattr(*flag)
+        yield

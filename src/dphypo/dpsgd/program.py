@@ -225,39 +225,27 @@ class Program:
         some = [part.reshape(*sizes, *part.shape[1:]) for part in (inputs, targets, masks.keys)]
 
         def value(
-            parameters: dict[str, torch.Tensor],
-            inputs: torch.Tensor,
-            targets: torch.Tensor,
-            keys: torch.Tensor,
-            calls: int,
+            row: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor, keys: torch.Tensor, calls: int
         ) -> tuple[torch.Tensor, torch.Tensor]:
+            parameters = dict(zip(layout.names, layout.each(row), strict=True))
             book = Book(layout, rows[:1], Shape(1, 1, shape.views), (), HANDLERS, None)
             book.begin(Masks(keys, calls))
             with book:
                 losses = self.loss(functional_call(self.model, parameters, (inputs,)), targets)
-            outside = keys != keys if book.outside is None else book.outside
-            return losses.sum() / shape.views, outside
+            return losses.sum() / shape.views, keys != keys if book.outside is None else book.outside
 
         single: Callable[..., Any] = grad(value, has_aux=True)
         together: Callable[..., Any] = vmap(single, in_dims=(None, 0, 0, 0, None), randomness="error")
-
-        def write(into: torch.Tensor, found: dict[str, torch.Tensor]) -> None:
-            for place, name in enumerate(layout.names):
-                layout.values(into, place).copy_(found[name])
-
         gradients = rows.new_zeros((shape.runs, shape.records, layout.width))
         outside = torch.zeros(sizes, dtype=torch.bool, device=rows.device)
         for run, row in enumerate(rows):
-            parameters = dict(zip(layout.names, layout.each(row), strict=True))
             if not self.alone:
-                found, outside[run] = together(parameters, *(part[run] for part in some), masks.calls)
-                write(gradients[run], found)
+                gradients[run], outside[run] = together(row, *(part[run] for part in some), masks.calls)
             for record in range(shape.records if self.alone else 0):
                 seen, wanted, keys = (part[run, record].clone() for part in some)
                 own = Masks(keys)
                 seen = seen if self.augment is None else self.augment(seen, own.uniforms)
-                found, outside[run, record] = single(parameters, seen, wanted, keys, own.calls)
-                write(gradients[run, record : record + 1], found)
+                gradients[run, record], outside[run, record] = single(row, seen, wanted, keys, own.calls)
         return [held(Slot(0, layout.width), gradients)], outside.reshape(-1)
 
     def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:

@@ -99,7 +99,8 @@ class Layout:
 
     def each(self, row: torch.Tensor) -> list[torch.Tensor]:
         """All parameters of one run, views of its row."""
-        return [self.values(row[None], place)[0] for place in range(len(self.names))]
+        slots = row.split([end - start for start, end in itertools.pairwise(self.starts)])
+        return [slot[: math.prod(shape)].view(shape) for slot, shape in zip(slots, self.shapes, strict=True)]
 
     def stacked(self, models: Sequence[nn.Module], device: torch.device) -> torch.Tensor:
         """The parameters of several models, copied."""
