@@ -89,15 +89,9 @@ def pinned(threads: int) -> Iterator[None]:
             after.callback(gc.unfreeze)
         after.callback(torch.set_num_threads, torch.get_num_threads())
         after.callback(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
-        flags = (
-            (backend, "benchmark", False),
-            (backend, "deterministic", True),
-            (fill, "fill_uninitialized_memory", False),
-        )
-        for owner, name, _ in flags:
-            after.callback(setattr, owner, name, getattr(owner, name))
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import a compiler
-        for flag in flags:
-            setattr(*flag)
+        for owner, name in ((backend, "benchmark"), (backend, "deterministic"), (fill, "fill_uninitialized_memory")):
+            after.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, name == "deterministic")
         yield

@@ -75,10 +75,7 @@ def largest_batch(records: int, rate: float) -> int:
 
 
 class BatchSampler:
-    """The Poisson batches of one run: each record that its subsample holds, with the rate, in every step.
-
-    ``size``, the number of records, is private. Batches and subsample have streams of their own.
-    """
+    """The Poisson batches of one run, of the records that its subsample holds; ``size``, of all of them, is private."""
 
     def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
         self._words, self._rate = words.stream("batches"), rate

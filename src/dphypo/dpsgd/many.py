@@ -140,9 +140,5 @@ def _frozen(model: nn.Module) -> str:
 
 
 def memory_of(program: Program, shape: Shape) -> int:
-    """Bytes that a group needs, about: 96 for each parameter of a run, 48 for each number that a layer of a row sees.
-
-    A row's numbers are the inputs and output gradients of its layers, as they are and in double precision; ghost norms
-    add the squares of positions, held gradients their own size.
-    """
+    """Bytes that a group needs, about: 96 for each parameter of a run, 48 for each number that a row's layers see."""
     return shape.runs * program.layout.width * 96 + shape.rows * program.elements * 48

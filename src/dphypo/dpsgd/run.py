@@ -23,7 +23,7 @@ from dphypo import noise
 from dphypo.dpsgd import check, optimisers
 from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors, gathered
 from dphypo.dpsgd.book import Masks
-from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
+from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.setting import Clipping, Run, Setting
@@ -62,10 +62,8 @@ class Group:
         self._batches: Batches | DeviceBatches
         self._draws: Draws | DeviceDraws
         if on_device(rows, records, runs):
-            largest = largest_batch(first.records, first.rate)
-            self._batches = DeviceBatches(
-                records, words, rate=first.rate, size=size, count=count, largest=largest, cursor=self._cursor
-            )
+            keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
+            self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
         else:
             samplers = [
@@ -73,8 +71,8 @@ class Group:
             ]
             self._batches = Batches(records, samplers, size, count, program.example, self._steps)
             self._draws = Draws(words, layout.width, deviation, bits)
-        keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
-        self._mask_keys = torch.tensor(keys, device=device)[:, None]
+        mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
+        self._mask_keys = torch.tensor(mask_keys, device=device)
         self._weights = Weights(grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
         units = [grid.unit / run.batch_size for grid, run in zip(grids, runs, strict=True)]
         self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
@@ -112,10 +110,7 @@ class Group:
         return buffer.getvalue()
 
     def _load(self, kept: bytes | None) -> int:
-        """Go on from a state; how many steps were made, 0 if it is not of these runs.
-
-        What was drawn for them is drawn again, and thrown away.
-        """
+        """Go on from a state; how many steps were made, 0 if it is not of these runs."""
         mine = self._identity  # of the initial parameters
         if kept is None:
             return 0
@@ -131,7 +126,7 @@ class Group:
             self._mean.copy_(state["mean"])
         optimisers.restore(self._optimiser, state["optimiser"])
         self._cursor.fill_(step)
-        self._batches.skip(step)
+        self._batches.skip(step)  # what was drawn is drawn again, and thrown away
         self._draws.skip(step)
         return step
 

@@ -79,11 +79,8 @@ class Run:
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
     def grid(self, size: int, terms: int, piece: int, count: int) -> SumGrid:
-        """The run's grid for a model with this many parameters, with sums over pieces of this many records.
-
-        ``count`` is how many pieces a step has; the largest batch that sums are proven for may have more.
-        """
-        largest = largest_batch(self.records, self.rate)
+        """The run's grid for a model with this many parameters, with sums over ``count`` pieces of so many records."""
+        largest = largest_batch(self.records, self.rate)  # it may have more pieces
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,

@@ -25,18 +25,7 @@ from torch.nn import functional
 
 from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise
-from dphypo.dpsgd.layers.products import (
-    add_product,
-    added,
-    finite_,
-    held,
-    joined,
-    product,
-    squared,
-    tiled,
-    weighted_,
-    wide,
-)
+from dphypo.dpsgd.layers.products import add_outer, added, cat, finite_, held, product, squared, tiled, weighted_, wide
 from dphypo.dpsgd.stack import Slot, Sums
 from dphypo.dpsgd.step import UNIT, RecordGradients
 
@@ -58,8 +47,8 @@ class Linear:
     def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
         sizes = (book.shape.runs, book.shape.records, -1)
-        inputs = joined([note.axis.split(note.inputs, *sizes) for note in notes], 2)
-        gradients = joined([note.axis.split(note.gradient, *sizes) for note in notes], 2)
+        inputs = cat([note.axis.split(note.inputs, *sizes) for note in notes], 2)
+        gradients = cat([note.axis.split(note.gradient, *sizes) for note in notes], 2)
         return outer(weight, bias, inputs, gradients, turned=self.turned)
 
 
@@ -87,7 +76,7 @@ def outer(
     square = added(one.mul_(two).flatten(2)).clamp_min(0) + terms / (1 - terms) * spread.square()
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
-        add_product(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
+        add_outer(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
 
     return [RecordGradients((weight,), positions, square, spread, (left, right), add), *biases]
 
@@ -102,7 +91,7 @@ def _single(
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
         given, seen = weighted_(gradients, weights), finite_(inputs)
-        add_product(sums, weight, *((seen, given) if turned else (given, seen)))
+        add_outer(sums, weight, *((seen, given) if turned else (given, seen)))
         if bias is not None:
             sums.at(bias, bias.size).add_(given.sum(1))
 
@@ -164,8 +153,8 @@ class Embedding:
     def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         shape, layout, weight = book.shape, book.layout, self.weight
         sizes = (shape.runs, shape.records, -1)
-        tokens = joined([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
-        gradients = wide(joined([note.axis.split(note.gradient, *sizes) for note in notes], 2))
+        tokens = cat([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
+        gradients = wide(cat([note.axis.split(note.gradient, *sizes) for note in notes], 2))
         if self.padding is not None:
             gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
         positions, width = gradients.shape[2:]

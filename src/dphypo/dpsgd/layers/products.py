@@ -109,12 +109,12 @@ def squared(values: torch.Tensor) -> torch.Tensor:
     return norms.square_()
 
 
-def joined(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+def cat(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     """One after the other; a single one is not copied."""
     return values[0] if len(values) == 1 else torch.cat(list(values), dim)
 
 
-def add_product(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
+def add_outer(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
     """Add left[k]ᵀ · right[k] to a slot of the sums, [runs, columns of left, columns of right], in double precision."""
     if left.is_cuda:
         sums.at(slot, left.shape[-1], right.shape[-1]).baddbmm_(left.transpose(1, 2), right)
@@ -163,6 +163,6 @@ def held(slot: Slot, gradients: torch.Tensor) -> RecordGradients:
             kernels.add_weighted(slot.of(sums.rows), flat, weights)
             return
         for block in blocks:
-            add_product(sums, slot, weights[:, block, None], finite_(wide(flat[:, block])))
+            add_outer(sums, slot, weights[:, block, None], finite_(wide(flat[:, block])))
 
-    return RecordGradients((slot,), 1, joined(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)
+    return RecordGradients((slot,), 1, cat(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)

@@ -236,10 +236,7 @@ class Program:
     def each(
         self, value: Callable[[Program, Any, Tree], Any], row: Any, records: TreeRecords
     ) -> npt.NDArray[np.float64]:
-        """A value for each record in the domain.
-
-        Records go one by one: in a batch a record's place can change the last bits of an output, and so its value.
-        """
+        """A value for each record in the domain, one by one: in a batch its place can change the last bits."""
         inside = self.usable(records)
         if value not in self._mapped:
             self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))

@@ -144,10 +144,7 @@ def add_clipped(
 
 
 def _weighted(weights: Any, part: Sequence[Any]) -> Any:
-    """The weighted sum of gradients, or of outer products of their factors, in double precision.
-
-    The process may ask for less by ``jax_default_matmul_precision``; it does not get it here.
-    """
+    """The weighted sum of gradients, or of outer products of their factors, whatever precision the process asks for."""
     if len(part) == 1:
         return jnp.matmul(weights, part[0], precision="highest")
     return jnp.matmul((weights[:, None] * part[0]).T, part[1], precision="highest").reshape(-1)
