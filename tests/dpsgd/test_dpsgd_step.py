@@ -113,7 +113,7 @@ def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
     proven = SumGrid.of(
         noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece + pieces, largest_batch=largest
     )
-    assert run.grid(1000, 7, piece, count).radius <= proven.radius
+    assert run.grid(1000, piece, count, lambda piece, count: 7 * piece + count).radius <= proven.radius
 
 
 def test_the_dither_keeps_many_small_moves_together():

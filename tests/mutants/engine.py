@@ -30,7 +30,7 @@ MUTANTS = (
         "records of small pieces go together",
         "a contribution does not depend on the address of its record",
         "dpsgd/program.py",
-        "            if shape.records % UNIT and not way.alone:\n                continue\n",
+        "            if shape.records % MULTIPLE and not way.alone:\n                continue\n",
         "",
         (f"{_PLACES}::test_a_record_in_a_small_piece_has_the_same_bits_at_every_address",),
     ),

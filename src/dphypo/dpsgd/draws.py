@@ -22,7 +22,7 @@ from dphypo.noise.tables import I64
 if TYPE_CHECKING:
     import torch
 
-UNIT = 32
+MULTIPLE = 32
 """Rows of a piece are a multiple of this: vectorised loops then have no rest that is computed in another way, and every
 piece begins at a multiple of the processor's vectors, so that a record's place changes no bit. In smaller pieces, which
 save memory, records are differentiated one by one."""
@@ -63,9 +63,9 @@ def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int
     ((128, 1), (32, 4))
     """
     needed = capacity(records, rate, 2.0**-40)
-    piece = UNIT * math.ceil(needed / UNIT)
+    piece = MULTIPLE * math.ceil(needed / MULTIPLE)
     if at_most is not None and at_most < piece:
-        piece = at_most if at_most < UNIT else UNIT * (at_most // UNIT)
+        piece = at_most if at_most < MULTIPLE else MULTIPLE * (at_most // MULTIPLE)
     return piece, math.ceil(needed / piece)
 
 

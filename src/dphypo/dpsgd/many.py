@@ -116,7 +116,7 @@ def _groups(
     alike: dict[tuple[int, str], list[int]] = {}
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
         piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-        grid = run.grid(program.layout.size, program.terms * program.views, piece, count)
+        grid = run.grid(program.layout.size, piece, count, program.sum_terms)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
         rates = (
             (run.rate, run.subsample) if device.type == "cuda" else None

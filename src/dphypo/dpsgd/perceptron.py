@@ -18,7 +18,8 @@ from torch.nn import functional
 from dphypo.dpsgd.book import Book
 from dphypo.dpsgd.layers.products import finite_, squared, without_tiny_
 from dphypo.dpsgd.stack import Sums
-from dphypo.dpsgd.step import UNIT, RecordGradients
+from dphypo.dpsgd.step import RecordGradients
+from dphypo.dpsgd.sum_on_grid import UNIT
 
 _aten = torch.ops.aten
 

@@ -21,7 +21,7 @@ from torch.func import functional_call, grad, vmap
 from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Masks, UnknownUse
-from dphypo.dpsgd.draws import UNIT
+from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.layers.products import held
 from dphypo.dpsgd.perceptron import Pass, Perceptron
@@ -124,7 +124,7 @@ class Program:
         if key in self.found:
             return ways[self.found[key]]
         for place, way in enumerate(ways):
-            if shape.records % UNIT and not way.alone:
+            if shape.records % MULTIPLE and not way.alone:
                 continue
             tried = (check.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
             try:
@@ -172,6 +172,10 @@ class Program:
             labels=book.labels if perceptron is None else (perceptron.classes, 0),  # what it ignores has no class
             perceptron=perceptron,
         )
+
+    def sum_terms(self, piece: int, count: int) -> int:
+        """How many terms a sum over ``count`` pieces of so many records has."""
+        return piece * self.terms * self.views + count
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
         """What passes of several runs are noted in; ``rows`` are the parameters, and may change between passes."""

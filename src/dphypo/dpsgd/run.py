@@ -51,7 +51,7 @@ class Group:
         self._steps = first.steps
         size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
         self.shape = Shape(len(runs), size, program.views)
-        grids = [run.grid(layout.size, program.terms * program.views, size, count) for run in runs]
+        grids = [run.grid(layout.size, size, count, program.sum_terms) for run in runs]
         deviation, bits = grids[0].deviation, grids[0].bits
         self._book = program.book(rows, self.shape)
         if program.labels is not None and isinstance(records, Tensors):

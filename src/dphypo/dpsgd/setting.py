@@ -78,14 +78,17 @@ class Run:
         """The learning rate of a step."""
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
-    def grid(self, size: int, terms: int, piece: int, count: int) -> SumGrid:
-        """The run's grid for a model with this many parameters, with sums over ``count`` pieces of so many records."""
-        largest = largest_batch(self.records, self.rate)  # it may have more pieces
+    def grid(self, size: int, piece: int, count: int, terms: Callable[[int, int], int]) -> SumGrid:
+        """The run's grid for a model with this many parameters, with sums over ``count`` pieces of so many records.
+
+        ``terms(piece, count)`` is how many terms such a sum has. The largest batch may have more pieces.
+        """
+        largest = largest_batch(self.records, self.rate)
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
             size=size,
-            terms=piece * terms + max(count, math.ceil(largest / piece)),
+            terms=terms(piece, max(count, math.ceil(largest / piece))),
             largest_batch=largest,
         )
 

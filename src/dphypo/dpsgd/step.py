@@ -15,11 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.sum_on_grid import SPREAD, SumGrid
-
-UNIT = 2.0**-53  # relative error of one rounding in double precision
-NORMALISED = 0.01
-"""r of ``clipping="normalise"``: w = C₀/(n̄ + r)."""
+from dphypo.dpsgd.sum_on_grid import NORMALISED, SPREAD, UNIT, SumGrid
 
 
 @dataclass(frozen=True, eq=False)

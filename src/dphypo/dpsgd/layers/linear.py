@@ -27,7 +27,8 @@ from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise
 from dphypo.dpsgd.layers.products import add_outer, added, cat, finite_, held, product, squared, tiled, weighted_, wide
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.step import UNIT, RecordGradients
+from dphypo.dpsgd.step import RecordGradients
+from dphypo.dpsgd.sum_on_grid import UNIT
 
 
 @dataclass(frozen=True)

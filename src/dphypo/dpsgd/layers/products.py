@@ -14,7 +14,8 @@ import torch
 from dphypo.dpsgd.book import Axis, Book
 from dphypo.dpsgd.layers import kernels
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.step import UNIT, RecordGradients
+from dphypo.dpsgd.step import RecordGradients
+from dphypo.dpsgd.sum_on_grid import UNIT
 
 _TINY = 2.0**-300
 _TILE = 16

@@ -62,7 +62,7 @@ def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]
 
 
 class Stepper:
-    """One of optax's optimisers on rows, each with its learning rate and options; ``tree`` makes the arrays of a row."""
+    """One of optax's optimisers on rows, each with its learning rate and options; ``tree`` makes arrays of a row."""
 
     def __init__(self, tree: Callable[[Any], Any], factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
         def start(row: Any, numbers: Mapping[str, Any]) -> Any:

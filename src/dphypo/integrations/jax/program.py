@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from dphypo.dpsgd.draws import UNIT
+from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Tree, TreeRecords
@@ -154,7 +154,7 @@ class Program:
         """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
-            small = numbers.shape[-1] % UNIT > 0  # there a record's address depends on its place
+            small = numbers.shape[-1] % MULTIPLE > 0  # there a record's address depends on its place
             alone = self._alone[numbers.shape] = small or not self._same_everywhere(numbers.shape, keys)
         some = _rows(self._data, numbers)
         return self._gradients(alone, rows, some, numbers, keys, np.int32(step))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import dpsgd, noise
-from dphypo.dpsgd.draws import BatchSampler, Draws, draw, largest_batch, piece_and_count
+from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.score import Private, PublicAccuracy
@@ -64,14 +63,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     options = optimisers.options(given["optimizer"], given)
     run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-    largest = largest_batch(run.records, run.rate)
-    grid = dpsgd.SumGrid.of(
-        noise_multiplier=run.noise_multiplier,
-        max_grad_norm=run.max_grad_norm,
-        size=program.size,
-        terms=step.terms(program.size, shape[0], max(shape[1], math.ceil(largest / shape[0]))),
-        largest_batch=largest,
-    )
+    grid = run.grid(program.size, *shape, partial(step.terms, program.size))
     key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
     row = program.row(program.built(key)) if made.start is None else program.row(made.start)
     return Begun(program, run, setting, given["optimizer"], row, shape, grid)

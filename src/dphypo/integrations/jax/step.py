@@ -26,16 +26,14 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from dphypo import noise
+from dphypo.dpsgd.sum_on_grid import NORMALISED, UNIT
 
 Arrays = list[jax.Array]
 RecordGradients = tuple[jax.Array, ...]
 """The gradient of a trained array: itself, or two vectors whose outer product it is."""
 
-UNIT = 2.0**-53
 TINY = 2.0**-960
 """More than squares lose that are too small to be numbers; a factor's may be, where the product of two is not."""
-NORMALISED = 0.01
-"""r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
 
 
 class Product(NamedTuple):
