@@ -85,9 +85,6 @@ class Batches:
         self._read_ahead = max(1, _BYTES // bytes_of_step)
         self._steps = self._read(steps)
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def skip(self, steps: int) -> None:
         """Pass over the first steps: they are drawn, and not read."""
         self._skipped = steps

@@ -166,9 +166,6 @@ class DeviceBatches:
         self._places = torch.arange(room, device=keys.device)
         self._longest: list[int] = []
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def skip(self, steps: int) -> None:
         """Draw the block of the step that follows this many steps."""
         self.draw(steps - steps % self._ahead)
@@ -223,10 +220,9 @@ def replay(
     capture: bool,
     told: Callable[[int], None] | None = None,
 ) -> None:
-    """Make the steps of a group: the first ones as they are, the others by replaying one captured step.
+    """Make the steps of a group by replaying one that was captured; ``told`` is called with how many are made.
 
-    Steps with more pieces than usual are made as they are; so are all if they cannot be captured. ``told`` is called
-    after each with how many are made.
+    The first ones, and those with more pieces than usual, are made as they are; so are all that cannot be captured.
     """
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     captured = False

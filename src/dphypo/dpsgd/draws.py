@@ -91,10 +91,7 @@ class BatchSampler:
 
 
 def draw(samplers: Sequence[BatchSampler], steps: int, size: int, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Numbers of records, and which are some, for the next steps of all runs, [steps, pieces, runs, size].
-
-    A step has ``count`` pieces of ``size`` records. A batch that does not fit makes more of them.
-    """
+    """Numbers of records, and which are some, for the next steps: [steps, ``count`` pieces or more, runs, ``size``]."""
     drawn = [sampler.batches(steps) for sampler in samplers]
     longest = max((int(place.max()) + 1 for _, place, _ in drawn if len(place)), default=0)
     shape = (steps, max(count, -(-longest // size)), len(drawn), size)
@@ -106,10 +103,7 @@ def draw(samplers: Sequence[BatchSampler], steps: int, size: int, count: int) ->
 
 
 class Draws:
-    """V + 2^bits·Z for every parameter of every run, fresh at each step, from the streams "dither" and "noise".
-
-    ``deviation`` is s, so that Z = ⌊N + ½⌋ with N ∼ N(0, s²).
-    """
+    """V + 2^bits·Z for every parameter of every run, fresh at each step, with Z = ⌊N + ½⌋ and N ∼ N(0, deviation²)."""
 
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:
         self._streams = [(one.stream("dither"), one.stream("noise")) for one in words]

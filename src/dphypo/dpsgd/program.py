@@ -222,8 +222,7 @@ class Program:
     ) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of all records, held as numbers, and which rows are outside the domain.
 
-        Where a device treats places of a batch differently, records go alone: each is copied, augmented and
-        differentiated as a batch of its own.
+        Alone, each record is copied, augmented and differentiated as a batch of its own.
         """
         layout, sizes = self.layout, (shape.runs, shape.records, shape.views)
         some = [part.reshape(*sizes, *part.shape[1:]) for part in (inputs, targets, masks.keys)]

@@ -135,7 +135,7 @@ class Group:
         """A hash of the runs, their initial parameters and the versions; it is asked for before a step is made."""
         values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
         program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
-        parts = (values, draws, self._setting, program.autocast, program.views, len(self._batches))
+        parts = (values, draws, self._setting, program.autocast, program.views, len(self._records))
         texts = [repr(part).encode() for part in parts]
         texts += [part.detach().cpu().contiguous().numpy().tobytes() for part in (self._rates, self.rows)]
         digest = hashlib.sha256(f"{torch.__version__} {dphypo.__version__}".encode())

@@ -140,17 +140,16 @@ def _convolution(
     if bias is not None and shift is None:
         raise UnknownUse("a trained kernel with a frozen bias")
     line = weight.dim() == 3
-    edges = (0, 0) if isinstance(padding, str) else _pair(padding, 0 if line else None)
     steps, gaps = (_pair(value, 1 if line else None) for value in (stride, dilation))
     picture = input.unsqueeze(2) if line else input
     if padding == "same":
         kernel = (1, weight.shape[2]) if line else tuple(weight.shape[2:])
         total = [gap * (size - 1) for gap, size in zip(gaps, kernel, strict=True)]
-        picture = functional.pad(
-            picture, (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2)
-        )
-    elif any(edges):
-        picture = functional.pad(picture, (edges[1], edges[1], edges[0], edges[0]))
+        edges = [(whole // 2, whole - whole // 2) for whole in total]
+    else:
+        edges = [(edge, edge) for edge in _pair(0 if padding == "valid" else padding, 0 if line else None)]
+    if edges != [(0, 0), (0, 0)]:
+        picture = functional.pad(picture, (*edges[1], *edges[0]))
     made = book.tap(Convolution(place, shift, steps, gaps, groups), picture)
     return made.squeeze(2) if line else made
 

@@ -164,20 +164,16 @@ class MaxPool(torch.autograd.Function):
         taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
         ctx.save_for_backward(taken)
         ctx.sizes = (*sizes, *places, *kernel, *stride)
-        planes = pictures.shape[0] * pictures.shape[1]
-        _pool[(triton.cdiv(made.numel(), _BLOCK),)](
-            pictures.contiguous(), made, taken, planes, *ctx.sizes, BLOCK=_BLOCK
-        )
+        grid, planes = (triton.cdiv(made.numel(), _BLOCK),), pictures.shape[0] * pictures.shape[1]
+        _pool[grid](pictures.contiguous(), made, taken, planes, *ctx.sizes, BLOCK=_BLOCK)
         return made
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         (taken,) = ctx.saved_tensors
         made = gradient.new_empty((*gradient.shape[:2], *ctx.sizes[:2]))
-        planes = gradient.shape[0] * gradient.shape[1]
-        _unpool[(triton.cdiv(made.numel(), _BLOCK),)](
-            gradient.contiguous(), taken, made, planes, *ctx.sizes, BLOCK=_BLOCK
-        )
+        grid, planes = (triton.cdiv(made.numel(), _BLOCK),), gradient.shape[0] * gradient.shape[1]
+        _unpool[grid](gradient.contiguous(), taken, made, planes, *ctx.sizes, BLOCK=_BLOCK)
         return made, None, None
 
 

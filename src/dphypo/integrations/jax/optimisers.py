@@ -24,8 +24,8 @@ _UNSUITABLE = {"lbfgs", "noisy_sgd", "scale_by_learning_rate", "scale_by_rprop"}
 @functools.cache
 def known() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """optax's optimisers that take a learning rate, by name."""
-    found = {name: value for name, value in vars(optax).items() if inspect.isfunction(value) and name[0] != "_"}
-    return {n: value for n, value in found.items() if n not in _UNSUITABLE and "learning_rate" in names_of(value)}
+    public = {name: one for name, one in vars(optax).items() if name[0] != "_" and name not in _UNSUITABLE}
+    return {name: one for name, one in public.items() if inspect.isfunction(one) and "learning_rate" in names_of(one)}
 
 
 def names_of(function: Callable[..., Any]) -> list[str]:

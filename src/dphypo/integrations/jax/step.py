@@ -114,13 +114,9 @@ def add_clipped(
 ) -> Arrays:
     """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
 
-    Args:
-        sums: of each trained array, [runs, numbers], double precision.
-        gradients: of each trained array, [runs, records, ...], or its two factors.
-        counts, finite: [runs, records]: which records count. One whose gradient is not finite does not, either.
-        most: C₀·2^bits/h, rounded down, and
-        scale: 2^bits/h: of each run, [runs].
-        normalise: whether every gradient counts with its direction.
+    Sums are [runs, numbers] for each trained array, gradients [runs, records, ...] or two factors. ``counts`` and
+    ``finite``, [runs, records], say which records count; one whose gradient is not finite does not, either. ``most``
+    and ``scale`` are those of each run's grid.
     """
     size = sum(total.shape[1] for total in sums)
     margin = 1 + (size + 16) * UNIT
