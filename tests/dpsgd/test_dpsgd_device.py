@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_has_the_batches_of_its_steps(ahead, monkeypatch):
 
     def numbers(first: int, last: int) -> list[list[int]]:
         cursor, keys = torch.tensor([first], device=DEVICE), cuda_graph.keys_of(WORDS[:1], "batches", DEVICE)
-        options = {"rate": 0.3, "size": 64, "count": 1, "largest": 60, "cursor": cursor}
+        options = {"rate": 0.3, "size": 64, "count": 1, "most": 60, "cursor": cursor}
         batches = cuda_graph.DeviceBatches(Tensors(*_records(SIZE)), keys, **options)
         batches.skip(first)
         found = []

@@ -94,14 +94,17 @@ class Batches:
         return next(self._steps)
 
     def _read(self, left: int) -> Iterator[list[Piece]]:
+        """Step after step: some are drawn at a time, and some of those are read at a time."""
         while True:
             steps = max(1, min(self._draw_ahead, left))
             left -= steps
             drawn = draw(self._samplers, steps, self._size, self._count)
             passed = min(steps, self._skipped)
             self._skipped -= passed
+            if passed == steps:
+                continue
             blocks = [torch.from_numpy(part[passed:]).to(self._device).split(self._read_ahead) for part in drawn]
-            for numbers, valid in zip(*blocks, strict=True) if passed < steps else ():
+            for numbers, valid in zip(*blocks, strict=True):
                 whole = gathered(self._records, numbers.flatten(0, 1), valid.flatten(0, 1))
                 rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
                 made = [Piece(*one) for one in zip(*rows, *whole[2:], strict=True)]

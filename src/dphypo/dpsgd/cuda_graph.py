@@ -143,23 +143,16 @@ def on_device(rows: torch.Tensor, records: Records, runs: Sequence[Run]) -> bool
 class DeviceBatches:
     """The rows of the runs' steps, as of :class:`dphypo.dpsgd.batches.Batches`, drawn on the device.
 
-    There is room for batches of at most ``largest`` records. ``keys`` are those of the streams "batches"; ``cursor`` is
+    There is room for batches of at most ``most`` records. ``keys`` are those of the streams "batches"; ``cursor`` is
     the number of the step, on the device.
     """
 
     def __init__(
-        self,
-        records: Records,
-        keys: torch.Tensor,
-        rate: float,
-        size: int,
-        count: int,
-        largest: int,
-        cursor: torch.Tensor,
+        self, records: Records, keys: torch.Tensor, rate: float, size: int, count: int, most: int, cursor: torch.Tensor
     ) -> None:
         self._records, self._keys, self._rate, self._cursor = records, keys, rate, cursor
         self._size, self.usual, self.count = size, count, count
-        room = size * max(count, -(-largest // size))  # whole pieces
+        room = size * max(count, -(-most // size))  # whole pieces
         self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(keys) * room)))
         self._numbers = torch.zeros((self._ahead, len(keys), room), dtype=torch.int64, device=keys.device)
         self._lengths = torch.zeros((self._ahead, len(keys)), dtype=torch.int32, device=keys.device)

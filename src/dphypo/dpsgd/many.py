@@ -118,9 +118,7 @@ def _groups(
         piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size)
         grid = run.grid(program.layout.size, piece, count, program.sum_terms)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
-        rates = (
-            (run.rate, run.subsample) if device.type == "cuda" else None
-        )  # a GPU draws a group's batches at one rate
+        rates = (run.rate, run.subsample) if device.type == "cuda" else None  # a GPU draws a group's at one rate
         rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
         alike.setdefault((piece, repr(rest)), []).append(at)
     groups = []

@@ -99,7 +99,7 @@ class Layout:
 
     def each(self, row: torch.Tensor) -> list[torch.Tensor]:
         """All parameters of one run, views of its row."""
-        slots = row.split([end - start for start, end in itertools.pairwise(self.starts)])
+        slots = row.split_with_sizes([end - start for start, end in itertools.pairwise(self.starts)])
         return [slot[: math.prod(shape)].view(shape) for slot, shape in zip(slots, self.shapes, strict=True)]
 
     def stacked(self, models: Sequence[nn.Module], device: torch.device) -> torch.Tensor:
