@@ -101,11 +101,10 @@ class Batches:
             drawn = draw(self._samplers, steps, self._size, self._count)
             passed = min(steps, self._skipped)
             self._skipped -= passed
-            if passed == steps:
-                continue
-            blocks = [torch.from_numpy(part[passed:]).to(self._device).split(self._read_ahead) for part in drawn]
-            for numbers, valid in zip(*blocks, strict=True):
-                whole = gathered(self._records, numbers.flatten(0, 1), valid.flatten(0, 1))
+            numbers, valid = (torch.from_numpy(part[passed:]).to(self._device) for part in drawn)
+            for first in range(0, len(numbers), self._read_ahead):
+                some = slice(first, first + self._read_ahead)
+                whole = gathered(self._records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1))
                 rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
                 made = [Piece(*one) for one in zip(*rows, *whole[2:], strict=True)]
                 each = numbers.shape[1]

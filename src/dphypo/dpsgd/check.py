@@ -249,7 +249,9 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
         found.append(torch.zeros_like(rows, dtype=torch.float64))
         for name, into, part in zip(layout.names, layout.each(found[-1][0]), parts, strict=True):
             if part is None:
-                remedy = "remove it, or freeze it with requires_grad_(False)"
-                raise UnfitModelError(f"the trainable parameter {name!r} does not enter the output: {remedy}")
+                raise UnfitModelError(
+                    f"the trainable parameter {name!r} does not enter the output: remove it, or freeze "
+                    f"it with requires_grad_(False)"
+                )
             into.copy_(part)
     return found
