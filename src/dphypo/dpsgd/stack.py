@@ -99,7 +99,8 @@ class Layout:
 
     def each(self, row: torch.Tensor) -> list[torch.Tensor]:
         """All parameters of one run, views of its row."""
-        slots = row.split_with_sizes([end - start for start, end in itertools.pairwise(self.starts)])
+        ends = [min(end, len(row)) for end in self.starts]  # the gap at the end may be missing
+        slots = row.split_with_sizes([end - start for start, end in itertools.pairwise(ends)])
         return [slot[: math.prod(shape)].view(shape) for slot, shape in zip(slots, self.shapes, strict=True)]
 
     def stacked(self, models: Sequence[nn.Module], device: torch.device) -> torch.Tensor:
