@@ -165,6 +165,13 @@ def sequence(**named: object) -> Sequence[Any]:
     return value
 
 
+def function(**named: object) -> None:
+    """Something that can be called."""
+    name, value = _only(named)
+    if not callable(value):
+        raise fail(name, value, "give a function")
+
+
 def path(**named: object) -> Path:
     """The name of a file or folder, as a path."""
     name, value = _only(named)

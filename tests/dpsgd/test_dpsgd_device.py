@@ -132,9 +132,9 @@ def test_a_run_that_goes_on_has_the_batches_of_its_steps(ahead, monkeypatch):
     monkeypatch.setattr(cuda_graph, "_NUMBERS", ahead * 64)
 
     def numbers(first: int, last: int) -> list[list[int]]:
-        cursor = torch.tensor([first], device=DEVICE)
-        options = {"rate": 0.3, "size": 64, "count": 1, "largest": 60, "cursor": cursor}
-        batches = cuda_graph.DeviceBatches(Tensors(*_records(SIZE)), WORDS[:1], **options)
+        cursor, keys = torch.tensor([first], device=DEVICE), cuda_graph.keys_of(WORDS[:1], "batches", DEVICE)
+        options = {"rate": 0.3, "size": 64, "count": 1, "most": 60, "cursor": cursor}
+        batches = cuda_graph.DeviceBatches(Tensors(*_records(SIZE)), keys, **options)
         batches.skip(first)
         found = []
         for step in range(first, last):

@@ -106,8 +106,8 @@ def _by_autograd(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) 
 
 @pytest.mark.parametrize("ignored", [-100, 2, 7])
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
-def test_a_chain_sums_what_the_formulas_sum(activation, ignored):
-    """Labels that are ignored, and labels without a class, add nothing: whether a chain leaves them out or the loss."""
+def test_a_perceptron_sums_what_the_formulas_sum(activation, ignored):
+    """Labels that are ignored, and those without a class, add nothing: a perceptron or the loss leaves them out."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), activation(), nn.Linear(5, 3))
     inputs, targets = torch.randn(32, 2, 3), torch.arange(32) % 3
@@ -117,9 +117,9 @@ def test_a_chain_sums_what_the_formulas_sum(activation, ignored):
         return nn.functional.cross_entropy(outputs, labels, reduction="none", ignore_index=ignored)
 
     made = Program.of(model, loss, (inputs[:1], targets[:1]))
-    assert (made.chain is None) == (ignored == 2)  # a class that is ignored is left to the loss
+    assert (made.perceptron is None) == (ignored == 2)  # a class that is ignored is left to the loss
     found = []
-    for way in (made, dataclasses.replace(made, chain=None)):
+    for way in (made, dataclasses.replace(made, perceptron=None)):
         run = Run(
             seed=1,
             records=32,
@@ -137,13 +137,13 @@ def test_a_chain_sums_what_the_formulas_sum(activation, ignored):
 
 
 @pytest.mark.parametrize("shared", ["weight", "bias"])
-def test_a_parameter_that_is_used_twice_is_no_chain(shared):
-    """The norms of its two gradients add up; in a chain their squares would."""
+def test_a_parameter_that_is_used_twice_is_no_perceptron(shared):
+    """The norms of its two gradients add up; in a perceptron their squares would."""
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     example = torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64)
-    assert Program.of(model, cross_entropy, example).chain is not None
+    assert Program.of(model, cross_entropy, example).perceptron is not None
     setattr(model[2], shared, getattr(model[0], shared))
-    assert Program.of(model, cross_entropy, example).chain is None
+    assert Program.of(model, cross_entropy, example).perceptron is None
 
 
 def test_labels_in_unsigned_bytes_have_no_ignored_class():

@@ -217,7 +217,7 @@ def test_a_model_that_always_raises_fails():
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             if len(inputs) > 40:
                 raise RuntimeError("at this size")
-            return self.last(inputs).clone()  # no chain: those are computed without the module's code
+            return self.last(inputs).clone()  # no perceptron: those are computed without the module's code
 
     torch.manual_seed(0)
     made = Program.of(Broken(), cross_entropy, LINEAR.records(1))
@@ -345,7 +345,7 @@ def test_bad_values_are_named(change):
 
 def test_a_clipping_norm_whose_square_is_zero_is_refused():
     with pytest.raises(ValueError, match="max_grad_norm = 1e-150"):
-        replace(RUN, max_grad_norm=1e-150).grid(100, 1, 32, 1)
+        replace(RUN, max_grad_norm=1e-150).grid(100, 32, 1, lambda piece, count: piece + count)
 
 
 def test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone(monkeypatch):

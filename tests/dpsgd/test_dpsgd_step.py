@@ -113,7 +113,7 @@ def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
     proven = SumGrid.of(
         noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece + pieces, largest_batch=largest
     )
-    assert run.grid(1000, 7, piece, count).radius <= proven.radius
+    assert run.grid(1000, piece, count, lambda piece, count: 7 * piece + count).radius <= proven.radius
 
 
 def test_the_dither_keeps_many_small_moves_together():
@@ -275,7 +275,7 @@ def test_norms_are_upper_bounds_in_exact_arithmetic(name):
                 whole = sum(Fraction(float(value)) ** 2 for value in first)
             elif first.dim() == 1 and first.is_floating_point():
                 lengths = [sum(Fraction(float(value)) ** 2 for value in some) for some in (first, *second)]
-                biases = 2 * len(part.slots) // len(lengths) - 1  # of a chain all layers
+                biases = 2 * len(part.slots) // len(lengths) - 1  # of a perceptron all layers
                 whole = sum((a + biases) * g for a, g in zip(lengths[::2], lengths[1::2], strict=True))
             elif first.dtype == torch.int64:
                 table: dict[int, list[Fraction]] = {}

@@ -37,7 +37,7 @@ def sum_of(parts, counts=None, grid=GRID, normalise=False, kind=np.float32):
     """The same of arrays, and of factors of matrices."""
     counts = np.ones(len(parts[0][0]), bool) if counts is None else counts
     most = np.array([grid.radius * grid.scale * (1 - 2.0**-50)])
-    with step.exactly():
+    with jax.enable_x64(True):
         found = [tuple(one[None].astype(kind) for one in part) for part in parts]
         sums = [np.zeros((1, math.prod(one.shape[2] for one in part))) for part in found]
         given = (sums, found, counts[None], True, most, np.array([grid.scale]))
@@ -198,7 +198,7 @@ def test_the_dither_keeps_many_small_moves_together():
     whole = math.sqrt(each**2 * size + size / 4) + math.sqrt(math.log(1 / BETA))
     draws = [Draws([noise.Words(bytes(16))], size, 2.0**13, 16) for _ in range(2)]
     for _ in range(20):
-        with step.exactly():
+        with jax.enable_x64(True):
             one, two = (
                 np.asarray(
                     step.release(
@@ -276,7 +276,7 @@ def network(count=64):
 
 
 def gradients(program, numbers, alone=False):
-    rows = jnp.stack([jnp.asarray(program.start(jax.random.key(seed))) for seed in range(len(numbers))])
+    rows = jnp.stack([jnp.asarray(program.row(program.built(jax.random.key(seed)))) for seed in range(len(numbers))])
     keys = jnp.stack([jax.random.key(0)] * len(numbers))
     if alone:
         program._alone[numbers.shape] = True

@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "one padded text changes the kernel of all texts",
         "a record's gradient does not depend on other records, to the bit",
-        "dpsgd/padding.py",
+        "dpsgd/device.py",
         "return func is torch.Tensor.__bool__ and",
         "return func is torch.Tensor.__int__ and",
         ("integrations/test_torch_transformers.py::test_one_padded_text_changes_no_bit_of_the_others",),

@@ -73,8 +73,7 @@ def calibrate(
     >>> round(found.noise_multiplier, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (3.16, True)
     """
-    if not callable(make_event):
-        raise _validate.fail("make_event", make_event, "give a function")
+    _validate.function(make_event=make_event)
     return solve_noise(
         lambda noise: account(
             make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior

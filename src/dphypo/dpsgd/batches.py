@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -79,45 +79,36 @@ class Batches:
         self, records: Records, samplers: Sequence[BatchSampler], size: int, count: int, example: Batch, steps: int
     ) -> None:
         self._records, self._samplers, self._size, self._count = records, samplers, size, count
-        self._device, self._left = example[0].device, steps
+        self._device, self._skipped = example[0].device, 0
         bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
         self._draw_ahead = max(1, min(32, _WORDS // max(1, len(records))))
         self._read_ahead = max(1, _BYTES // bytes_of_step)
-        self._drawn: list[tuple[torch.Tensor, torch.Tensor]] = []  # [pieces, runs, size] for some steps
-        self._pieces: list[list[Piece]] = []
-
-    def __len__(self) -> int:
-        return len(self._records)
+        self._steps = self._read(steps)
 
     def skip(self, steps: int) -> None:
-        """Pass over the next steps."""
-        for _ in range(steps):
-            self._drawn = (self._drawn or self._draw())[1:]
+        """Pass over the first steps: they are drawn, and not read."""
+        self._skipped = steps
 
     def pieces(self) -> list[Piece]:
         """The pieces of the next step."""
-        if not self._pieces:
-            self._drawn = self._drawn or self._draw()
-            some, self._drawn = self._drawn[: self._read_ahead], self._drawn[self._read_ahead :]
-            self._pieces = self._read(some)
-        return self._pieces.pop(0)
+        return next(self._steps)
 
-    def _draw(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Numbers of records, and which are some, for the next steps."""
-        steps = max(1, min(self._draw_ahead, self._left))
-        self._left -= steps
-        drawn = draw(self._samplers, steps, self._size, self._count)
-        parts = [torch.from_numpy(part).to(self._device).unbind() for part in drawn]
-        return list(zip(*parts, strict=True))
-
-    def _read(self, steps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[list[Piece]]:
-        """The pieces of some steps, whose rows are read at once."""
-        numbers, valid = (torch.cat([step[part] for step in steps]) for part in (0, 1))
-        whole = gathered(self._records, numbers, valid)
-        rows = [part.reshape(len(numbers), -1, *part.shape[1:]).unbind() for part in whole[:2]]
-        made = [Piece(*row) for row in zip(*rows, numbers.unbind(), whole.valid.unbind(), strict=True)]
-        each = len(made) // len(steps)
-        return [made[start : start + each] for start in range(0, len(made), each)]
+    def _read(self, left: int) -> Iterator[list[Piece]]:
+        """Step after step: some are drawn at a time, and some of those are read at a time."""
+        while True:
+            steps = max(1, min(self._draw_ahead, left))
+            left -= steps
+            drawn = draw(self._samplers, steps, self._size, self._count)
+            passed = min(steps, self._skipped)
+            self._skipped -= passed
+            numbers, valid = (torch.from_numpy(part[passed:]).to(self._device) for part in drawn)
+            for first in range(0, len(numbers), self._read_ahead):
+                some = slice(first, first + self._read_ahead)
+                whole = gathered(self._records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1))
+                rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
+                made = [Piece(*one) for one in zip(*rows, *whole[2:], strict=True)]
+                each = numbers.shape[1]
+                yield from (made[start : start + each] for start in range(0, len(made), each))
 
 
 def gathered(records: Records, numbers: torch.Tensor, valid: torch.Tensor) -> Piece:

@@ -20,12 +20,12 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from dphypo.dpsgd.padding import asks_for_padding
+from dphypo.dpsgd.device import asks_for_padding
 from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.dpsgd.step import RecordGradients
 
 if TYPE_CHECKING:
-    from dphypo.dpsgd.chain import Pass
+    from dphypo.dpsgd.perceptron import Pass
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _FIRST, _SECOND = -4658895280553007687, -7723592293110705685  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -36,13 +36,7 @@ class UnknownUse(Exception):  # noqa: N818 - not an error: the model is differen
 
 
 class Axis(NamedTuple):
-    """Where a tensor holds its rows.
-
-    Args:
-        dim: the dimension.
-        each: how many entries of that dimension one row has.
-        last: whether the entries come first and the rows last, [each, rows]; by default it is [rows, each].
-    """
+    """The dimension of a tensor that holds its rows, with some entries each: [rows, each]; [each, rows] if ``last``."""
 
     dim: int
     each: int = 1
@@ -52,6 +46,10 @@ class Axis(NamedTuple):
         """The values with the rows in front."""
         moved = values if self.dim == 0 else values.movedim(self.dim, 0)
         return moved.reshape(self.each, -1, *moved.shape[1:]).transpose(0, 1) if self.last else moved
+
+    def split(self, values: torch.Tensor, *sizes: int) -> torch.Tensor:
+        """[*sizes, features], such as [runs, records, −1, features]: views of a record count as positions of it."""
+        return self.first(values).reshape(*sizes, values.shape[-1])
 
     def back(self, values: torch.Tensor) -> torch.Tensor:
         """The inverse of :meth:`first`."""
@@ -96,11 +94,7 @@ def mix(values: torch.Tensor) -> torch.Tensor:
 
 
 class Masks:
-    """The random bits of one step.
-
-    ``keys`` is [rows], a word for each row, from its run's key, the step, and the record's number and view; ``calls``
-    is how often bits were drawn.
-    """
+    """The random bits of one step: ``keys`` holds a word for each row, ``calls`` is how often bits were drawn."""
 
     def __init__(self, keys: torch.Tensor, calls: int = 0) -> None:
         self.keys, self.calls = keys, calls
@@ -113,11 +107,6 @@ class Masks:
         if views > 1:
             keys = mix(keys[..., None] + torch.arange(views, device=keys.device) * _GOLDEN)
         return cls(keys.reshape(-1))
-
-    @property
-    def used(self) -> bool:
-        """Whether random bits were drawn."""
-        return self.calls > 0
 
     def uniforms(self, each: int) -> torch.Tensor:
         """[rows, each] fresh numbers of [0, 1): multiples of 2⁻²⁴."""
@@ -132,14 +121,10 @@ Handlers = dict[Callable[..., Any], Callable[..., Any]]
 
 
 class Book(TorchFunctionMode):
-    """Forward and backward passes of several runs.
+    """Forward and backward passes of several runs, whose parameters are ``rows``.
 
-    Args:
-        layout, rows: the parameters of all runs.
-        shape: how many rows there are.
-        parameters: the module's own trainable parameters, which stand for those of the runs.
-        handlers: what replaces a function of PyTorch.
-        axes: for each watched call in its order, where its tensor holds the rows; None while this is being found out.
+    ``parameters`` are the module's own, which stand for those of the runs. ``axes`` says where the tensors of watched
+    calls, in their order, hold the rows; None while this is being found out.
     """
 
     def __init__(
@@ -157,7 +142,7 @@ class Book(TorchFunctionMode):
         self.slots = [layout.values(rows, place) for place in range(len(layout.names))]
         self.matrices: dict[tuple[int, bool], list[torch.Tensor]] = {}
         self.in_attention = False
-        self.chained: Pass | None = None  # where a chain is computed
+        self.perceptron: Pass | None = None  # where the model is one
         self.clean = False  # whether labels outside the domain have been left out before
         self.start = torch.full((shape.rows,), 1 / shape.views, dtype=rows.dtype, device=rows.device)
         self._anchor = torch.zeros((), device=rows.device, requires_grad=True)
@@ -204,10 +189,7 @@ class Book(TorchFunctionMode):
         return self._places.get(id(value))
 
     def axis(self, tensor: torch.Tensor, *, rows_last: bool = False, common: bool = False) -> Axis:
-        """Where the tensor of the next watched call holds its rows.
-
-        ``rows_last`` if they come after the positions; ``common`` if the tensor may be one for all rows.
-        """
+        """Where the tensor of the next watched call holds its rows; ``common`` if it may be one tensor for all."""
         self.calls += 1
         if self.axes is not None:
             return self.axes[self.calls - 1]

@@ -32,42 +32,37 @@ _TRIED = 4
 
 def refuse_layers(model: nn.Module) -> None:
     """:class:`UnfitModelError` for what is known to be unfit, by the name of the layer."""
-    trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trained:
         raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
-    device, dtype = trained[0][1].device, trained[0][1].dtype
-    if device.type not in ("cpu", "cuda"):
-        raise UnfitModelError(
-            f"the model is on {device.type!r}, which may have no double precision: norms and sums need it. Train on "
-            f'device="cpu" or a CUDA device'
-        )
-    for name, value in trained:
+    device, dtype = next((value.device.type, value.dtype) for value in trained.values())
+    if device not in ("cpu", "cuda"):
+        remedy = 'norms and sums need it. Train on device="cpu" or a CUDA device'
+        raise UnfitModelError(f"the model is on {device!r}, which may have no double precision: {remedy}")
+    for name, value in trained.items():
         if nn.parameter.is_lazy(value):
             raise UnfitModelError(f"parameter {name!r} has no shape yet: give every layer its sizes")
         if value.dtype not in (torch.float32, torch.float64):
-            raise UnfitModelError(
-                f"parameter {name!r} is {value.dtype}: a sum in that precision loses what single records add. Keep "
-                f'the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
-            )
+            remedy = 'Keep the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
+            raise UnfitModelError(f"parameter {name!r} is {value.dtype}: sums in it lose single records. {remedy}")
         if value.dtype != dtype:
             raise UnfitModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one type")
     for name, layer in model.named_modules():
+        called = f"layer {name or 'the model itself'!r}"
         if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
-            raise UnfitModelError(
-                f"layer {name or 'the model itself'!r} was compiled with torch.compile, which hides what is done with "
-                f"its parameters: give the module that was compiled"
-            )
+            remedy = "which hides what is done with its parameters: give the module that was compiled"
+            raise UnfitModelError(f"{called} was compiled with torch.compile, {remedy}")
         frozen = not any(value.requires_grad for value in layer.parameters(recurse=False))
         if _is_batch_norm(layer) and (layer.training or not frozen or layer.running_mean is None):
             raise UnfitModelError(
-                f"layer {name!r} is {type(layer).__name__}: batch normalisation makes each record's output depend on "
-                f"the others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm "
-                f"or LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
+                f"{called} is {type(layer).__name__}: batch normalisation makes each record's output depend on the "
+                f"others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm or "
+                f"LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
             )
         if getattr(layer, "max_norm", None) is not None:
             raise UnfitModelError(
-                f"layer {name!r} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that "
-                f"occur in the batch, without noise. Leave max_norm out"
+                f"{called} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that occur "
+                f"in the batch, without noise. Leave max_norm out"
             )
 
 
@@ -127,9 +122,7 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
             if not _close(found, right) or not bool(norm >= right.norm() * (1 - _TOLERANCE)):
                 if program.axes is not None:
                     raise UnknownUse("the formulas give another gradient")
-                raise UnfitModelError(
-                    "vmap(grad) gives other gradients than autograd: write the model with other layers"
-                )
+                raise UnfitModelError("vmap(grad) gives other gradients than autograd: use other layers")
 
 
 @contextlib.contextmanager

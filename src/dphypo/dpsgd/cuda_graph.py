@@ -143,32 +143,21 @@ def on_device(rows: torch.Tensor, records: Records, runs: Sequence[Run]) -> bool
 class DeviceBatches:
     """The rows of the runs' steps, as of :class:`dphypo.dpsgd.batches.Batches`, drawn on the device.
 
-    There is room for batches of at most ``largest`` records. ``cursor`` is the number of the step, on the device.
+    There is room for batches of at most ``most`` records. ``keys`` are those of the streams "batches"; ``cursor`` is
+    the number of the step, on the device.
     """
 
     def __init__(
-        self,
-        records: Records,
-        words: Sequence[noise.Words],
-        *,
-        rate: float,
-        size: int,
-        count: int,
-        largest: int,
-        cursor: torch.Tensor,
+        self, records: Records, keys: torch.Tensor, rate: float, size: int, count: int, most: int, cursor: torch.Tensor
     ) -> None:
-        self._records, self._rate, self._cursor = records, rate, cursor
+        self._records, self._keys, self._rate, self._cursor = records, keys, rate, cursor
         self._size, self.usual, self.count = size, count, count
-        self._keys = keys_of(words, "batches", cursor.device)
-        room = size * max(count, -(-largest // size))  # whole pieces
-        self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(words) * room)))
-        self._numbers = torch.zeros((self._ahead, len(words), room), dtype=torch.int64, device=cursor.device)
-        self._lengths = torch.zeros((self._ahead, len(words)), dtype=torch.int32, device=cursor.device)
-        self._places = torch.arange(room, device=cursor.device)
+        room = size * max(count, -(-most // size))  # whole pieces
+        self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(keys) * room)))
+        self._numbers = torch.zeros((self._ahead, len(keys), room), dtype=torch.int64, device=keys.device)
+        self._lengths = torch.zeros((self._ahead, len(keys)), dtype=torch.int32, device=keys.device)
+        self._places = torch.arange(room, device=keys.device)
         self._longest: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._records)
 
     def skip(self, steps: int) -> None:
         """Draw the block of the step that follows this many steps."""
@@ -224,10 +213,9 @@ def replay(
     capture: bool,
     told: Callable[[int], None] | None = None,
 ) -> None:
-    """Make the steps of a group: the first ones as they are, the others by replaying one captured step.
+    """Make the steps of a group by replaying one that was captured; ``told`` is called with how many are made.
 
-    Steps with more pieces than usual are made as they are; so are all if they cannot be captured. ``told`` is called
-    after each with how many are made.
+    The first ones, and those with more pieces than usual, are made as they are; so are all that cannot be captured.
     """
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     captured = False

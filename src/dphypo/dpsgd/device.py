@@ -1,21 +1,29 @@
-"""One thread count, deterministic algorithms, and no other run in the process: put back afterwards as they were."""
+"""What would let a run or a record depend on others is held: threads, algorithms, generators, paths chosen by padding.
+
+Models of ``transformers`` ask whether any record of a batch has padding, and choose a kernel by the answer. Both give
+the same result, up to rounding: one record with padding would change the last bits of all others. The answer here is
+always that there may be padding, for which the kernel is right whatever the records are.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
 os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
 _FAST: list[bool] = []
 _FAST_LOCK = threading.Lock()
+_MASKS = frozenset({"transformers.masking_utils", "transformers.modeling_attn_mask_utils"})
 # cuBLAS reads this when it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -32,6 +40,20 @@ def seed_everywhere(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
+
+
+def asks_for_padding(func: Callable[..., Any], depth: int = 2) -> bool:
+    """Whether a function of PyTorch is asked by ``transformers`` if a batch has no padding."""
+    return func is torch.Tensor.__bool__ and sys._getframe(depth).f_globals.get("__name__") in _MASKS
+
+
+class SomePadding(TorchFunctionMode):
+    """Answers that a batch may have padding, whatever the records are."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return False if asks_for_padding(func) else func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
@@ -60,24 +82,16 @@ def pinned(threads: int) -> Iterator[None]:
 
     These settings belong to the whole process, so only one thread of a process is in here at a time.
     """
-    with one_run(), padded_attention():
-        backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
-        before = (
-            torch.get_num_threads(),
-            torch.get_deterministic_debug_mode(),
-            (backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory),
-        )
-        frozen = gc.get_freeze_count() == 0  # a full collection in the middle of a short run takes longer than the run
-        if frozen:
+    backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
+    with one_run(), padded_attention(), contextlib.ExitStack() as after:
+        if gc.get_freeze_count() == 0:  # a full collection in the middle of a short run takes longer than the run
             gc.freeze()
+            after.callback(gc.unfreeze)
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        after.callback(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would import a compiler
-        backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = False, True, False
-        try:
-            yield
-        finally:
-            if frozen:
-                gc.unfreeze()
-            torch.set_num_threads(before[0])
-            torch.set_deterministic_debug_mode(before[1])
-            backend.benchmark, backend.deterministic, fill.fill_uninitialized_memory = before[2]
+        for owner, name in ((backend, "benchmark"), (backend, "deterministic"), (fill, "fill_uninitialized_memory")):
+            after.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, name == "deterministic")
+        yield

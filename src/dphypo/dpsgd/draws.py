@@ -8,6 +8,7 @@ below 2⁵³, and 2^−bits is a power of two.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from dphypo.noise.tables import I64
 if TYPE_CHECKING:
     import torch
 
-UNIT = 32
+MULTIPLE = 32
 """Rows of a piece are a multiple of this: vectorised loops then have no rest that is computed in another way, and every
 piece begins at a multiple of the processor's vectors, so that a record's place changes no bit. In smaller pieces, which
 save memory, records are differentiated one by one."""
@@ -51,11 +52,8 @@ def capacity(records: int, rate: float, probability: float) -> int:
     >>> capacity(60_000, 256 / 60_000, 2.0**-40)
     376
     """
-    low, high = math.floor(records * rate) - 1, records  # too small, large enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tail(records, rate, middle + 1) <= probability else (middle, high)
-    return max(1, high)
+    sizes = range(max(1, math.floor(records * rate)), records + 1)  # the last is large enough
+    return sizes[bisect.bisect_left(sizes, True, key=lambda size: tail(records, rate, size + 1) <= probability)]
 
 
 def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int, int]:
@@ -65,9 +63,9 @@ def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int
     ((128, 1), (32, 4))
     """
     needed = capacity(records, rate, 2.0**-40)
-    piece = UNIT * math.ceil(needed / UNIT)
+    piece = MULTIPLE * math.ceil(needed / MULTIPLE)
     if at_most is not None and at_most < piece:
-        piece = at_most if at_most < UNIT else UNIT * (at_most // UNIT)
+        piece = at_most if at_most < MULTIPLE else MULTIPLE * (at_most // MULTIPLE)
     return piece, math.ceil(needed / piece)
 
 
@@ -77,10 +75,7 @@ def largest_batch(records: int, rate: float) -> int:
 
 
 class BatchSampler:
-    """The Poisson batches of one run: each record that its subsample holds, with the rate, in every step.
-
-    ``size``, the number of records, is private. Batches and subsample have streams of their own.
-    """
+    """The Poisson batches of one run, of the records that its subsample holds; ``size``, of all of them, is private."""
 
     def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
         self._words, self._rate = words.stream("batches"), rate
@@ -96,10 +91,7 @@ class BatchSampler:
 
 
 def draw(samplers: Sequence[BatchSampler], steps: int, size: int, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Numbers of records, and which are some, for the next steps of all runs, [steps, pieces, runs, size].
-
-    A step has ``count`` pieces of ``size`` records. A batch that does not fit makes more of them.
-    """
+    """Numbers of records, and which are some, for the next steps: [steps, ``count`` pieces or more, runs, ``size``]."""
     drawn = [sampler.batches(steps) for sampler in samplers]
     longest = max((int(place.max()) + 1 for _, place, _ in drawn if len(place)), default=0)
     shape = (steps, max(count, -(-longest // size)), len(drawn), size)
@@ -111,10 +103,7 @@ def draw(samplers: Sequence[BatchSampler], steps: int, size: int, count: int) ->
 
 
 class Draws:
-    """V + 2^bits·Z for every parameter of every run, fresh at each step, from the streams "dither" and "noise".
-
-    ``deviation`` is s, so that Z = ⌊N + ½⌋ with N ∼ N(0, s²).
-    """
+    """V + 2^bits·Z for every parameter of every run, fresh at each step, with Z = ⌊N + ½⌋ and N ∼ N(0, deviation²)."""
 
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:
         self._streams = [(one.stream("dither"), one.stream("noise")) for one in words]

@@ -107,19 +107,23 @@ def _group(
 def _groups(
     program: Program, models: Sequence[nn.Module], runs: Sequence[Run], setting: Setting, memory: float | None
 ) -> list[list[int]]:
-    """The places of runs that are made at once."""
+    """The places of runs that are made at once: those that are alike, as many as fit into memory."""
+    device = next(program.model.parameters()).device
+    if memory is None and device.type == "cuda":
+        memory = torch.cuda.mem_get_info(device)[0] / 2
+    elif memory is None:
+        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
     alike: dict[tuple[int, str], list[int]] = {}
-    on_gpu = next(program.model.parameters()).is_cuda
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
         piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-        grid = run.grid(program.layout.size, program.terms * program.views, piece, count)
+        grid = run.grid(program.layout.size, piece, count, program.sum_terms)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
-        rates = (run.rate, run.subsample) if on_gpu else None  # a GPU draws the batches of a group at one rate
+        rates = (run.rate, run.subsample) if device.type == "cuda" else None  # a GPU draws a group's at one rate
         rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
         alike.setdefault((piece, repr(rest)), []).append(at)
     groups = []
     for (piece, _), members in alike.items():
-        most = _most(program, piece, memory)
+        most = max(1, int(memory // memory_of(program, Shape(1, piece, program.views))))
         groups += [members[start : start + most] for start in range(0, len(members), most)]
     return groups
 
@@ -134,22 +138,5 @@ def _frozen(model: nn.Module) -> str:
 
 
 def memory_of(program: Program, shape: Shape) -> int:
-    """Bytes that a group needs, about: 96 for each parameter of a run, 48 for each number that a layer of a row sees.
-
-    A row's numbers are the inputs and output gradients of its layers, as they are and in double precision; ghost norms
-    add the squares of positions, held gradients their own size.
-    """
+    """Bytes that a group needs, about: 96 for each parameter of a run, 48 for each number that a row's layers see."""
     return shape.runs * program.layout.width * 96 + shape.rows * program.elements * 48
-
-
-def _most(program: Program, piece: int, memory: float | None) -> int:
-    """How many runs fit into memory, at least one."""
-    if memory is None:
-        device = next(program.model.parameters()).device
-        free = (
-            torch.cuda.mem_get_info(device)[0]
-            if device.type == "cuda"
-            else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        )
-        memory = free / 2
-    return max(1, int(memory // memory_of(program, Shape(1, piece, program.views))))

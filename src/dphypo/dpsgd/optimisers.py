@@ -27,10 +27,12 @@ class GradientOptimiser(Protocol):
 
 
 class _Options:
-    """Numbers of all runs as columns, [runs, 1]."""
+    """Numbers of all runs as columns, [runs, 1]; and what comes before every optimiser: maximisation, weight decay."""
 
-    def __init__(self, options: Options, like: torch.Tensor, **defaults: Any) -> None:
+    def __init__(self, options: Options, like: torch.Tensor, *, decoupled: bool = False, **defaults: Any) -> None:
         self._options, self._like = [defaults | dict(one) for one in options], like
+        self.decoupled = decoupled or self.any("decoupled_weight_decay") is not None
+        self.decay, self._maximise = self.any("weight_decay"), self.any("maximize")
 
     def column(self, name: str, part: int | None = None) -> torch.Tensor:
         values = [one.get(name, 0.0) for one in self._options]
@@ -42,30 +44,24 @@ class _Options:
         column = self.column(name)
         return column if bool(column.any()) else None
 
-
-class _Gradients:
-    """What comes before every optimiser: maximisation, and weight decay as a part of the gradient."""
-
-    def __init__(self, given: _Options, *, decay: bool = True) -> None:
-        self._decay, self._maximise = given.any("weight_decay") if decay else None, given.any("maximize")
-
-    def of(self, rows: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    def gradient(self, rows: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient to descend; weight decay is a part of it unless the weights themselves decay."""
         if self._maximise is not None:
             gradient = gradient * (1 - 2 * self._maximise)
-        return gradient if self._decay is None else gradient + rows * self._decay
+        return gradient if self.decay is None or self.decoupled else gradient + rows * self.decay
 
 
 class SGD:
     """v ← μv + (1 − dampening)g, then θ ← θ − ηv; Nesterov's form takes g + μv."""
 
     def __init__(self, rows: torch.Tensor, options: Options) -> None:
-        given = _Options(options, rows)
-        self._gradients, self._momentum = _Gradients(given), given.any("momentum")
+        self._given = given = _Options(options, rows)
+        self._momentum = given.any("momentum")
         self._share, self._nesterov = 1 - given.column("dampening"), given.any("nesterov")
         self._velocity: torch.Tensor | None = None
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        gradient = self._gradients.of(rows, gradient)
+        gradient = self._given.gradient(rows, gradient)
         if self._momentum is not None:
             if self._velocity is None:
                 self._velocity = gradient.clone()
@@ -79,20 +75,17 @@ class Adam:
     """m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², θ ← θ − η·m̂/(√v̂ + ε); AdamW decays the weights themselves."""
 
     def __init__(self, rows: torch.Tensor, options: Options, *, decoupled: bool = False) -> None:
-        decay = 0.01 if decoupled else 0.0
-        given = _Options(options, rows, betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
-        decoupled = decoupled or given.any("decoupled_weight_decay") is not None
-        self._gradients = _Gradients(given, decay=not decoupled)
-        self._decay = given.any("weight_decay") if decoupled else None
+        usual: dict[str, Any] = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01 if decoupled else 0.0}
+        self._given = given = _Options(options, rows, decoupled=decoupled, **usual)
         self._first, self._second, self._eps = given.column("betas", 0), given.column("betas", 1), given.column("eps")
         self._mean, self._square = torch.zeros_like(rows), torch.zeros_like(rows)
         self._largest = torch.zeros_like(rows) if given.any("amsgrad") is not None else None
         self._powers = [torch.ones_like(column, dtype=torch.float64) for column in (self._first, self._second)]
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        if self._decay is not None:
-            rows.mul_(1 - rates * self._decay)
-        gradient = self._gradients.of(rows, gradient)
+        if self._given.decoupled and self._given.decay is not None:
+            rows.mul_(1 - rates * self._given.decay)
+        gradient = self._given.gradient(rows, gradient)
         for power, beta in zip(self._powers, (self._first, self._second), strict=True):
             power.mul_(beta)
         first, second = (1 - power for power in self._powers)
@@ -109,14 +102,13 @@ class RMSprop:
     """v ← αv + (1 − α)g², θ ← θ − η·g/(√v + ε), with momentum on the step; centred, v is a variance."""
 
     def __init__(self, rows: torch.Tensor, options: Options) -> None:
-        given = _Options(options, rows, alpha=0.99, eps=1e-8)
-        self._gradients, self._momentum = _Gradients(given), given.any("momentum")
-        self._alpha, self._eps = given.column("alpha"), given.column("eps")
+        self._given = given = _Options(options, rows, alpha=0.99, eps=1e-8)
+        self._alpha, self._eps, self._momentum = given.column("alpha"), given.column("eps"), given.any("momentum")
         self._square, self._velocity = torch.zeros_like(rows), torch.zeros_like(rows)
         self._mean = torch.zeros_like(rows) if given.any("centered") is not None else None
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        gradient = self._gradients.of(rows, gradient)
+        gradient = self._given.gradient(rows, gradient)
         self._square.mul_(self._alpha).add_(gradient.square() * (1 - self._alpha))
         variance = self._square
         if self._mean is not None:
@@ -132,13 +124,13 @@ class Adagrad:
     """v ← v + g², θ ← θ − η/(1 + t·decay)·g/(√v + ε)."""
 
     def __init__(self, rows: torch.Tensor, options: Options) -> None:
-        given = _Options(options, rows, eps=1e-10)
-        self._gradients, self._eps, self._slower = _Gradients(given), given.column("eps"), given.column("lr_decay")
+        self._given = given = _Options(options, rows, eps=1e-10)
+        self._eps, self._slower = given.column("eps"), given.column("lr_decay")
         self._square = torch.zeros_like(rows) + given.column("initial_accumulator_value")
         self._steps = torch.zeros((), dtype=rows.dtype, device=rows.device)
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        gradient = self._gradients.of(rows, gradient)
+        gradient = self._given.gradient(rows, gradient)
         self._square.add_(gradient.square())
         rows.sub_(gradient * (rates / (1 + self._steps * self._slower)) / (self._square.sqrt() + self._eps))
         self._steps.add_(1)
@@ -148,10 +140,8 @@ class Foreign:
     """One of PyTorch's optimisers for each run, on views of its row."""
 
     def __init__(self, rows: torch.Tensor, options: Options, name: str, layout: Layout) -> None:
-        self._values = [[value.detach() for value in layout.each(row)] for row in rows]
-        self._layout = layout
-        pairs = zip(self._values, options, strict=True)
-        self.made = [known()[name](values, lr=1.0, **one) for values, one in pairs]
+        self._values, self._layout = [[value.detach() for value in layout.each(row)] for row in rows], layout
+        self.made = [known()[name](some, lr=1.0, **one) for some, one in zip(self._values, options, strict=True)]
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
         for values, one, row, rate in zip(self._values, self.made, gradient, rates, strict=True):
@@ -166,7 +156,7 @@ def state(optimiser: GradientOptimiser) -> dict[str, Any]:
     """What an optimiser remembers."""
     if isinstance(optimiser, Foreign):
         return {"made": [one.state_dict() for one in optimiser.made]}
-    return {name: value for name, value in vars(optimiser).items() if not isinstance(value, _Gradients)}
+    return {name: value for name, value in vars(optimiser).items() if not isinstance(value, _Options)}
 
 
 def restore(optimiser: GradientOptimiser, remembered: Mapping[str, Any]) -> None:

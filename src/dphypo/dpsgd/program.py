@@ -1,7 +1,7 @@
 """A model and a loss, ready to be trained: how its per-record gradients are found, decided on made-up records.
 
-There are three ways, from fast to slow: by formulas (``book.py``, ``chain.py``), by ``vmap(grad)`` over the records,
-and one record after the other. The last two serve any model.
+There are three ways, from fast to slow: by formulas (``book.py``, ``perceptron.py``), by ``vmap(grad)`` over the
+records, and one record after the other. The last two serve any model.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from torch.func import functional_call, grad, vmap
 from dphypo.dpsgd import check
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Masks, UnknownUse
-from dphypo.dpsgd.chain import LayerChain, Pass
-from dphypo.dpsgd.draws import UNIT
+from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.layers.products import held
+from dphypo.dpsgd.perceptron import Pass, Perceptron
 from dphypo.dpsgd.stack import Layout, Shape, Slot, trained
 from dphypo.dpsgd.step import RecordGradients
 from dphypo.errors import UnfitModelError
@@ -41,16 +41,14 @@ class Program:
     Args:
         model: a copy that serves as code: its trainable parameters are names, its buffers and frozen parameters are
             used as they are, by every run.
-        loss: gives one value a record.
         layout: where the trainable parameters lie in a row of numbers.
         axes: where tensors hold the rows, for each watched call; None if no formulas cover the model: ``vmap(grad)``.
         terms: how many terms the longest sum of one record's gradient has.
         elements: how many numbers the parts of one record's gradient hold.
         random: whether the forward pass uses masks.
-        example: the shape and type of one record, as a batch of one.
-        autocast, views, augment: as in :meth:`of`.
+        loss, example, autocast, views, augment: as in :meth:`of`.
         alone: whether records are differentiated one by one.
-        chain: the model as a chain, if it is one.
+        perceptron: the model as one, if it is one.
         found: which way to differentiate was found for a shape (:meth:`on`).
         labels: how many classes the targets are labels of, and the label that the loss ignores; None if they are none.
     """
@@ -68,7 +66,7 @@ class Program:
     augment: Augment | None = None
     alone: bool = False
     labels: tuple[int, int] | None = None
-    chain: LayerChain | None = None
+    perceptron: Perceptron | None = None
     found: dict[tuple[Shape, bool, bool, int], int] = field(default_factory=dict)
 
     @classmethod
@@ -98,19 +96,18 @@ class Program:
         layout = Layout.of(skeleton)
         plain = cls(skeleton, loss, layout, None, 1, layout.width, True, example, autocast, views, augment)
         batches = [check.synthetic_records(example, count) for count in _ROWS]
-        try:
-            made = cls._by_formulas(plain, batches)
+        with contextlib.suppress(UnknownUse):
+            made = plain._by_formulas(batches)
             check.refuse_wrong(made, batches[0])
-        except UnknownUse:
-            try:
-                check.refuse_wrong(plain, batches[0])
-            except UnfitModelError as error:
-                if not isinstance(error.__cause__, RuntimeError):
-                    raise
-                plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
-                check.refuse_wrong(plain, batches[0])
-            return plain
-        return made
+            return made
+        try:
+            check.refuse_wrong(plain, batches[0])
+        except UnfitModelError as error:
+            if not isinstance(error.__cause__, RuntimeError):
+                raise
+            plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
+            check.refuse_wrong(plain, batches[0])
+        return plain
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
         """The program in the fastest way in which, at this shape, a record's place changes no bit.
@@ -119,15 +116,15 @@ class Program:
         threads, which decide how a device computes, at random weights: initial ones may be zeros, which round nothing.
         Pieces that are no multiple of 32 records take the last way: a record's address in them depends on its place.
         """
-        width = self.layout.width
-        slower = dataclasses.replace(self, axes=None, chain=None, terms=1, elements=width, random=True, alone=False)
-        ways = (self, dataclasses.replace(self, chain=None), slower, dataclasses.replace(slower, alone=True))
+        formulas = dataclasses.replace(self, perceptron=None)
+        slower = dataclasses.replace(formulas, axes=None, terms=1, elements=self.layout.width, random=True, alone=False)
+        ways = (self, formulas, slower, dataclasses.replace(slower, alone=True))
         precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
         key = (shape, *precision, torch.get_num_threads())
         if key in self.found:
             return ways[self.found[key]]
         for place, way in enumerate(ways):
-            if shape.records % UNIT and not way.alone:
+            if shape.records % MULTIPLE and not way.alone:
                 continue
             tried = (check.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
             try:
@@ -143,40 +140,42 @@ class Program:
             'output and loss a function of that record alone, or use engine="opacus", which takes rounding as exact'
         )
 
-    @classmethod
     @torch.no_grad()
-    def _by_formulas(cls, plain: Program, batches: Sequence[Batch]) -> Program:
-        books = []
+    def _by_formulas(self, batches: Sequence[Batch]) -> Program:
+        """The program by formulas, with the rows where batches of two sizes show them."""
+        tried = []
         for inputs, targets in batches:
-            rows = plain.layout.stacked([plain.model], inputs.device)
-            book = plain.book(rows, Shape(1, len(inputs)))
+            book = self.book(self.layout.stacked([self.model], inputs.device), Shape(1, len(inputs)))
             book.begin(book.masks, targets)
-            losses = plain._losses(book, inputs, targets)
-            chain = LayerChain.of(book, inputs, losses)
-            books.append((book, book.differentiate(losses), chain))
-        axes = []
-        for some, others in zip(books[0][0].found, books[1][0].found, strict=True):
+            tried.append((book, inputs, self._losses(book, inputs, targets)))
+        (book, inputs, losses), (other, *_) = tried
+        parts, axes = book.differentiate(losses), []
+        for some, others in zip(book.found, other.found, strict=True):
             possible = [axis for axis in some if axis in others]
             if len(possible) - (possible[-1:] == [COMMON]) > 1 or possible[:1] != some[:1]:
                 raise UnknownUse("which dimension holds the records is not clear")
             axes.append(possible[0])
-        parts = books[0][1]
         slots = sorted({slot for part in parts for slot in part.slots})
         if any(one.start + one.size > other.start for one, other in itertools.pairwise(slots)):
             raise UnknownUse("a parameter is used as a whole and in groups")
-        if len({plain.layout.place_of(slot) for slot in slots}) < len(plain.layout.names):
+        if len({self.layout.place_of(slot) for slot in slots}) < len(self.layout.names):
             raise UnknownUse("a parameter without a gradient")
-        chain = books[0][2] if plain.autocast is None and plain.views == 1 and not inputs.is_cuda else None
+        plain = self.autocast is None and self.views == 1 and not inputs.is_cuda
+        perceptron = Perceptron.of(book, inputs, losses) if plain else None
         numbers = sum(factor[0, 0].numel() for part in parts for factor in part.factors)
         return dataclasses.replace(
-            plain,
+            self,
             axes=tuple(axes),
             terms=max(part.terms for part in parts),
             elements=numbers + sum(part.terms**2 for part in parts),
-            random=books[0][0].masks.used or plain.augment is not None,
-            labels=books[0][0].labels if chain is None else (chain.classes, 0),  # what a chain ignores has no class
-            chain=chain,
+            random=book.masks.calls > 0 or self.augment is not None,
+            labels=book.labels if perceptron is None else (perceptron.classes, 0),  # what it ignores has no class
+            perceptron=perceptron,
         )
+
+    def sum_terms(self, piece: int, count: int) -> int:
+        """How many terms a sum over ``count`` pieces of so many records has."""
+        return piece * self.terms * self.views + count
 
     def book(self, rows: torch.Tensor, shape: Shape) -> Book:
         """What passes of several runs are noted in; ``rows`` are the parameters, and may change between passes."""
@@ -200,9 +199,9 @@ class Program:
                 found, outside = self._held(rows, shape, inputs, targets, masks)
         else:
             book.begin(masks, targets)
-            if self.chain is not None:
-                book.chained = book.chained or Pass(self.chain, book)
-                found = [book.chained.part(inputs, targets)]
+            if self.perceptron is not None:
+                book.perceptron = book.perceptron or Pass(self.perceptron, book)
+                found = [book.perceptron.part(inputs, targets)]
             else:
                 found = book.differentiate(self._losses(book, inputs, targets))
             outside = book.outside
@@ -223,46 +222,33 @@ class Program:
     ) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of all records, held as numbers, and which rows are outside the domain.
 
-        Where a device treats places of a batch differently, records go alone: each is copied, augmented and
-        differentiated as a batch of its own.
+        Alone, each record is copied, augmented and differentiated as a batch of its own.
         """
         layout, sizes = self.layout, (shape.runs, shape.records, shape.views)
         some = [part.reshape(*sizes, *part.shape[1:]) for part in (inputs, targets, masks.keys)]
 
         def value(
-            parameters: dict[str, torch.Tensor],
-            inputs: torch.Tensor,
-            targets: torch.Tensor,
-            keys: torch.Tensor,
-            calls: int,
+            row: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor, keys: torch.Tensor, calls: int
         ) -> tuple[torch.Tensor, torch.Tensor]:
+            parameters = dict(zip(layout.names, layout.each(row), strict=True))
             book = Book(layout, rows[:1], Shape(1, 1, shape.views), (), HANDLERS, None)
             book.begin(Masks(keys, calls))
             with book:
                 losses = self.loss(functional_call(self.model, parameters, (inputs,)), targets)
-            outside = keys != keys if book.outside is None else book.outside
-            return losses.sum() / shape.views, outside
+            return losses.sum() / shape.views, keys != keys if book.outside is None else book.outside
 
         single: Callable[..., Any] = grad(value, has_aux=True)
         together: Callable[..., Any] = vmap(single, in_dims=(None, 0, 0, 0, None), randomness="error")
-
-        def write(into: torch.Tensor, found: dict[str, torch.Tensor]) -> None:
-            for place, name in enumerate(layout.names):
-                layout.values(into, place).copy_(found[name])
-
         gradients = rows.new_zeros((shape.runs, shape.records, layout.width))
         outside = torch.zeros(sizes, dtype=torch.bool, device=rows.device)
         for run, row in enumerate(rows):
-            parameters = dict(zip(layout.names, layout.each(row), strict=True))
             if not self.alone:
-                found, outside[run] = together(parameters, *(part[run] for part in some), masks.calls)
-                write(gradients[run], found)
+                gradients[run], outside[run] = together(row, *(part[run] for part in some), masks.calls)
             for record in range(shape.records if self.alone else 0):
                 seen, wanted, keys = (part[run, record].clone() for part in some)
                 own = Masks(keys)
                 seen = seen if self.augment is None else self.augment(seen, own.uniforms)
-                found, outside[run, record] = single(parameters, seen, wanted, keys, own.calls)
-                write(gradients[run, record : record + 1], found)
+                gradients[run, record], outside[run, record] = single(row, seen, wanted, keys, own.calls)
         return [held(Slot(0, layout.width), gradients)], outside.reshape(-1)
 
     def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 import torch
@@ -23,7 +23,7 @@ from dphypo import noise
 from dphypo.dpsgd import check, optimisers
 from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors, gathered
 from dphypo.dpsgd.book import Masks
-from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, on_device, replay
+from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.setting import Clipping, Run, Setting
@@ -39,12 +39,8 @@ FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
 class Group:
     """Runs that are made at once: one architecture, one batch shape, one number of steps, one optimiser.
 
-    Args:
-        program: how the model is differentiated; its own module is the runs' code.
-        rows: the initial parameters of the runs, [runs, width]; they are changed in place.
-        records: the private records.
-        runs: their values.
-        setting: how they are made.
+    The program's own module is the runs' code. ``rows``, [runs, width], are their initial parameters; they are changed
+    in place.
     """
 
     def __init__(
@@ -55,7 +51,7 @@ class Group:
         self._steps = first.steps
         size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
         self.shape = Shape(len(runs), size, program.views)
-        grids = [run.grid(layout.size, program.terms * program.views, size, count) for run in runs]
+        grids = [run.grid(layout.size, size, count, program.sum_terms) for run in runs]
         deviation, bits = grids[0].deviation, grids[0].bits
         self._book = program.book(rows, self.shape)
         if program.labels is not None and isinstance(records, Tensors):
@@ -66,10 +62,8 @@ class Group:
         self._batches: Batches | DeviceBatches
         self._draws: Draws | DeviceDraws
         if on_device(rows, records, runs):
-            largest = largest_batch(first.records, first.rate)
-            self._batches = DeviceBatches(
-                records, words, rate=first.rate, size=size, count=count, largest=largest, cursor=self._cursor
-            )
+            keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
+            self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
         else:
             samplers = [
@@ -77,8 +71,8 @@ class Group:
             ]
             self._batches = Batches(records, samplers, size, count, program.example, self._steps)
             self._draws = Draws(words, layout.width, deviation, bits)
-        keys = [int(one.stream("masks").draw(1)[0]) >> 1 for one in words]
-        self._mask_keys = torch.tensor(keys, device=device)[:, None]
+        mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
+        self._mask_keys = torch.tensor(mask_keys, device=device)
         self._weights = Weights(grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
         units = [grid.unit / run.batch_size for grid, run in zip(grids, runs, strict=True)]
         self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
@@ -92,10 +86,11 @@ class Group:
 
     def finish(self, follower: Follower | None = None) -> torch.Tensor:
         """Make all steps, or those that are left; the trained parameters, [runs, width]."""
-        start, told = 0, None
+        start = 0
+        told: Callable[[int], None] | None = None
         if follower is not None:
             start = self._load(follower.begin([run.pace for run in self._runs]))
-            told = partial(self._tell, follower)
+            told = lambda made: follower.step(made, partial(self._dump, made))  # noqa: E731
         if isinstance(self._batches, DeviceBatches):
             capture = self.program.axes is not None and not isinstance(self._optimiser, optimisers.Foreign)
             replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
@@ -106,9 +101,6 @@ class Group:
                     told(step + 1)
         return self._mean
 
-    def _tell(self, follower: Follower, made: int) -> None:
-        follower.step(made, partial(self._dump, made))
-
     def _dump(self, made: int) -> bytes:
         """The state after this many steps."""
         mean = None if self._mean is self.rows else self._mean
@@ -118,10 +110,7 @@ class Group:
         return buffer.getvalue()
 
     def _load(self, kept: bytes | None) -> int:
-        """Go on from a state; how many steps were made, 0 if it is not of these runs.
-
-        What was drawn for them is drawn again, and thrown away.
-        """
+        """Go on from a state; how many steps were made, 0 if it is not of these runs."""
         mine = self._identity  # of the initial parameters
         if kept is None:
             return 0
@@ -137,7 +126,7 @@ class Group:
             self._mean.copy_(state["mean"])
         optimisers.restore(self._optimiser, state["optimiser"])
         self._cursor.fill_(step)
-        self._batches.skip(step)
+        self._batches.skip(step)  # what was drawn is drawn again, and thrown away
         self._draws.skip(step)
         return step
 
@@ -146,7 +135,7 @@ class Group:
         """A hash of the runs, their initial parameters and the versions; it is asked for before a step is made."""
         values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
         program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
-        parts = (values, draws, self._setting, program.autocast, program.views, len(self._batches))
+        parts = (values, draws, self._setting, program.autocast, program.views, len(self._records))
         texts = [repr(part).encode() for part in parts]
         texts += [part.detach().cpu().contiguous().numpy().tobytes() for part in (self._rates, self.rows)]
         digest = hashlib.sha256(f"{torch.__version__} {dphypo.__version__}".encode())
@@ -156,7 +145,7 @@ class Group:
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
-        with torch.no_grad() if self.program.chain is None else torch.inference_mode():
+        with torch.no_grad() if self.program.perceptron is None else torch.inference_mode():
             self._sums.rows.zero_()
             for piece in self._batches.pieces():
                 parts, valid = self._differentiated(piece)

@@ -78,17 +78,17 @@ class Run:
         """The learning rate of a step."""
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
-    def grid(self, size: int, terms: int, piece: int, count: int) -> SumGrid:
-        """The run's grid for a model with this many parameters, with sums over pieces of this many records.
+    def grid(self, size: int, piece: int, count: int, terms: Callable[[int, int], int]) -> SumGrid:
+        """The run's grid for a model with this many parameters, with sums over ``count`` pieces of so many records.
 
-        ``count`` is how many pieces a step has; the largest batch that sums are proven for may have more.
+        ``terms(piece, count)`` is how many terms such a sum has. The largest batch may have more pieces.
         """
         largest = largest_batch(self.records, self.rate)
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
             size=size,
-            terms=piece * terms + max(count, math.ceil(largest / piece)),
+            terms=terms(piece, max(count, math.ceil(largest / piece))),
             largest_batch=largest,
         )
 
@@ -122,7 +122,9 @@ class Setting:
         _validate.integer(at_least=1, threads=self.threads)
 
     def share(self, step: int, steps: int) -> float:
-        """How far the average moves towards the weights after a step: 1 until it begins."""
+        """How far the average moves towards the weights after a step: 1 until it begins, and without one."""
+        if self.average is None:
+            return 1.0
         if isinstance(self.average, float):
             return 1 - min(self.average, (2 + step) / (11 + step))
         return 1 / max(1, step + 1 - steps // 2)

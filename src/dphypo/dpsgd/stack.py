@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -60,16 +61,16 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     dtype: torch.dtype
-    starts: tuple[int, ...] = field(init=False)
-    width: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        starts, end = [], 0
-        for shape in self.shapes:
-            starts.append(end)
-            end += _ALIGNED * math.ceil(math.prod(shape) / _ALIGNED)
-        object.__setattr__(self, "starts", tuple(starts))
-        object.__setattr__(self, "width", end)
+    @functools.cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where slots begin; the last number is the width of a row."""
+        rooms = (_ALIGNED * math.ceil(math.prod(shape) / _ALIGNED) for shape in self.shapes)
+        return tuple(itertools.accumulate(rooms, initial=0))
+
+    @property
+    def width(self) -> int:
+        return self.starts[-1]
 
     @classmethod
     def of(cls, model: nn.Module) -> Layout:
@@ -98,7 +99,9 @@ class Layout:
 
     def each(self, row: torch.Tensor) -> list[torch.Tensor]:
         """All parameters of one run, views of its row."""
-        return [self.values(row[None], place)[0] for place in range(len(self.names))]
+        ends = [min(end, len(row)) for end in self.starts]  # the gap at the end may be missing
+        slots = row.split_with_sizes([end - start for start, end in itertools.pairwise(ends)])
+        return [slot[: math.prod(shape)].view(shape) for slot, shape in zip(slots, self.shapes, strict=True)]
 
     def stacked(self, models: Sequence[nn.Module], device: torch.device) -> torch.Tensor:
         """The parameters of several models, copied."""

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.sum_on_grid import SPREAD, SumGrid
-
-UNIT = 2.0**-53  # relative error of one rounding in double precision
-NORMALISED = 0.01
-"""r of ``clipping="normalise"``: w = C₀/(n̄ + r)."""
+from dphypo.dpsgd.sum_on_grid import NORMALISED, SPREAD, UNIT, SumGrid
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +44,7 @@ class Weights:
     """The numbers of several runs' grids that weights need, each [runs, 1], in double precision."""
 
     def __init__(self, grids: Sequence[SumGrid], *, normalise: bool, device: torch.device) -> None:
-        scales = [(grid.scale, grid.radius * grid.scale * (1 - 2.0**-50)) for grid in grids]
+        scales = [(grid.scale, grid.most) for grid in grids]
         self.scale, self.most = torch.tensor(scales, dtype=torch.float64, device=device).T[..., None].unbind()
         self.normalise, self.zero = normalise, torch.zeros((), dtype=torch.float64, device=device)
 
@@ -61,32 +57,22 @@ class Weights:
 
 def combined(parts: Sequence[RecordGradients]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """n̄ and A of whole gradients; A is None where it is n̄."""
-    related = _related(parts)
-    squares = [_of_sum([part.square.sqrt() for part in some]) if len(some) > 1 else some[0].square for some in related]
-    margin = 1 + (8 * len(parts) + 16) * UNIT
-    norms = functools.reduce(torch.add, squares).sqrt() * margin
-    if all(part.spread is None for part in parts):
-        return norms, None
-    spreads = [
-        _of_sum([part.square.sqrt() if part.spread is None else part.spread for part in some]) for some in related
-    ]
-    return norms, functools.reduce(torch.add, spreads).sqrt() * margin
-
-
-def _of_sum(values: list[torch.Tensor]) -> torch.Tensor:
-    return functools.reduce(torch.add, values).square()
-
-
-def _related(parts: Sequence[RecordGradients]) -> list[list[RecordGradients]]:
-    """Parts with a common slot together: their gradients are added, so that their norms are."""
-    groups: list[tuple[set[Slot], list[RecordGradients]]] = []
+    groups: list[tuple[set[Slot], list[RecordGradients]]] = []  # with a common slot: their norms are added
     for part in parts:
         slots, some = set(part.slots), [part]
         for other in [group for group in groups if group[0] & slots]:
             groups.remove(other)
             slots, some = slots | other[0], other[1] + some
         groups.append((slots, some))
-    return [some for _, some in groups]
+    add, margin = functools.partial(functools.reduce, torch.add), 1 + (8 * len(parts) + 16) * UNIT
+    squares = [
+        some[0].square if len(some) == 1 else add([part.square.sqrt() for part in some]).square() for _, some in groups
+    ]
+    norms = add(squares).sqrt() * margin
+    if all(part.spread is None for part in parts):
+        return norms, None
+    spreads = [[part.square.sqrt() if part.spread is None else part.spread for part in some] for _, some in groups]
+    return norms, add([add(some).square() for some in spreads]).sqrt() * margin
 
 
 def add_clipped(parts: Sequence[RecordGradients], valid: torch.Tensor, weights: Weights, sums: Sums) -> None:

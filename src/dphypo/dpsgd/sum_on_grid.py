@@ -24,11 +24,14 @@ from dataclasses import dataclass
 
 from dphypo import _validate, noise
 
+UNIT = 2.0**-53
+"""u, the relative error of one rounding in double precision."""
 SPREAD = 64.0
 """κ: weights are at most κC₀/A, A being what a record's gradient is summed from. Networks stay below 20."""
+NORMALISED = 0.01
+"""r of ``clipping="normalise"``: weights are C₀/(n̄ + r)."""
 BETA = 2.0**-60
 _TURN = math.sqrt(60 * math.log(2))  # √ln(1/β)
-_ROUNDING = 2.0**-53
 _BITS = 16  # of the dither
 _FIRST, _LAST = 2.0**13, 2.0**18  # deviations
 _PARAMETERS = 2.0**36
@@ -65,7 +68,7 @@ class SumGrid:
             deviation *= 2
         step = sigma / deviation  # h/C
         bits = min(_BITS, 51 - math.ceil(math.log2(largest_batch / step)))  # sums stay below 2⁵²
-        units = (terms + 4) * _ROUNDING
+        units = (terms + 4) * UNIT
         error = SPREAD * largest_batch * units / (1 - units)
         ratio = clipped_to(step, size, bits, error) if bits >= 8 else 0.0
         if ratio < 0.5:
@@ -80,6 +83,11 @@ class SumGrid:
     def scale(self) -> float:
         """2^bits/h: sums are made in units of h·2^−bits."""
         return 2.0**self.bits / self.unit
+
+    @property
+    def most(self) -> float:
+        """What a record adds at most, in these units, rounded down."""
+        return self.radius * self.scale * (1 - 2.0**-50)
 
 
 def clipped_to(step: float, size: int, bits: int, error: float) -> float:

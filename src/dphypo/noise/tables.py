@@ -15,6 +15,7 @@ nothing can be written, tables stay in memory.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import hashlib
@@ -68,11 +69,7 @@ def tails(first: int, count: int, sigma: float) -> list[int]:
 
 def magnitude(drawn: int, sigma: float) -> int:
     """#{j : U < T_j} without a table, for single draws and for σ of any size."""
-    below, above = -1, size_bound(sigma)  # U < T_below, and not U < T_above
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (middle, above) if drawn < tails(middle, 1, sigma)[0] else (below, middle)
-    return above
+    return bisect.bisect_left(range(size_bound(sigma)), True, key=lambda place: drawn >= tails(place, 1, sigma)[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

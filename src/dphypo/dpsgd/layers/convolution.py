@@ -15,7 +15,7 @@ from torch.nn import functional
 from dphypo.dpsgd.book import Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise, kernels
 from dphypo.dpsgd.layers.linear import outer
-from dphypo.dpsgd.layers.products import joined
+from dphypo.dpsgd.layers.products import batched, cat
 from dphypo.dpsgd.step import RecordGradients
 
 Pair = tuple[int, int]
@@ -40,15 +40,15 @@ class Convolution:
                 functional.conv2d(one, kernel, shift, self.stride, 0, self.dilation, self.groups)
                 for one, kernel, shift in zip(inputs.chunk(len(weight)), weight.unbind(), shifts, strict=True)
             ]
-            return joined(each, 0)
+            return cat(each, 0)
         columns, height = self._patches(inputs, weight.shape[-2:])
         runs, size = book.shape.runs, columns[0].shape[1]
         shifts = [None] * self.groups if bias is None else bias.chunk(self.groups, 1)
         pieces = [
-            _product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
+            batched(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
             for one, kernel, shift in zip(columns, self._by_group(weight), shifts, strict=True)
         ]
-        made = joined(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
+        made = cat(pieces, -1).reshape(book.shape.rows, height, size // height, -1)
         return made.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
 
     def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
@@ -63,7 +63,7 @@ class Convolution:
             )[0]
             for one, seen, kernel in pairs
         ]
-        return joined(made, 0).to(inputs.dtype)
+        return cat(made, 0).to(inputs.dtype)
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         sizes, layout, kernel = (book.shape.runs, book.shape.records, -1), book.layout, self._weight(book).shape[-2:]
@@ -72,7 +72,7 @@ class Convolution:
         parts = []
         for group in range(self.groups):
             inputs, gradients = (
-                joined([one[group].reshape(*sizes, one[group].shape[-1]) for one in some], 2) for some in (seen, found)
+                cat([one[group].reshape(*sizes, one[group].shape[-1]) for one in some], 2) for some in (seen, found)
             )
             bias = None if self.bias is None else layout.slot(self.bias, group, self.groups)
             parts += outer(layout.slot(self.weight, group, self.groups), bias, inputs, gradients)
@@ -114,15 +114,11 @@ class Convolution:
             sizes = (rows, *inputs.shape[1:])
             return kernels.fold(torch.bmm(given, matrix), sizes, gradient.shape[2:], kernel, self.stride)
         pieces = [
-            _product(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
+            batched(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(rows, -1, matrix.shape[-1])
             for one, matrix in zip(gradient.flatten(2).chunk(self.groups, 1), self._by_group(weight), strict=True)
         ]
-        columns = joined(pieces, -1).transpose(1, 2)
+        columns = cat(pieces, -1).transpose(1, 2)
         return functional.fold(columns, tuple(inputs.shape[2:]), kernel, self.dilation, 0, self.stride)
-
-
-def _product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
 
 
 def _convolution(
@@ -144,17 +140,16 @@ def _convolution(
     if bias is not None and shift is None:
         raise UnknownUse("a trained kernel with a frozen bias")
     line = weight.dim() == 3
-    edges = (0, 0) if isinstance(padding, str) else _pair(padding, 0 if line else None)
     steps, gaps = (_pair(value, 1 if line else None) for value in (stride, dilation))
     picture = input.unsqueeze(2) if line else input
     if padding == "same":
         kernel = (1, weight.shape[2]) if line else tuple(weight.shape[2:])
         total = [gap * (size - 1) for gap, size in zip(gaps, kernel, strict=True)]
-        picture = functional.pad(
-            picture, (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2)
-        )
-    elif any(edges):
-        picture = functional.pad(picture, (edges[1], edges[1], edges[0], edges[0]))
+        edges = [(whole // 2, whole - whole // 2) for whole in total]
+    else:
+        edges = [(edge, edge) for edge in _pair(0 if padding == "valid" else padding, 0 if line else None)]
+    if edges != [(0, 0), (0, 0)]:
+        picture = functional.pad(picture, (*edges[1], *edges[0]))
     made = book.tap(Convolution(place, shift, steps, gaps, groups), picture)
     return made.squeeze(2) if line else made
 

@@ -23,19 +23,9 @@ _BLOCK, _MANY = 1024, 2**16
 
 @jit
 def _unfold(  # type: ignore[no-untyped-def]
-    pictures,
-    columns,
-    C: tl.constexpr,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    pictures, columns, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The patches of a row, [places, channels, kernel]."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -47,20 +37,10 @@ def _unfold(  # type: ignore[no-untyped-def]
 
 @jit
 def _fold(  # type: ignore[no-untyped-def]
-    columns,
-    pictures,
-    C: tl.constexpr,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    PIXELS: tl.constexpr,
+    columns, pictures, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PIXELS: tl.constexpr,
     CHANNELS: tl.constexpr,
-):
+):  # fmt: skip
     """Add up the patches, [places, kernel, channels], that cover a pixel of a row; pixels are [channels, ...].
 
     PIXELS by CHANNELS at a time: numbers are read along the channels, and written along the pixels.
@@ -82,20 +62,9 @@ def _fold(  # type: ignore[no-untyped-def]
 
 @jit
 def _pool(  # type: ignore[no-untyped-def]
-    pictures,
-    made,
-    taken,
-    planes,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    pictures, made, taken, planes, H: tl.constexpr, W: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The largest number of each window of some planes, and which it is; NaN is larger than all."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     first, local = start // (HIGH * WIDE), (start % (HIGH * WIDE)).to(tl.int32) + tl.arange(0, BLOCK)
@@ -115,20 +84,9 @@ def _pool(  # type: ignore[no-untyped-def]
 
 @jit
 def _unpool(  # type: ignore[no-untyped-def]
-    gradient,
-    taken,
-    made,
-    planes,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    gradient, taken, made, planes, H: tl.constexpr, W: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr,
+    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """The gradient of the pixels of some planes: of every window whose largest number they are."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     first, local = start // (H * W), (start % (H * W)).to(tl.int32) + tl.arange(0, BLOCK)
@@ -206,20 +164,16 @@ class MaxPool(torch.autograd.Function):
         taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
         ctx.save_for_backward(taken)
         ctx.sizes = (*sizes, *places, *kernel, *stride)
-        planes = pictures.shape[0] * pictures.shape[1]
-        _pool[(triton.cdiv(made.numel(), _BLOCK),)](
-            pictures.contiguous(), made, taken, planes, *ctx.sizes, BLOCK=_BLOCK
-        )
+        grid, planes = (triton.cdiv(made.numel(), _BLOCK),), pictures.shape[0] * pictures.shape[1]
+        _pool[grid](pictures.contiguous(), made, taken, planes, *ctx.sizes, BLOCK=_BLOCK)
         return made
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         (taken,) = ctx.saved_tensors
         made = gradient.new_empty((*gradient.shape[:2], *ctx.sizes[:2]))
-        planes = gradient.shape[0] * gradient.shape[1]
-        _unpool[(triton.cdiv(made.numel(), _BLOCK),)](
-            gradient.contiguous(), taken, made, planes, *ctx.sizes, BLOCK=_BLOCK
-        )
+        grid, planes = (triton.cdiv(made.numel(), _BLOCK),), gradient.shape[0] * gradient.shape[1]
+        _unpool[grid](gradient.contiguous(), taken, made, planes, *ctx.sizes, BLOCK=_BLOCK)
         return made, None, None
 
 

@@ -25,21 +25,10 @@ from torch.nn import functional
 
 from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, UnknownUse
 from dphypo.dpsgd.layers import elementwise
-from dphypo.dpsgd.layers.products import (
-    add_product,
-    added,
-    by_record,
-    finite_,
-    held,
-    joined,
-    product,
-    squared,
-    tiled,
-    weighted_,
-    wide,
-)
+from dphypo.dpsgd.layers.products import add_outer, added, cat, finite_, held, product, squared, tiled, weighted_, wide
 from dphypo.dpsgd.stack import Slot, Sums
-from dphypo.dpsgd.step import UNIT, RecordGradients
+from dphypo.dpsgd.step import RecordGradients
+from dphypo.dpsgd.sum_on_grid import UNIT
 
 
 @dataclass(frozen=True)
@@ -58,8 +47,9 @@ class Linear:
 
     def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
-        inputs = joined([by_record(note.inputs, note.axis, book.shape) for note in notes], 2)
-        gradients = joined([by_record(note.gradient, note.axis, book.shape) for note in notes], 2)
+        sizes = (book.shape.runs, book.shape.records, -1)
+        inputs = cat([note.axis.split(note.inputs, *sizes) for note in notes], 2)
+        gradients = cat([note.axis.split(note.gradient, *sizes) for note in notes], 2)
         return outer(weight, bias, inputs, gradients, turned=self.turned)
 
 
@@ -87,7 +77,7 @@ def outer(
     square = added(one.mul_(two).flatten(2)).clamp_min(0) + terms / (1 - terms) * spread.square()
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
-        add_product(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
+        add_outer(sums, weight, weighted_(left, weights).flatten(1, 2), finite_(right).flatten(1, 2))
 
     return [RecordGradients((weight,), positions, square, spread, (left, right), add), *biases]
 
@@ -102,7 +92,7 @@ def _single(
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
         given, seen = weighted_(gradients, weights), finite_(inputs)
-        add_product(sums, weight, *((seen, given) if turned else (given, seen)))
+        add_outer(sums, weight, *((seen, given) if turned else (given, seen)))
         if bias is not None:
             sums.at(bias, bias.size).add_(given.sum(1))
 
@@ -116,18 +106,16 @@ def _linear(
     place, shift = book.place(weight), book.place(bias)
     if place is not None and (shift is not None or bias is None):
         return book.tap(Linear(place, shift), input, book.axis(input, rows_last=book.in_attention))
-    made = frozen(book, input, weight) if place is None else book.tap(Linear(place, None), input)
+    if place is not None:
+        made = book.tap(Linear(place, None), input)
+    elif input.is_cuda or input.shape[0] % book.shape.runs or torch.is_autocast_enabled("cpu"):
+        made = functional.linear(input, weight)
+    else:  # it is not trained: run by run, and with the rows as columns, as in ``products.py``
+        each = [torch.mm(weight, some.flatten(0, -2).t()).t() for some in input.chunk(book.shape.runs)]
+        made = torch.cat(each).reshape(*input.shape[:-1], weight.shape[0])
     if bias is None:
         return made
     return made + (bias if shift is None else elementwise.copies(book, shift, made))
-
-
-def frozen(book: Book, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """A linear layer that is not trained: on a CPU run by run, and with the rows as columns, as in ``products.py``."""
-    if inputs.is_cuda or inputs.shape[0] % book.shape.runs or torch.is_autocast_enabled("cpu"):
-        return functional.linear(inputs, weight)
-    made = [torch.mm(weight, some.flatten(0, -2).t()).t() for some in inputs.chunk(book.shape.runs)]
-    return torch.cat(made).reshape(*inputs.shape[:-1], weight.shape[0])
 
 
 def _matmul(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -166,8 +154,8 @@ class Embedding:
     def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
         shape, layout, weight = book.shape, book.layout, self.weight
         sizes = (shape.runs, shape.records, -1)
-        tokens = joined([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
-        gradients = wide(joined([by_record(note.gradient, note.axis, shape) for note in notes], 2))
+        tokens = cat([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
+        gradients = wide(cat([note.axis.split(note.gradient, *sizes) for note in notes], 2))
         if self.padding is not None:
             gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
         positions, width = gradients.shape[2:]

@@ -13,22 +13,13 @@ import torch
 
 from dphypo.dpsgd.book import Axis, Book
 from dphypo.dpsgd.layers import kernels
-from dphypo.dpsgd.stack import Shape, Slot, Sums
-from dphypo.dpsgd.step import UNIT, RecordGradients
+from dphypo.dpsgd.stack import Slot, Sums
+from dphypo.dpsgd.step import RecordGradients
+from dphypo.dpsgd.sum_on_grid import UNIT
 
 _TINY = 2.0**-300
 _TILE = 16
 _CHUNK = 2**24  # numbers converted to double precision at a time
-
-
-def by_run(values: torch.Tensor, axis: Axis, shape: Shape) -> torch.Tensor:
-    """[runs, rows and positions of a run, features], whatever dimension holds the rows."""
-    return axis.first(values).reshape(shape.runs, -1, values.shape[-1])
-
-
-def by_record(values: torch.Tensor, axis: Axis, shape: Shape) -> torch.Tensor:
-    """[runs, records, positions, features]: the views of a record count as positions of it."""
-    return axis.first(values).reshape(shape.runs, shape.records, -1, values.shape[-1])
 
 
 def product(
@@ -38,22 +29,32 @@ def product(
 
     A tensor of its own, not a view: models may write to it.
     """
-    device = values.device.type
+    device, left, sizes = values.device.type, axis.split(values, book.shape.runs, -1), axis.first(values).shape[:-1]
     kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
     if values.is_cuda or kind != book.slots[weight].dtype or kind != values.dtype:
-        left, right = by_run(values, axis, book.shape).to(kind), book.slots[weight].flatten(2).to(kind)
-        right = right if turned else right.transpose(1, 2)
-        shift = None if bias is None else book.slots[bias][:, None].to(kind)
-        made = torch.bmm(left, right) if shift is None else torch.baddbmm(shift, left, right)
-        return axis.back(made.view(*axis.first(values).shape[:-1], -1)).clone()
+        right = book.slots[weight].flatten(2).to(kind)
+        shift = None if bias is None else book.slots[bias].to(kind)
+        made = batched(left.to(kind), right if turned else right.transpose(1, 2), shift)
+        return axis.back(made.view(*sizes, -1)).clone()
     matrices = _matrices(book, weight, turned)
     shifts = [None] * len(matrices) if bias is None else _matrices(book, bias, True)
-    made = values.new_empty((*axis.first(values).shape[:-1], matrices[0].shape[1]))
-    left = by_run(values, axis, book.shape)
-    into = made.view(*left.shape[:2], -1)
-    for run in zip(left.unbind(), matrices, shifts, into.unbind(), strict=True):
-        _multiply(*run)
+    made = values.new_empty((*sizes, matrices[0].shape[1]))
+    by_rows = matrices[0].stride(0) >= matrices[0].stride(1)
+    way = _way(left.shape[1:], matrices[0].shape, by_rows, left.dtype)
+    each = zip(left.unbind(), matrices, shifts, made.view(*left.shape[:2], -1).unbind(), strict=True)
+    for one, matrix, shift, into in each:
+        if way is not torch.mm:
+            into.copy_(way(one, matrix) if shift is None else way(one, matrix).add_(shift))
+        elif shift is None:
+            torch.mm(one, matrix, out=into)
+        else:
+            torch.addmm(shift, one, matrix, out=into)
     return made if axis.dim == 0 and not axis.last else axis.back(made).clone()
+
+
+def batched(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """left · right of every run, plus its bias."""
+    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
 
 
 def _matrices(book: Book, place: int, turned: bool) -> list[torch.Tensor]:
@@ -64,30 +65,12 @@ def _matrices(book: Book, place: int, turned: bool) -> list[torch.Tensor]:
     return book.matrices[place, turned]
 
 
-def _multiply(left: torch.Tensor, right: torch.Tensor, shift: torch.Tensor | None, into: torch.Tensor) -> None:
-    """left · right + shift, in a way in which the bits of a row do not depend on which row it is."""
-    way = _way(left.shape, right.shape, right.stride(0) >= right.stride(1), left.dtype)
-    if way is torch.mm and shift is not None:
-        torch.addmm(shift, left, right, out=into)
-    elif way is torch.mm:
-        torch.mm(left, right, out=into)
-    else:
-        into.copy_(way(left, right) if shift is None else way(left, right).add_(shift))
-
-
 Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def _rows_as_columns(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return torch.mm(right.t(), left.t()).t()
-
-
-def _filled_up(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return torch.mm(left, tiled(right))[:, : right.shape[1]]
-
-
-def _without_kernels(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return (left[:, :, None] * right).sum(1)
+_WAYS: tuple[Way, ...] = (
+    torch.mm,
+    lambda left, right: torch.mm(right.t(), left.t()).t(),  # rows as columns
+    lambda left, right: torch.mm(left, tiled(right))[:, : right.shape[1]],  # columns filled up
+)
 
 
 @functools.cache
@@ -100,11 +83,11 @@ def _way(left_size: torch.Size, right_size: torch.Size, by_rows: bool, dtype: to
     left, right = (torch.randn(size, generator=generator, dtype=dtype) for size in (left_size, right_size))
     right = right if by_rows else right.t().contiguous().t()
     places = [torch.arange(len(left)).roll(len(left) // 3 + 1), torch.arange(len(left)).flip(0)]
-    for way in (torch.mm, _rows_as_columns, _filled_up):
+    for way in _WAYS:
         made = way(left, right)
         if all(torch.equal(made[order], way(left[order], right)) for order in places):
             return way
-    return _without_kernels
+    return lambda left, right: (left[:, :, None] * right).sum(1)
 
 
 def tiled(values: torch.Tensor, *, on_gpu: bool = False) -> torch.Tensor:
@@ -127,12 +110,12 @@ def squared(values: torch.Tensor) -> torch.Tensor:
     return norms.square_()
 
 
-def joined(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+def cat(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     """One after the other; a single one is not copied."""
     return values[0] if len(values) == 1 else torch.cat(list(values), dim)
 
 
-def add_product(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
+def add_outer(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -> None:
     """Add left[k]ᵀ · right[k] to a slot of the sums, [runs, columns of left, columns of right], in double precision."""
     if left.is_cuda:
         sums.at(slot, left.shape[-1], right.shape[-1]).baddbmm_(left.transpose(1, 2), right)
@@ -181,6 +164,6 @@ def held(slot: Slot, gradients: torch.Tensor) -> RecordGradients:
             kernels.add_weighted(slot.of(sums.rows), flat, weights)
             return
         for block in blocks:
-            add_product(sums, slot, weights[:, block, None], finite_(wide(flat[:, block])))
+            add_outer(sums, slot, weights[:, block, None], finite_(wide(flat[:, block])))
 
-    return RecordGradients((slot,), 1, joined(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)
+    return RecordGradients((slot,), 1, cat(squares, 1) * (1 + (size + 8) * UNIT), None, (flat,), add)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,8 @@ _UNSUITABLE = {"lbfgs", "noisy_sgd", "scale_by_learning_rate", "scale_by_rprop"}
 @functools.cache
 def known() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """optax's optimisers that take a learning rate, by name."""
-    found = {name: value for name, value in vars(optax).items() if inspect.isfunction(value) and name[0] != "_"}
-    suitable = {name: value for name, value in found.items() if name not in _UNSUITABLE}
-    return {name: value for name, value in suitable.items() if "learning_rate" in names_of(value)}
+    public = {name: one for name, one in vars(optax).items() if name[0] != "_" and name not in _UNSUITABLE}
+    return {name: one for name, one in public.items() if inspect.isfunction(one) and "learning_rate" in names_of(one)}
 
 
 def names_of(function: Callable[..., Any]) -> list[str]:
@@ -37,8 +36,7 @@ def names_of(function: Callable[..., Any]) -> list[str]:
 def read(optimizer: Any, argument: str = "optimizer") -> Callable[..., optax.GradientTransformation]:
     """The function that builds an optimiser from its learning rate and options; an error names what is not one."""
     if callable(optimizer) and "learning_rate" in names_of(optimizer):
-        found: Callable[..., optax.GradientTransformation] = optimizer
-        return found
+        return cast(Callable[..., optax.GradientTransformation], optimizer)
     if isinstance(optimizer, str) and optimizer in known():
         return known()[optimizer]
     remedy = f"give one of {', '.join(sorted(known()))}, or a function of learning_rate that returns an optax optimiser"
@@ -64,10 +62,7 @@ def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]
 
 
 class Stepper:
-    """One of optax's optimisers on rows, one run each; learning rates and numeric options are the runs' own.
-
-    ``tree`` makes the trained arrays of a row.
-    """
+    """One of optax's optimisers on rows, each with its learning rate and options; ``tree`` makes arrays of a row."""
 
     def __init__(self, tree: Callable[[Any], Any], factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
         def start(row: Any, numbers: Mapping[str, Any]) -> Any:
@@ -88,22 +83,14 @@ def walk(
     params: Mapping[str, Any], gradients: Any, steps: int, schedule: Callable[[float], float] | None = None
 ) -> transfer.Floats:
     """The weights after made-up gradients, for the rehearsal of a transfer rule (:class:`NoiseRehearsal`)."""
-    factory, taken = read(params["optimizer"]), options(params["optimizer"], params)
-    setting = dpsgd.Setting(average=params.get("average"))
-
-    @jax.jit
-    def move(weights: Any, state: Any, mean: Any, gradient: Any, rate: Any, share: Any) -> Any:
-        updates, state = factory(learning_rate=rate, **taken).update(gradient, state, weights)
-        weights = optax.apply_updates(weights, updates)
-        return weights, state, mean + (weights - mean) * share
-
-    weights = state = mean = None
+    stepper = Stepper(lambda row: row, read(params["optimizer"]), options(params["optimizer"], params))
+    setting, rows = dpsgd.Setting(average=params.get("average")), None
     for number, gradient in enumerate(gradients):
-        gradient = np.asarray(gradient, dtype=np.float32)
-        if number == 0:
-            weights = mean = jnp.zeros_like(gradient)
-            state = factory(learning_rate=0.0, **taken).init(weights)
-        rate = np.float32(params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps)))
-        share = np.float32(1.0 if setting.average is None else setting.share(number, steps))
-        weights, state, mean = move(weights, state, mean, gradient, rate, share)
-    return np.asarray(mean, dtype=np.float64)
+        given = np.asarray(gradient, dtype=np.float32)[None]
+        if rows is None:
+            rows = mean = jnp.zeros_like(given)
+            state = stepper.start(rows, {})
+        rate = params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps))
+        share = np.float32(setting.share(number, steps))
+        rows, state, mean = stepper.step(rows, state, mean, given, np.full(1, rate, np.float32), {}, share)
+    return np.asarray(mean[0], dtype=np.float64)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 
-from dphypo import noise
+from dphypo import _validate, noise
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.jax.records import Trees
 from dphypo.integrations.jax.step import key_of
@@ -52,17 +52,13 @@ def from_execution_plan(
         )
     bands = len(np.asarray(config.strategy))
     if config.truncated_batch_size is not None:
-        raise ValueError(
-            f"truncated_batch_size = {config.truncated_batch_size} is not accounted: whether a record takes part then "
-            "depends on how many others do, and adding one can push another out. Leave it out"
-        )
+        remedy = "whether a record takes part would depend on how many others do, which is not accounted: leave it out"
+        raise _validate.fail("truncated_batch_size", config.truncated_batch_size, remedy)
     if bands > 1 and config.partition_type is not PartitionType.INDEPENDENT:
-        raise ValueError(
-            f"banded matrix factorisation with {bands} bands and partition_type = EQUAL_SPLIT is not accounted: adding "
-            "a record moves others to another group. Use partition_type=PartitionType.INDEPENDENT"
-        )
+        remedy = f"with {bands} bands, adding a record moves others to another group: use PartitionType.INDEPENDENT"
+        raise _validate.fail("partition_type", config.partition_type.name, remedy)
     if config.column_normalize:
-        raise ValueError("column_normalize = True is not accounted: the event of jax_privacy does not know of it")
+        raise _validate.fail("column_normalize", True, "the event of jax_privacy does not know of it: leave it out")
     full = config.plan
     run = _read(full.dp_event)
     expected = (config.sampling_prob, -(-config.iterations // bands))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
-from dphypo.dpsgd.draws import UNIT
+from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Tree, TreeRecords
@@ -32,14 +32,9 @@ def named(function: Callable[..., Any] | None, leading: int) -> dict[str, bool]:
 
 
 class Program:
-    """One architecture: ``init``, ``loss`` and ``predict`` with their hyperparameters.
+    """One architecture: ``init``, ``loss`` and ``predict`` of :class:`DPSGD` with the hyperparameters that they name.
 
     Numbers of single or double precision in what ``init`` returns are trained; everything else in it stays.
-
-    Args:
-        init, loss, predict: as of :class:`DPSGD`.
-        arguments: hyperparameters that they name.
-        records: what records look like.
     """
 
     def __init__(
@@ -59,7 +54,7 @@ class Program:
         self._loss = self._cross_entropy if loss is None else bound(loss, 2)
         self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
         self._compiled: Callable[[jax.Array], list[Any]] = jax.jit(self._arrays)
-        arrays = self._built(jax.random.key(0))
+        arrays = self.built(jax.random.key(0))
         shown, some = [leaf for leaf in arrays if _is_trained(leaf)], iter(arrays)
         whole = [next(some) if leaf is None else leaf for leaf in self._others]
         self._kept = [None if _is_trained(leaf) else leaf for leaf in whole]
@@ -92,11 +87,7 @@ class Program:
                 "single records gets no noise. Leave the callback out"
             )
 
-    def start(self, key: jax.Array) -> npt.NDArray[Any]:
-        """Initial parameters, as a row."""
-        return self.row(self._built(key))
-
-    def _built(self, key: jax.Array) -> list[Any]:
+    def built(self, key: jax.Array) -> list[Any]:
         """The arrays that ``init`` returns. It is compiled, unless it looks at the key itself."""
         try:
             return self._compiled(key)
@@ -120,15 +111,11 @@ class Program:
         parts = zip(np.cumsum(self.sizes), self.sizes, self._shapes, strict=True)
         return [row[end - size : end].reshape(shape) for end, size, shape in parts]
 
-    def tree(self, leaves: list[Any]) -> Tree:
-        """What ``init`` returned, with other trained arrays."""
+    def tree(self, leaves: list[Any], *, whole: bool = True) -> Tree:
+        """What ``init`` returned, with other trained arrays; not ``whole``, without what stays."""
         some = iter(leaves)
-        return jax.tree.unflatten(self._structure, [next(some) if leaf is None else leaf for leaf in self._kept])
-
-    def _trained(self, row: Any) -> Tree:
-        """The same without what stays, for optimisers."""
-        some = iter(self.leaves(row))
-        return jax.tree.unflatten(self._structure, [next(some) if leaf is None else None for leaf in self._kept])
+        every = [next(some) if leaf is None else leaf if whole else None for leaf in self._kept]
+        return jax.tree.unflatten(self._structure, every)
 
     def loss(self, row: Any, record: Tree, key: jax.Array) -> Any:
         """The loss of one record."""
@@ -167,7 +154,7 @@ class Program:
         """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
         alone = self._alone.get(numbers.shape)
         if alone is None:
-            small = numbers.shape[-1] % UNIT > 0  # there a record's address depends on its place
+            small = numbers.shape[-1] % MULTIPLE > 0  # there a record's address depends on its place
             alone = self._alone[numbers.shape] = small or not self._same_everywhere(numbers.shape, keys)
         some = _rows(self._data, numbers)
         return self._gradients(alone, rows, some, numbers, keys, np.int32(step))
@@ -207,7 +194,26 @@ class Program:
         Where it has not, records are differentiated one after the other. Weights are made up too: initial ones may be
         zeros, which round nothing.
         """
-        return all(self._same_places(self._random(shape[0], seed), shape, keys) for seed in range(_DRAWS))
+        places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
+        watched, turned = places % 3 == 1, np.roll(places, 1)
+
+        def found(rows: jax.Array, order: npt.NDArray[np.int32], data: Tree) -> npt.NDArray[np.uint8]:
+            numbers = np.broadcast_to(order, shape)
+            made = self._gradients(False, rows, _rows(data, numbers), numbers, keys, np.int32(0))[0]
+            parts = [np.asarray(part) for part in jax.tree.leaves(made)]
+            return np.concatenate([part.reshape(*shape, -1).view(np.uint8) for part in parts], 2)
+
+        def spoil(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            kept = watched.reshape(-1, *[1] * (leaf.ndim - 1))
+            return np.where(kept, leaf, np.nan).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+        for seed in range(_DRAWS):
+            rows = self._random(shape[0], seed)
+            moved = np.roll(found(rows, places, data), 1, 1)
+            beside = (moved == found(rows, turned, jax.tree.map(spoil, data)))[:, np.roll(watched, 1)]
+            if not (moved == found(rows, turned, data)).all() or not beside.all():
+                return False
+        return True
 
     def _random(self, runs: int, seed: int) -> jax.Array:
         """Weights of several runs. Vectors lie in [½, 1½), where a scale may be."""
@@ -218,38 +224,19 @@ class Program:
             made.append((normal if len(shape) > 1 else drawn.random(sizes) + 0.5).reshape(runs, -1))
         return jnp.asarray(np.concatenate(made, 1).astype(self.dtype))
 
-    def _same_places(self, rows: jax.Array, shape: tuple[int, ...], keys: jax.Array) -> bool:
-        places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
-        watched = places % 3 == 1
-
-        def found(order: npt.NDArray[np.int32], data: Tree) -> npt.NDArray[np.uint8]:
-            numbers = np.broadcast_to(order, shape)
-            made = self._gradients(False, rows, _rows(data, numbers), numbers, keys, np.int32(0))[0]
-            parts = [np.asarray(part) for part in jax.tree.leaves(made)]
-            return np.concatenate([part.reshape(*shape, -1).view(np.uint8) for part in parts], 2)
-
-        def spoil(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            kept = watched.reshape(-1, *[1] * (leaf.ndim - 1))
-            return np.where(kept, leaf, np.nan).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf
-
-        moved, turned = np.roll(found(places, data), 1, 1), np.roll(places, 1)
-        beside = (moved == found(turned, jax.tree.map(spoil, data)))[:, np.roll(watched, 1)]
-        return bool((moved == found(turned, data)).all() and beside.all())
-
     def stepper(self, optimizer: optimisers.Optimizer, static: Mapping[str, Any]) -> optimisers.Stepper:
         """An optimiser for the rows of several runs, compiled once."""
         key = (optimizer, repr(sorted(static.items())))
         if key not in self._steppers:
-            self._steppers[key] = optimisers.Stepper(self._trained, optimisers.read(optimizer), static)
+            self._steppers[key] = optimisers.Stepper(
+                lambda row: self.tree(self.leaves(row), whole=False), optimisers.read(optimizer), static
+            )
         return self._steppers[key]
 
     def each(
         self, value: Callable[[Program, Any, Tree], Any], row: Any, records: TreeRecords
     ) -> npt.NDArray[np.float64]:
-        """A value for each record in the domain.
-
-        Records go one by one: in a batch a record's place can change the last bits of an output, and so its value.
-        """
+        """A value for each record in the domain, one by one: in a batch its place can change the last bits."""
         inside = self.usable(records)
         if value not in self._mapped:
             self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import dpsgd, noise
-from dphypo.dpsgd.draws import BatchSampler, Draws, draw, largest_batch, piece_and_count
+from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.integrations.jax import optimisers, step
 from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.score import Private, PublicAccuracy
@@ -64,16 +63,9 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     options = optimisers.options(given["optimizer"], given)
     run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-    largest = largest_batch(run.records, run.rate)
-    grid = dpsgd.SumGrid.of(
-        noise_multiplier=run.noise_multiplier,
-        max_grad_norm=run.max_grad_norm,
-        size=program.size,
-        terms=step.terms(program.size, shape[0], max(shape[1], math.ceil(largest / shape[0]))),
-        largest_batch=largest,
-    )
+    grid = run.grid(program.size, *shape, partial(step.terms, program.size))
     key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
-    row = program.start(key) if made.start is None else program.row(made.start)
+    row = program.row(program.built(key)) if made.start is None else program.row(made.start)
     return Begun(program, run, setting, given["optimizer"], row, shape, grid)
 
 
@@ -86,10 +78,10 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     samplers = [BatchSampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])
-    limits = [grid.radius * grid.scale * (1 - 2.0**-50) for grid in grids]
+    limits, scales = [grid.most for grid in grids], [grid.scale for grid in grids]
     units = [[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)]
-    public = [np.array(some) for some in (limits, [grid.scale for grid in grids], units, 2.0 ** -grids[0].bits)]
-    with step.exactly():
+    public = [np.array(some) for some in (limits, scales, units, 2.0 ** -grids[0].bits)]
+    with jax.enable_x64(True):
         most, scale, unit, shrink = jax.device_put(public)
         zeros = jax.device_put([np.zeros((len(runs), one)) for one in program.sizes])
     normalise = setting.clipping is dpsgd.Clipping.NORMALISE
@@ -109,11 +101,11 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
             sums: Any = zeros
             for piece, counts in zip(chosen, valid, strict=True):
                 gradients, finite = program.gradients(rows, piece, keys, number)
-                with step.exactly():
+                with jax.enable_x64(True):
                     sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)
-            with step.exactly():
+            with jax.enable_x64(True):
                 gradient = step.release(sums, draws.draw(), shrink, unit, program.dtype)
-            share = program.dtype.type(1.0 if setting.average is None else setting.share(number, first.run.steps))
+            share = program.dtype.type(setting.share(number, first.run.steps))
             rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
             if follower is not None:
                 follower.step(number + 1)

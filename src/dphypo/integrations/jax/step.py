@@ -26,16 +26,14 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 from dphypo import noise
+from dphypo.dpsgd.sum_on_grid import NORMALISED, UNIT
 
 Arrays = list[jax.Array]
 RecordGradients = tuple[jax.Array, ...]
 """The gradient of a trained array: itself, or two vectors whose outer product it is."""
 
-UNIT = 2.0**-53
 TINY = 2.0**-960
 """More than squares lose that are too small to be numbers; a factor's may be, where the product of two is not."""
-NORMALISED = 0.01
-"""r of ``clipping="normalise"``: w = C₀/(n̄ + r), as in :mod:`dphypo.dpsgd`."""
 
 
 class Product(NamedTuple):
@@ -116,13 +114,9 @@ def add_clipped(
 ) -> Arrays:
     """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
 
-    Args:
-        sums: of each trained array, [runs, numbers], double precision.
-        gradients: of each trained array, [runs, records, ...], or its two factors.
-        counts, finite: [runs, records]: which records count. One whose gradient is not finite does not, either.
-        most: C₀·2^bits/h, rounded down, and
-        scale: 2^bits/h: of each run, [runs].
-        normalise: whether every gradient counts with its direction.
+    Sums are [runs, numbers] for each trained array, gradients [runs, records, ...] or two factors. ``counts`` and
+    ``finite``, [runs, records], say which records count; one whose gradient is not finite does not, either. ``most``
+    and ``scale`` are those of each run's grid.
     """
     size = sum(total.shape[1] for total in sums)
     margin = 1 + (size + 16) * UNIT
@@ -144,10 +138,7 @@ def add_clipped(
 
 
 def _weighted(weights: Any, part: Sequence[Any]) -> Any:
-    """The weighted sum of gradients, or of outer products of their factors, in double precision.
-
-    The process may ask for less by ``jax_default_matmul_precision``; it does not get it here.
-    """
+    """The weighted sum of gradients, or of outer products of their factors, whatever precision the process asks for."""
     if len(part) == 1:
         return jnp.matmul(weights, part[0], precision="highest")
     return jnp.matmul((weights[:, None] * part[0]).T, part[1], precision="highest").reshape(-1)
@@ -163,8 +154,3 @@ def release(sums: Arrays, drawn: Any, shrink: Any, units: Any, kind: Any) -> jax
 def key_of(words: noise.Words) -> Any:
     """A key of JAX's generator, 64 bits, from the next word."""
     return jax.random.wrap_key_data(jnp.asarray(words.draw(1).view("uint32")), impl="threefry2x32")
-
-
-def exactly() -> Any:
-    """Double precision, whatever the default of the process is."""
-    return jax.enable_x64(True)

@@ -26,8 +26,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from dphypo.dpsgd import synthetic_records
-from dphypo.dpsgd.device import padded_attention
-from dphypo.dpsgd.padding import SomePadding, asks_for_padding
+from dphypo.dpsgd.device import SomePadding, asks_for_padding, padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords

@@ -1,7 +1,7 @@
-"""Chains: linear layers, activations and the cross entropy, one after the other, without automatic differentiation.
+"""Perceptrons: linear layers, activations and the cross entropy in a row, without automatic differentiation.
 
 Small networks spend most of a step in Python and in the bookkeeping of gradients. A model whose forward pass was seen
-to be a chain of the functions below, and nothing else, is computed by these lines instead of its module's, on a CPU.
+to be a row of the functions below, and nothing else, is computed by these lines instead of its module's, on a CPU.
 The records of a run are the columns of its matrices, so that their places change no bit.
 """
 
@@ -18,7 +18,8 @@ from torch.nn import functional
 from dphypo.dpsgd.book import Book
 from dphypo.dpsgd.layers.products import finite_, squared, without_tiny_
 from dphypo.dpsgd.stack import Sums
-from dphypo.dpsgd.step import UNIT, RecordGradients
+from dphypo.dpsgd.step import RecordGradients
+from dphypo.dpsgd.sum_on_grid import UNIT
 
 _aten = torch.ops.aten
 
@@ -48,15 +49,15 @@ class Layer(NamedTuple):
     activation: Activation | None = None
 
 
-class LayerChain(NamedTuple):
+class Perceptron(NamedTuple):
     """The layers of a model, in their order, and how many classes the last one tells apart."""
 
     layers: tuple[Layer, ...]
     classes: int
 
     @classmethod
-    def of(cls, book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> LayerChain | None:
-        """The chain of the forward pass on a book's tape, from its inputs to the losses; None if it is none."""
+    def of(cls, book: Book, inputs: torch.Tensor, losses: torch.Tensor) -> Perceptron | None:
+        """The forward pass on a book's tape, from its inputs to the losses; None if it is no perceptron's."""
         layers: list[Layer] = []
         value: Any = inputs
         for func, args, kwargs, result in book.tape:
@@ -109,21 +110,21 @@ class _Link:
 
 
 class Pass:
-    """Passes of one shape through a chain, all runs at once. What one gives holds until the next."""
+    """Passes of one shape through a perceptron, all runs at once. What one gives holds until the next."""
 
-    def __init__(self, chain: LayerChain, book: Book) -> None:
+    def __init__(self, model: Perceptron, book: Book) -> None:
         runs, records = book.shape.runs, book.shape.records
-        ends = list(itertools.accumulate(book.layout.shapes[layer.weight][0] for layer in chain.layers))
+        ends = list(itertools.accumulate(book.layout.shapes[layer.weight][0] for layer in model.layers))
         self._values = book.slots[0].new_empty((2, runs, ends[-1], records))
         self._wide, self._squares = (torch.empty_like(self._values, dtype=torch.float64) for _ in range(2))
         buffers = (self._values, self._wide, self._squares)
         self._parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
         self._links = [
             _Link(layer, book, *(buffer[:, :, part] for buffer in buffers))
-            for layer, part in zip(chain.layers, self._parts, strict=True)
+            for layer, part in zip(model.layers, self._parts, strict=True)
         ]
         self._inputs = self._wide.new_empty((runs, records, self._links[0].sizes[1]))
-        self._book, self._classes = book, torch.arange(chain.classes)[:, None]
+        self._book, self._classes = book, torch.arange(model.classes)[:, None]
         both = [part for link in self._links for part in (link.gradients, link.outputs)][:-1]
         self._factors = (self._inputs, *(part.transpose(1, 2) for part in both))
         self._slots = tuple(slot for link in self._links for slot in link.slots)
