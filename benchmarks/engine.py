@@ -32,7 +32,7 @@ from benchmarks.engine_profile import functions_of, kernels_of
 from dphypo import Space, Stages, SurveyPlan
 from dphypo.dpsgd import Program, Setting, Tensors, check, run
 from dphypo.dpsgd.device import pinned
-from dphypo.dpsgd.layers import elementwise, kernels, linear, products
+from dphypo.dpsgd.layers import elementwise, linear, products
 from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import Weights
@@ -127,7 +127,6 @@ def in_single_precision() -> Iterator[None]:
         room["wide"] = lambda values: values.to(torch.float32, copy=True)
     vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
     vars(check).update(Sums=SingleSums)
-    vars(kernels).update(WIDE=torch.float32)
     try:
         yield
     finally:
@@ -135,7 +134,6 @@ def in_single_precision() -> Iterator[None]:
             room["wide"] = function
         vars(run).update(names)
         vars(check).update(Sums=Sums)
-        vars(kernels).update(WIDE=torch.float64)
 
 
 def made_up(task: Task, device: torch.device) -> Tensors:
