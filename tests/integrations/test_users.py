@@ -95,7 +95,7 @@ def test_a_saved_estimator_is_loaded_elsewhere_with_the_estimator(tmp_path: Path
     search.release_.save(tmp_path / "release")
     loaded = dphypo.load_release(tmp_path / "release", model=search.best_estimator_)
     assert np.array_equal(loaded.model.predict(FRAME), search.predict(FRAME))
-    with pytest.raises(ValueError, match="or the estimator that was searched"):
+    with pytest.raises(ValueError, match="or is the estimator that was searched"):
         dphypo.load_release(tmp_path / "release")
 
 

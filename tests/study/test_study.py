@@ -267,7 +267,7 @@ def _stateful():
         (lambda params, *, seed: (seed, 1.0), {"event": dp.NonPrivateDpEvent()}, "no finite ε"),
         (lambda params, *, seed: (params["lr"], 1.0), {}, "two seeds gave the same model"),
         (lambda params, *, seed: (np.random.default_rng(None).normal(), 1.0), {}, "same λ and seed"),
-        (_stateful(), {}, "run in between"),
+        (_stateful(), {}, "after another run"),
         (lambda params, *, seed: (seed, math.nan), {}, "a run failed"),
     ],
 )

@@ -137,6 +137,14 @@ class KnownData(Protocol):
 
 
 @runtime_checkable
+class HeldData(Protocol):
+    """Training that holds its records itself."""
+
+    @property
+    def data(self) -> Any: ...
+
+
+@runtime_checkable
 class KnownModel(Protocol):
     """Training of a model that can be described."""
 
@@ -261,7 +269,7 @@ def kinds_of(mechanism: Mechanism, space: Space) -> Sequence[RunKind]:
 
 def data_of(mechanism: Mechanism) -> Any:
     """The records that it holds; None where it holds none."""
-    return getattr(mechanism, "data", None)
+    return mechanism.data if isinstance(mechanism, HeldData) else None
 
 
 def is_seeded(mechanism: Mechanism) -> bool:
@@ -292,10 +300,15 @@ _NEEDED = {
 }
 _EXAMPLE = """ DPSGD and OwnTraining have it; a mechanism of your own is shortest as a dphypo.mechanisms.Declared:
 
+    def training(noise_multiplier):
+        def train(params, *, seed):
+            ...  # train with noise_multiplier
+            return model, score
+        return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=relation)
+
     class Training(dphypo.mechanisms.Declared):
         def at(self, noise_multiplier):
             return training(noise_multiplier)
 
-where training(noise_multiplier) returns Training(train, event, relation) with that noise: training(1.0) takes the \
-place of this one. To be cut short, let at take fraction= and match= too: the part of the training that is made, and \
-whether its noise is divided by the root of it"""
+Then training(1.0) takes the place of this one. To be cut short, let at take fraction= and match= too: the part of the \
+training that is made, and whether its noise is divided by the root of it"""
