@@ -54,7 +54,7 @@ def sleep(params: dict[str, Any], *, seed: int) -> tuple[None, float]:
 
 
 def _measured(durations: str) -> float:
-    survey = dphypo.Survey(sleep, SLEEPS, optimiser=Uniform(), durations=durations)
+    survey = dphypo.Survey(sleep, SLEEPS, proposer=Uniform(), durations=durations)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         plan = dphypo.Stages(dphypo.Space({"x": uniform(0, 1)}), [survey], delta=1e-6, journal=None)
         began = time.perf_counter()

@@ -27,7 +27,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.planning import Landscape, TwoStages
-from dphypo.search import optimiser, table
+from dphypo.search import proposer, table
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
@@ -155,8 +155,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"fraction": 0.1, "compute_share": 0.5, "share": 0.1, "spread": 0.05, "floor": 0.05},
     ),
     "Landscape": (Landscape, {"shape": (2,), "scores": {1.0: {1.0: [0.0, 1.0]}}, "score_noise": 0.1}),
-    "Survey": (dphypo.Survey, {"mechanism": train, "runs": 3, "optimiser": None, "pick": None}),
-    "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "optimiser": None}),
+    "Survey": (dphypo.Survey, {"mechanism": train, "runs": 3, "proposer": None, "pick": None}),
+    "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "proposer": None}),
     "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),
     "open_store": (open_store, {"where": None}),
     "hire": (lambda **options: Crew(**options).hire(train).__enter__(), {"workers": 1, "executor": "in_process"}),
@@ -221,7 +221,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Row": (table.Row, {"params": {"lr": 0.1}, "score": 0.5}),
     "Surveyed": (lambda **given: len(table.Surveyed(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
     "Surveyed.from_dict": (table.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
-    "PosteriorMean": (optimiser.PosteriorMean, {"candidates": 8, "seed": 0}),
+    "PosteriorMean": (proposer.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},

@@ -13,7 +13,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import Outcome
-from dphypo.search.optimiser import Following
+from dphypo.search.proposer import Following
 
 
 def flat(outcome: Outcome) -> torch.Tensor:

@@ -377,11 +377,11 @@ MUTANTS = (
         ("survey/test_survey.py::test_seeds_are_erased_from_the_file",),
     ),
     Mutant(
-        "an optimiser may leave the space",
+        "a proposer may leave the space",
         "every published run is at a λ that was accounted for",
         "search/survey.py",
         "        point = point_of(self.prior, proposed)\n",
         "        point = proposed\n",
-        ("survey/test_survey.py::test_an_optimiser_that_leaves_the_space_is_refused",),
+        ("survey/test_survey.py::test_an_proposer_that_leaves_the_space_is_refused",),
     ),
 )

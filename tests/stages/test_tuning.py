@@ -105,7 +105,7 @@ def test_options_of_the_survey_are_passed_on(tmp_path):
     plan = SurveyPlan(
         runs=5,
         fraction=0.2,
-        optimiser=optuna.samplers.TPESampler(seed=3),
+        proposer=optuna.samplers.TPESampler(seed=3),
         pick=lambda space, rows, *, maximize: dict(rows[0].params),
         models=tmp_path / "models",
     )

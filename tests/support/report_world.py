@@ -40,7 +40,7 @@ def training(epsilon: float) -> Any:
 
 def surveyed_release(data_name: str = "digits") -> Release:
     """A survey of twelve runs and a last run."""
-    parts = [dphypo.Survey(training(0.05), 12, optimiser=dphypo.samplers.Uniform()), dphypo.LastRun(training(0.5))]
+    parts = [dphypo.Survey(training(0.05), 12, proposer=dphypo.samplers.Uniform()), dphypo.LastRun(training(0.5))]
     return dphypo.Stages(SPACE, parts, delta=1e-6, journal=None, data_name=data_name).run(progress=False)
 
 

@@ -10,7 +10,7 @@ from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.optimiser import Following
+from dphypo.search.proposer import Following
 
 
 def folder(journal: str) -> Path:

@@ -12,7 +12,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.optimiser import Following
+from dphypo.search.proposer import Following
 
 RUNS = 4
 train = Descent(noise_multiplier=3.0, steps=20)

@@ -30,7 +30,7 @@ def sizes():
 
 
 class Recorded:
-    """An optimiser that remembers how many results and pending runs it was told of."""
+    """A proposer that remembers how many results and pending runs it was told of."""
 
     def __init__(self):
         self.told = []
@@ -40,8 +40,8 @@ class Recorded:
         return space.sample(entropy)
 
 
-def survey(mechanism, runs, optimiser=None, **options):
-    return Stages(SPACE, [Survey(mechanism, runs, optimiser, **options)], delta=1e-6, journal=None, entropy=Seeded(3))
+def survey(mechanism, runs, proposer=None, **options):
+    return Stages(SPACE, [Survey(mechanism, runs, proposer, **options)], delta=1e-6, journal=None, entropy=Seeded(3))
 
 
 def test_half_of_a_survey_is_made_at_once_and_then_a_fifth_at_a_time(sizes):

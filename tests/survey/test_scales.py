@@ -8,7 +8,7 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search.optimiser import Following, PosteriorMean, history_of, on_scales
+from dphypo.search.proposer import Following, PosteriorMean, history_of, on_scales
 from dphypo.search.table import Row
 from dphypo.space import Space
 

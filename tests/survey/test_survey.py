@@ -22,7 +22,7 @@ from dphypo.mechanisms import Outcome, Plain
 from dphypo.mechanisms import mechanism as declare
 from dphypo.mechanisms.outcome import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
-from dphypo.search.optimiser import Following
+from dphypo.search.proposer import Following
 from dphypo.search.release import Ending, load_release
 from dphypo.search.table import Row, Status
 from dphypo.space import Space
@@ -175,7 +175,7 @@ def test_models_of_runs_that_are_told_are_kept_too(tmp_path):
 
 
 class Recorded:
-    """An optimiser that remembers what it was told."""
+    """A proposer that remembers what it was told."""
 
     def __init__(self):
         self.told = []
@@ -194,7 +194,7 @@ def test_runs_side_by_side_use_results_with_a_fixed_lag():
 
 
 def test_a_run_costs_the_same_after_any_number_of_runs(monkeypatch):
-    """What optimisers see of a run is made once: of all runs together it would grow with their square."""
+    """What proposers see of a run is made once: of all runs together it would grow with their square."""
     rows, to_unit = [], Space.to_unit
 
     def counted(self, params):
@@ -292,7 +292,7 @@ def test_a_plan_that_was_declared_differently_is_refused(tmp_path):
     ):
         plan.ask()
     other = stages(Survey(SHORT, 3, Following(start=1)), LastRun(FULL), journal=journal)
-    assert len(other.run(progress=False).survey) == 3  # any optimiser is allowed
+    assert len(other.run(progress=False).survey) == 3  # any proposer is allowed
 
 
 def test_minimising():
@@ -339,7 +339,7 @@ def test_what_may_not_be_run_is_not_and_costs_nothing():
     [
         (lambda: Survey("train", 3), "mechanism"),
         (lambda: Survey(SHORT, 0), "runs = 0"),
-        (lambda: Survey(SHORT, 3, optimiser="tpe"), "optimiser"),
+        (lambda: Survey(SHORT, 3, proposer="tpe"), "proposer"),
         (lambda: Survey(SHORT, 3, durations="maybe"), "durations"),
         (lambda: Survey(SHORT, 3, pick=3), "pick"),
         (lambda: Survey(SHORT, 3, lag=-1), "lag = -1"),
@@ -356,7 +356,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(make, words):
         make()
 
 
-def test_an_optimiser_that_leaves_the_space_is_refused():
+def test_an_proposer_that_leaves_the_space_is_refused():
     class Wild:
         def propose(self, space, history, pending, entropy):
             return {"lr": 1e9}

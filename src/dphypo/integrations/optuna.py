@@ -28,8 +28,8 @@ from dphypo.integrations.optuna_claims import TrialClaims, keep_in_study
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
 from dphypo.mechanisms.transfer import COSTS
-from dphypo.search.optimiser import PosteriorMean
 from dphypo.search.progress import solving
+from dphypo.search.proposer import PosteriorMean
 from dphypo.search.table import Row, Surveyed
 from dphypo.space import Space
 from dphypo.space.parameter import check_name
@@ -108,7 +108,7 @@ class OptunaSurvey:
         if self.durations != "public":
             remedy = (
                 'Optuna keeps when trials begin and end: say "public" if that does not depend on the data; if it may, '
-                "dphypo.tune(..., survey=dphypo.SurveyPlan(optimiser=optuna.samplers...)) keeps no times"
+                "dphypo.tune(..., survey=dphypo.SurveyPlan(proposer=optuna.samplers...)) keeps no times"
             )
             raise _validate.fail("durations", self.durations, remedy)
         if (self.scores == "public") == (self.score_event is not None) or self.scores not in (None, "public"):

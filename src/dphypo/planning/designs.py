@@ -64,7 +64,7 @@ class Design:
     def chances(self, share: float) -> tuple[float, float]:
         """The chance that some run that searches is in the best ``share`` of the prior: at least, and at most.
 
-        Runs without a band are counted as drawn from the prior, also where an optimiser proposes them. Inside a band
+        Runs without a band are counted as drawn from the prior, also where a proposer gives them. Inside a band
         one run has at least c, and at most C, times the prior's chance.
         """
         least, most = self.band.c * share, min(self.band.C * share, 1 - self.band.c * (1 - share))

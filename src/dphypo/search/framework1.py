@@ -14,7 +14,7 @@
 The paper's loop makes one run after the other. Runs may be made side by side too: a λ that is drawn while other runs
 are under way uses less of A, which the theorems allow. What counts is score and key, never which run ended first.
 
-A survey is made by the same loop: T is declared, an optimiser takes the place of the band, and all of A is published.
+A survey is made by the same loop: T is declared, a proposer takes the place of the band, and all of A is published.
 """
 
 from __future__ import annotations

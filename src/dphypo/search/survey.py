@@ -24,11 +24,11 @@ from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import History
-from dphypo.search import optimiser as _optimiser
 from dphypo.search import progress
-from dphypo.search.optimiser import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
+from dphypo.search import proposer as _proposer
 from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, Watch, describe_rule
 from dphypo.search.policy import Past
+from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun, Surveyed, done, table_of
 from dphypo.space import Space
@@ -67,15 +67,15 @@ def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
 class Survey:
     """k runs whose results are all published, paid for by composition: a part of :class:`dphypo.Stages`.
 
-    **Guarantee.** Every run may be at any λ of the space, chosen from all that was published before, by any optimiser.
+    **Guarantee.** Every run may be at any λ of the space, chosen from all that was published before, by any proposer.
     The k events, each bounded by its supremum over the space, compose. Nothing is secret but the data, the seeds, why a
     run failed and how long runs take; so progress, counts, plots and dashboards are allowed.
 
     Args:
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
         runs: how many. All are paid for, also those that fail. If the first five all fail, no other is made.
-        optimiser: what proposes λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
-            :class:`dphypo.search.optimiser.Optimiser`; by default a Gaussian process.
+        proposer: what gives λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
+            :class:`dphypo.search.proposer.Proposer`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
         prior: how that λ shapes the prior of the next part, such as :class:`dphypo.PriorAround`; by default the prior
             stays as it is.
@@ -105,7 +105,7 @@ class Survey:
 
     mechanism: Mechanism
     runs: int
-    optimiser: Any = None
+    proposer: Any = None
     pick: Pick | None = None
     prior: PriorRule | None = None
     models: str | Path | None = None
@@ -118,7 +118,7 @@ class Survey:
     def __post_init__(self) -> None:
         capabilities.check_is_mechanism(self.mechanism)
         _validate.integer(at_least=1, runs=self.runs)
-        _optimiser.read(self.optimiser)
+        _proposer.read(self.proposer)
         if self.lag is not None:
             _validate.integer(at_least=0, lag=self.lag)
         if self.durations not in ("secret", "public"):
@@ -144,7 +144,7 @@ class Survey:
     describe = staticmethod(describe_runs)
 
     def search_rule(self) -> None:
-        """The guarantee holds for any optimiser."""
+        """The guarantee holds for any proposer."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         metrics = self.mechanism.metrics if isinstance(self.mechanism, capabilities.SeveralMetrics) else ()
@@ -171,10 +171,10 @@ class Survey:
         return self.prior(Released(_recommended(self.pick, published, space)), space)
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        optimiser = _optimiser.read(self.optimiser, self.runs)
-        ours = isinstance(optimiser, _optimiser.Following)  # which searches a number over decades by its logarithm
-        space = _optimiser.on_scales(setting.prior) if ours else setting.prior
-        propose, arriving = partial(optimiser.propose, space), self.durations == "public"
+        proposer = _proposer.read(self.proposer, self.runs)
+        ours = isinstance(proposer, _proposer.Following)  # which searches a number over decades by its logarithm
+        space = _proposer.on_scales(setting.prior) if ours else setting.prior
+        propose, arriving = partial(proposer.propose, space), self.durations == "public"
         return DeclaredRuns(self.runs, space, setting.prior, propose, self.lag, arriving, self.within)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
@@ -282,7 +282,7 @@ class DeclaredRuns:
     """What decides published runs, those of a survey or the last one."""
 
     runs: int
-    space: Space  # where the optimiser sees them
+    space: Space  # where the proposer sees them
     prior: Space  # what is proposed must lie in it
     propose: Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]  # the λ are of pending runs
     lag: int | None = None

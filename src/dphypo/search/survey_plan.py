@@ -19,8 +19,8 @@ from dphypo.accounting.noise import Keep, equal_noise, run_alone, scaled
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost
-from dphypo.search.optimiser import Pick, Within
-from dphypo.search.optimiser import read as read_optimiser
+from dphypo.search.proposer import Pick, Within
+from dphypo.search.proposer import read as read_proposer
 from dphypo.search.survey import LastRun, Survey
 from dphypo.space import Space
 
@@ -42,7 +42,7 @@ class SurveyPlan:
         runs: how many short runs.
         fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
             square root of it.
-        optimiser, models, durations: of the survey, as for :class:`dphypo.Survey`.
+        proposer, models, durations: of the survey, as for :class:`dphypo.Survey`.
         pick, fallback, score: of the last run, as for :class:`dphypo.LastRun`.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
         last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
@@ -56,7 +56,7 @@ class SurveyPlan:
 
     runs: int | None = None
     fraction: float | None = None
-    optimiser: Any = None
+    proposer: Any = None
     pick: Pick | None = None
     fallback: Mapping[str, Any] | None = None
     short: Callable[[Mechanism], Mechanism] | None = None
@@ -70,7 +70,7 @@ class SurveyPlan:
             _validate.integer(at_least=1, runs=self.runs)
         if self.fraction is not None:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        read_optimiser(self.optimiser)
+        read_proposer(self.proposer)
         _validate.flag(score=self.score)
 
     @property
@@ -88,7 +88,7 @@ class SurveyPlan:
             remedy += "may be among them, state none (split=None), and it counts for both sides"
             raise _validate.fail("last", last, remedy)
         declared: dict[str, Any] = {"models": self.models, "durations": self.durations, "within": within}
-        survey = Survey(short, self.runs or RUNS, self.optimiser, **declared)
+        survey = Survey(short, self.runs or RUNS, self.proposer, **declared)
         return survey, LastRun(last, self.pick, self.fallback, self.score, within)
 
 

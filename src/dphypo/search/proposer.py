@@ -35,7 +35,7 @@ Within = Callable[[Params], bool]
 
 
 @runtime_checkable
-class Optimiser(Protocol):
+class Proposer(Protocol):
     """Proposes the hyperparameters of the next run of a survey."""
 
     def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
@@ -60,9 +60,9 @@ class Following:
     Args:
         sampler: the search rule; by default a Gaussian process.
         start: how many runs are spread over the prior first: the points of a scrambled Sobol set. A survey whose
-            optimiser is not given takes half of its runs.
+            proposer is not given takes half of its runs.
         candidates: how many candidates are drawn from the prior for each proposal.
-        seed: of the scramble. It is public, as is all that an optimiser does.
+        seed: of the scramble. It is public, as is all that a proposer does.
     """
 
     sampler: Sampler = field(default_factory=lambda: GaussianProcess(tau=2.0, units=Units.STANDARD))
@@ -109,18 +109,18 @@ class FromOptuna:
         return self._rule.proposed(space, with_pending(space, history, pending))[0]
 
 
-def read(optimiser: object, runs: int = 20) -> Optimiser:
-    """An optimiser from what people give: one of ours, one of ``dphypo.samplers``, or a sampler of Optuna."""
-    if optimiser is None:
+def read(proposer: object, runs: int = 20) -> Proposer:
+    """A proposer from what people give: one of ours, one of ``dphypo.samplers``, or a sampler of Optuna."""
+    if proposer is None:
         return Following(start=max(runs // 2, 2))
-    if isinstance(optimiser, Optimiser):
-        return optimiser
-    if isinstance(optimiser, Sampler):
-        return Following(optimiser)
-    if hasattr(optimiser, "sample_relative"):
-        return FromOptuna(optimiser)  # type: ignore[arg-type]
+    if isinstance(proposer, Proposer):
+        return proposer
+    if isinstance(proposer, Sampler):
+        return Following(proposer)
+    if hasattr(proposer, "sample_relative"):
+        return FromOptuna(proposer)  # type: ignore[arg-type]
     remedy = "give a sampler of dphypo.samplers or optuna.samplers, or an object with a method propose"
-    raise _validate.fail("optimiser", optimiser, remedy)
+    raise _validate.fail("proposer", proposer, remedy)
 
 
 def with_pending(space: Space, history: History, pending: Sequence[Params]) -> History:
@@ -183,7 +183,7 @@ class PosteriorMean:
 
 
 def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:
-    """Published rows as an optimiser or a surrogate sees them: larger scores are better."""
+    """Published rows as a proposer or a surrogate sees them: larger scores are better."""
     sign = 1.0 if maximize else -1.0
     scores = np.array([np.nan if row.score is None else sign * row.score for row in rows])
     params = tuple(dict(row.params) for row in rows)

@@ -1,4 +1,4 @@
-"""Optimisers of a survey: each finds the top of a smooth landscape, and runs made side by side spread out."""
+"""Proposers of a survey: each finds the top of a smooth landscape, and runs made side by side spread out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.search.optimiser import (
+from dphypo.search.proposer import (
     Following,
     FromOptuna,
     PosteriorMean,
@@ -35,12 +35,12 @@ def score(params, noise=0.0):
     return 0.97 - 2 * (u - 0.6) ** 2 - (v - 0.4) ** 2 - 0.8 * (u + 0.3 * v > 0.95) + noise
 
 
-def survey(optimiser, runs=20, noise=0.0, seed=0):
+def survey(proposer, runs=20, noise=0.0, seed=0):
     rng = np.random.default_rng(seed)
     rows: list[Row] = []
     for number in range(runs):
         history = history_of(SPACE, rows, maximize=True)
-        params = optimiser.propose(SPACE, history, [], Seeded(seed).child(str(number)))
+        params = proposer.propose(SPACE, history, [], Seeded(seed).child(str(number)))
         rows.append(Row(params, score(params, noise * rng.normal())))
     return rows
 
@@ -56,7 +56,7 @@ OPTIMISERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_an_optimiser_improves_on_its_first_runs(name):
+def test_an_proposer_improves_on_its_first_runs(name):
     rows = survey(OPTIMISERS[name](), runs=25)
     best = np.maximum.accumulate([row.score for row in rows])
     assert best[-1] >= 0.9
@@ -165,8 +165,8 @@ def test_what_is_no_point_of_the_declared_space_is_not_moved():
             moved_into(NARROW, DECLARED, params)
 
 
-def test_what_is_no_optimiser_is_refused():
+def test_what_is_no_proposer_is_refused():
     assert isinstance(read(None), Following)
     assert isinstance(read(optuna.samplers.RandomSampler()), FromOptuna)
-    with pytest.raises(ValueError, match="optimiser"):
+    with pytest.raises(ValueError, match="proposer"):
         read("tpe")
