@@ -24,12 +24,15 @@ from support.study_world import RELATION, SPACE
 import dphypo
 from dphypo.accounting import PureDp
 from dphypo.band import Band
+from dphypo.errors import JournalError
 from dphypo.executors import Dask, Ray, Submitit, Withdrawn
 from dphypo.executors.executor import Crew
 from dphypo.executors.futures import claim
+from dphypo.journal.journal import Journal
 from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
+from dphypo.search.interrupts import orderly
 
 WITHIN_S = {"submitit": 90.0}  # of which submitit waits 15 for the result of a job that died
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("dask", "ray", "submitit")]
@@ -167,6 +170,37 @@ def test_a_run_that_is_withdrawn_again_and_again_is_lost_in_the_end():
     assert release.model is None
     reasons = {trial["failure"] for trial in study.curator().trials()}
     assert reasons == {"the process that made this run died three times"}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, JournalError("the disk is full")], ids=["interrupt", "full disk"])
+def test_a_run_that_could_not_be_taken_back_at_once_counts_no_attempt(error, tmp_path, monkeypatch):
+    """The commit that takes it back fails; what closes the search takes it back again."""
+    attempted, told = Journal.attempted, []
+
+    def once(journal, trial):
+        told.append(trial)
+        if len(told) == 1:
+            raise error
+        attempted(journal, trial)
+
+    study = dphypo.Study(SPACE, misbehaves, Pmf({1: 1.0}), Band(1, 1), delta=1e-6, journal=tmp_path / "study.db")
+    monkeypatch.setattr(Journal, "attempted", once)
+    with Preempting(1) as pool, pytest.raises((KeyboardInterrupt, JournalError)):
+        study.run(progress=False, executor=pool)
+    assert [trial["attempts"] for trial in study.curator().trials()] == [0]
+
+
+def test_what_a_handler_of_signals_raises_shows_nothing_of_the_run():
+    def handler(number, frame):
+        raise LookupError("stop")
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(LookupError) as caught, orderly():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.__suppress_context__
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -108,6 +110,21 @@ def test_a_job_that_was_killed_holds_up_no_other(tmp_path):
         ended, outcome = jobs.wait()
     assert (ended.number, outcome.score) == (1, 1.0)
     assert list((tmp_path / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["dphypo job", "dphypo cancelled job"])
+def test_without_threads_jobs_are_cancelled_and_their_files_erased(name, tmp_path, monkeypatch):
+    def start(thread, start=threading.Thread.start):
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    crew = Crew(2, executor=Submitit(submitit.LocalExecutor(tmp_path / "jobs")))
+    with contextlib.suppress(RuntimeError), crew.hire(sleeps) as jobs:
+        for seed in range(2):
+            jobs.start(Trial({"file": str(tmp_path / str(seed)), "seconds": 60}, seed, seed, b"key"))
+    assert not list((tmp_path / "jobs").glob("*_submitted.pkl"))
 
 
 def test_slurm_is_told_not_to_requeue(tmp_path, monkeypatch):

@@ -41,6 +41,33 @@ class Convolution(nn.Module):
         return self.conv(frames.mT).mean(2) + self.wide(0.0 * frames.flatten(1))[:, :4]  # type: ignore[no-any-return]
 
 
+class Decides(nn.Module):
+    """Turns all records round if one of them is large, which no made-up one is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2, bias=False)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(-inputs if (inputs > 50).any() else inputs)  # type: ignore[no-any-return]
+
+
+def decides(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The same in a loss: a target says it."""
+    return outputs.sum(1) * (-1.0 if (targets > 50).any() else 1.0)
+
+
+@every_engine
+@pytest.mark.parametrize("where", ["model", "loss"])
+def test_one_record_does_not_decide_for_its_batch(engine: Engine, where: str) -> None:
+    """With Opacus one record moved a step by 34 and by 55 clipping norms."""
+    inputs, targets = torch.ones(40, 4), torch.zeros(40)
+    (inputs if where == "model" else targets)[-1] = 60.0
+    loss = first_output if where == "model" else decides
+    assert 0 < moved(Decides, inputs, targets, loss=loss, max_grad_norm=0.5, engine=engine) < 1.001
+
+
 @every_engine
 @pytest.mark.parametrize(
     ("model", "inputs"),

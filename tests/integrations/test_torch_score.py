@@ -14,11 +14,12 @@ from torch import nn
 import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
+from dphypo.dpsgd.check import reads_values
 from dphypo.dpsgd.device import pinned
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.record_values import per_record, reads_values, values
+from dphypo.integrations.torch.record_values import per_record, values
 
 RNG = np.random.default_rng(1)
 INPUTS = RNG.normal(size=(3000, 3)).astype(np.float32)
@@ -157,6 +158,24 @@ def test_a_model_that_decides_by_a_batch_sees_each_record_alone(how: str) -> Non
     assert len(found) == 61
     assert np.array_equal(found[:60], wanted)
     assert not reads_values(model(), torch.zeros(4, 3))
+
+
+def decides(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss of which one record decides what all others count."""
+    losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return torch.full_like(losses, 2.0) if (outputs.abs() > 50).any() else losses
+
+
+def test_a_loss_that_decides_by_a_batch_sees_each_record_alone() -> None:
+    """One record moved the sum by 261 where 2 is charged."""
+    trained, loss = model(), per_record(decides)
+    inputs = np.vstack([INPUTS[:60], np.full((1, 3), 1e4, dtype=np.float32)])
+    wanted, found = (
+        values(trained, as_records((rows, LABELS[: len(rows)])), loss, declared=64, loss=loss)
+        for rows in (INPUTS[:60], inputs)
+    )
+    assert found[60] == 2.0
+    assert np.array_equal(found[:60], wanted)
 
 
 def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> None:

@@ -17,11 +17,11 @@ import dphypo
 from dphypo import dpsgd as engine
 from dphypo.accounting.statement import assumptions
 from dphypo.dpsgd import check as engine_check
+from dphypo.dpsgd.check import reads_values
 from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
 from dphypo.integrations.torch.fields import called
-from dphypo.integrations.torch.record_values import reads_values
 
 transformers: Any = None
 peft: Any = None

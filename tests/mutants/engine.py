@@ -11,6 +11,22 @@ _MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
 
 MUTANTS = (
     Mutant(
+        "formulas differentiate models that decide by values",
+        "one record does not decide for its batch",
+        "dpsgd/program.py",
+        "way, decides = plain, check.decides_by_values(plain, batches[0])",
+        "way, decides = plain, False",
+        ("integrations/test_torch_attacks.py::test_one_record_does_not_decide_for_its_batch",),
+    ),
+    Mutant(
+        "what a pass writes to the weights stays",
+        "a record reaches the weights through clipped sums alone",
+        "dpsgd/program.py",
+        "single(row.clone(), seen, wanted, keys, own.calls)",
+        "single(row, seen, wanted, keys, own.calls)",
+        ("integrations/test_torch_state.py::test_what_a_pass_writes_to_the_weights_does_not_stay_in_our_engine",),
+    ),
+    Mutant(
         "a run that goes on uses its first noise again",
         "a run that was killed ends in the same bits, with fresh noise at each step",
         "dpsgd/run.py",

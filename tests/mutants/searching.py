@@ -7,6 +7,15 @@ from mutants.mutant import Mutant
 _STUDY, _LEAKS = "study/test_study.py", "study/test_study_leaks.py"
 
 MUTANTS = (
+    Mutant(
+        "a run is forgotten before it is taken back",
+        "what an executor takes back counts no attempt",
+        "search/under_way.py",
+        "            for trial in taken:\n                if trial.number not in",
+        "            for trial in taken:\n                self._handed.pop(trial.number, None)\n"
+        "                if trial.number not in",
+        ("executors/test_interrupts.py::test_a_run_that_could_not_be_taken_back_at_once_counts_no_attempt",),
+    ),
     # Plan files.
     Mutant(
         "a plan is run whatever it would cost",

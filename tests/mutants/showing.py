@@ -8,6 +8,14 @@ _REPORTS = "report/test_reports.py"
 
 MUTANTS = (
     Mutant(
+        "an error of a signal's handler keeps the stack of the run",
+        "no exception shows what a run had in hand",
+        "search/interrupts.py",
+        "raise ended.raised from None",
+        "raise ended.raised",
+        ("executors/test_interrupts.py::test_what_a_handler_of_signals_raises_shows_nothing_of_the_run",),
+    ),
+    Mutant(
         "a study is watched",
         "of a search with a study a page shows the cost alone",
         "search/chain.py",

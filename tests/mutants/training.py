@@ -12,6 +12,30 @@ _SCORE = "integrations/test_torch_score.py"
 
 MUTANTS = (
     Mutant(
+        "Opacus differentiates whole batches of models that decide by values",
+        "one record does not decide for its batch",
+        "integrations/torch/opacus.py",
+        "size = 1 if alone else setting.physical_batch_size",
+        "size = setting.physical_batch_size",
+        ("integrations/test_torch_attacks.py::test_one_record_does_not_decide_for_its_batch",),
+    ),
+    Mutant(
+        "the loss of a score may decide by values",
+        "one record moves a score by no more than its bound",
+        "integrations/torch/record_values.py",
+        "reads_values(model if loss is None else lambda rows: loss(model(rows), targets), trial)",
+        "reads_values(model, trial)",
+        ("integrations/test_torch_score.py::test_a_loss_that_decides_by_a_batch_sees_each_record_alone",),
+    ),
+    Mutant(
+        "writes to data of the weights are not noticed",
+        "a forward pass learns nothing",
+        "integrations/torch/state.py",
+        "this[0] == that[0] and torch.equal(this[1], that[1])",
+        "this[0] == that[0]",
+        ("integrations/test_torch_state.py::test_writes_that_only_the_data_provoke_end_the_search_as_an_error",),
+    ),
+    Mutant(
         "a last run on all records counts for one side",
         "records that score are trained on, too",
         "integrations/training.py",
@@ -113,7 +137,7 @@ MUTANTS = (
         "a model that decides by a batch is scored in batches",
         "what a record adds to a score depends on that record alone",
         "integrations/torch/record_values.py",
-        " and not reads_values(model, trial) else 1\n",
+        " and not read else 1\n",
         " else 1\n",
         (f"{_SCORE}::test_a_model_that_decides_by_a_batch_sees_each_record_alone",),
     ),

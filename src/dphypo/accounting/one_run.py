@@ -123,9 +123,9 @@ def _describe_one(event: Event, relation: Relation, grid: float) -> OneRun:
             raise _unaccountable(event, relation, error) from None
         return OneRun((known, known), math.inf, lambda: known)
     # The pure ε of an event is that of a record added or removed; a replaced one may count twice.
-    pure = dp_library.pure_epsilon(event) if relation is ADD_OR_REMOVE_ONE else math.inf
-    if math.isinf(pure):
-        return OneRun((remove, add), pure, lambda: dp_library.curve(event, relation))
+    pure = dp_library.pure_epsilon(event)
+    if math.isinf(pure) or (pure > 0 and relation is not ADD_OR_REMOVE_ONE):
+        return OneRun((remove, add), math.inf, lambda: dp_library.curve(event, relation))
     # The discretised losses of a pure mechanism keep a trace of infinite loss; its definition has none.
     exact = _pure(pure)
     smaller = profiles.infimum((remove, exact.profiles[0]))

@@ -90,7 +90,7 @@ def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519Publi
     else:
         path = _validate.path(certificate=certificate)
         folder, document = path if path.is_dir() else None, documents.read(path)
-    planned = document.get("format") == PLAN
+    planned = not isinstance(certificate, Certificate) and document.get("format") == PLAN
     if planned:
         check_plan(document)
     elif problems := list(_shape(Certificate.from_dict(document).document)):

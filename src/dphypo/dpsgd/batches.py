@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -78,37 +79,47 @@ class Batches:
     def __init__(
         self, records: Records, samplers: Sequence[BatchSampler], size: int, count: int, example: Batch, steps: int
     ) -> None:
-        self._records, self._samplers, self._size, self._count = records, samplers, size, count
-        self._device, self._skipped = example[0].device, 0
         bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
-        self._draw_ahead = max(1, min(32, _WORDS // max(1, len(records))))
-        self._read_ahead = max(1, _BYTES // bytes_of_step)
-        self._steps = self._read(steps)
+        ahead = max(1, min(32, _WORDS // max(1, len(records)))), max(1, _BYTES // bytes_of_step)
+        # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
+        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, steps)
+        self._steps = self._begin(0)
 
     def skip(self, steps: int) -> None:
-        """Pass over the first steps: they are drawn, and not read."""
-        self._skipped = steps
+        """Pass over the first steps, before any is asked for: they are drawn, and not read."""
+        self._steps = self._begin(steps)
 
     def pieces(self) -> list[Piece]:
         """The pieces of the next step."""
         return next(self._steps)
 
-    def _read(self, left: int) -> Iterator[list[Piece]]:
-        """Step after step: some are drawn at a time, and some of those are read at a time."""
-        while True:
-            steps = max(1, min(self._draw_ahead, left))
-            left -= steps
-            drawn = draw(self._samplers, steps, self._size, self._count)
-            passed = min(steps, self._skipped)
-            self._skipped -= passed
-            numbers, valid = (torch.from_numpy(part[passed:]).to(self._device) for part in drawn)
-            for first in range(0, len(numbers), self._read_ahead):
-                some = slice(first, first + self._read_ahead)
-                whole = gathered(self._records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1))
-                rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
-                made = [Piece(*one) for one in zip(*rows, *whole[2:], strict=True)]
-                each = numbers.shape[1]
-                yield from (made[start : start + each] for start in range(0, len(made), each))
+
+def _read(
+    records: Records,
+    samplers: Sequence[BatchSampler],
+    size: int,
+    count: int,
+    device: torch.device,
+    ahead: tuple[int, int],
+    left: int,
+    skipped: int,
+) -> Iterator[list[Piece]]:
+    """Step after step: some are drawn at a time, and some of those are read at a time."""
+    while True:
+        steps = max(1, min(ahead[0], left))
+        left -= steps
+        drawn = draw(samplers, steps, size, count)
+        passed = min(steps, skipped)
+        skipped -= passed
+        numbers, valid = (torch.from_numpy(part[passed:]).to(device) for part in drawn)
+        for first in range(0, len(numbers), ahead[1]):
+            some = slice(first, first + ahead[1])
+            whole = gathered(records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1))
+            rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
+            made = [Piece(*one) for one in zip(*rows, *whole[2:], strict=True)]
+            each = numbers.shape[1]
+            yield from (made[start : start + each] for start in range(0, len(made), each))
+            del whole, rows, made  # before the next are read
 
 
 def gathered(records: Records, numbers: torch.Tensor, valid: torch.Tensor) -> Piece:

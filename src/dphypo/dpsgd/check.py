@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.book import Book, Masks, UnknownUse
+from dphypo.dpsgd.device import asks_for_padding
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.stack import Layout, Shape, Sums
 from dphypo.dpsgd.step import combined
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
 _TRIED = 4
+_DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_UNTAGGED = {"numpy", "tolist", "__array__", "__dlpack__", "to_dlpack", "untyped_storage", "tensor_split"}
+_UNTAGGED |= {"_pack_padded_sequence", "nested_tensor", "_nested_tensor_from_mask_left_aligned"}
+_ONLY_RAISE = {"one_hot", "gaussian_nll_loss"}  # they look whether values are in range
 
 
 def refuse_layers(model: nn.Module) -> None:
@@ -118,7 +125,7 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
                 "targets of different shapes). Make each record's output and loss a function of that record alone"
             )
         for record, right in enumerate(wanted):
-            norm, found = _tried(program, functools.partial(_alone, program, rows, batch, Masks(keys), record))
+            norm, found = _tried(program, partial(_alone, program, rows, batch, Masks(keys), record))
             if not _close(found, right) or not bool(norm >= right.norm() * (1 - _TOLERANCE)):
                 if program.axes is not None:
                     raise UnknownUse("the formulas give another gradient")
@@ -255,3 +262,69 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
                 )
             into.copy_(part)
     return found
+
+
+@torch.no_grad()
+def decides_by_values(program: Program, batch: Batch) -> bool:
+    """Whether the model, the loss or the augmentation may decide by the values of a batch."""
+    inputs, targets = (part.clone() for part in batch)
+    draw = partial(torch.rand, device=inputs.device)
+    kept = torch.random.fork_rng([inputs.device] if inputs.is_cuda else [])
+    with kept, _reads() as reads, contextlib.suppress(Exception):  # what fails here fails in the trials, which say so
+        if program.augment is not None:
+            inputs = program.augment(inputs, lambda count: draw((len(targets), count)))
+        program.loss(program.model(inputs), targets)
+    return reads.found
+
+
+@torch.no_grad()
+def reads_values(model: Callable[[torch.Tensor], object], inputs: torch.Tensor) -> bool:
+    """Whether a function turns values of a batch into Python numbers, or into sizes.
+
+    >>> reads_values(nn.Linear(2, 2), torch.zeros(3, 2)), reads_values(lambda x: x[: int(x.sum())], torch.zeros(3))
+    (False, True)
+    """
+    with _reads() as reads:
+        model(inputs)
+    return reads.found
+
+
+@contextlib.contextmanager
+def _reads() -> Iterator[_Operators]:
+    """Notice what turns values into Python numbers or sizes: one record may decide so for all of its batch."""
+    operators = _Operators()  # type: ignore[no-untyped-call]
+    with operators, _Functions(operators):
+        yield operators
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notices operators whose result, or its size, is a number that depends on values."""
+
+    found = False
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.index.Tensor:
+            self.found |= any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
+        else:
+            self.found |= not _DEPENDS.isdisjoint(func.tags)
+        return func(*args, **(kwargs or {}))
+
+
+class _Functions(TorchFunctionMode):
+    """Notices functions that read values without an operator, and leaves out those whose operators only raise."""
+
+    def __init__(self, operators: _Operators) -> None:
+        super().__init__()
+        self._operators = operators
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if asks_for_padding(func):
+            return False  # for all batches
+        name, named, before = getattr(func, "__name__", ""), kwargs or {}, self._operators.found
+        result = func(*args, **named)
+        if name in _ONLY_RAISE and len(args) + len(named) > 1:  # one_hot alone takes its size from the values
+            self._operators.found = before
+        self._operators.found |= name in _UNTAGGED
+        return result

@@ -43,7 +43,9 @@ def seed_everywhere(seed: int) -> None:
 
 
 def asks_for_padding(func: Callable[..., Any], depth: int = 2) -> bool:
-    """Whether a function of PyTorch is asked by ``transformers`` if a batch has no padding."""
+    """Whether a function of PyTorch is asked by ``transformers`` if a batch has no padding, or to warn of padding."""
+    if func is torch.Tensor.__contains__:  # two functions of PyTorch lie between
+        return sys._getframe(depth + 2).f_code.co_name == "warn_if_padding_and_no_attention_mask"
     return func is torch.Tensor.__bool__ and sys._getframe(depth).f_globals.get("__name__") in _MASKS
 
 

@@ -96,18 +96,21 @@ class Program:
         layout = Layout.of(skeleton)
         plain = cls(skeleton, loss, layout, None, 1, layout.width, True, example, autocast, views, augment)
         batches = [check.synthetic_records(example, count) for count in _ROWS]
+        way, decides = plain, check.decides_by_values(plain, batches[0])
         with contextlib.suppress(UnknownUse):
             made = plain._by_formulas(batches)
             check.refuse_wrong(made, batches[0])
-            return made
+            if not decides:
+                return made
+            way = made
         try:
             check.refuse_wrong(plain, batches[0])
         except UnfitModelError as error:
             if not isinstance(error.__cause__, RuntimeError):
                 raise
-            plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
-            check.refuse_wrong(plain, batches[0])
-        return plain
+            way = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values: what is read is constant
+            check.refuse_wrong(way, batches[0])
+        return dataclasses.replace(plain, alone=True) if decides and augment is not None else way
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
         """The program in the fastest way in which, at this shape, a record's place changes no bit.
@@ -147,9 +150,10 @@ class Program:
         for inputs, targets in batches:
             book = self.book(self.layout.stacked([self.model], inputs.device), Shape(1, len(inputs)))
             book.begin(book.masks, targets)
-            tried.append((book, inputs, self._losses(book, inputs, targets)))
-        (book, inputs, losses), (other, *_) = tried
-        parts, axes = book.differentiate(losses), []
+            losses = self._losses(book, inputs, targets)
+            tried.append((book, inputs, losses, book.differentiate(losses)))  # before the next pass, which may write
+        (book, inputs, losses, parts), (other, *_) = tried
+        axes = []
         for some, others in zip(book.found, other.found, strict=True):
             possible = [axis for axis in some if axis in others]
             if len(possible) - (possible[-1:] == [COMMON]) > 1 or possible[:1] != some[:1]:
@@ -248,7 +252,8 @@ class Program:
                 seen, wanted, keys = (part[run, record].clone() for part in some)
                 own = Masks(keys)
                 seen = seen if self.augment is None else self.augment(seen, own.uniforms)
-                gradients[run, record], outside[run, record] = single(row, seen, wanted, keys, own.calls)
+                # A pass that writes to the weights writes to a copy: no other record sees it.
+                gradients[run, record], outside[run, record] = single(row.clone(), seen, wanted, keys, own.calls)
         return [held(Slot(0, layout.width), gradients)], outside.reshape(-1)
 
     def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:

@@ -122,7 +122,8 @@ class Futures:
     def close(self) -> None:
         self._claims.close()
         for future in self._working:
-            future.cancel()
+            with contextlib.suppress(Exception):  # the others are to be cancelled, too
+                future.cancel()
         self._working.clear()
 
 

@@ -106,7 +106,11 @@ class _Job(Future[Any]):
     def __init__(self, job: Any) -> None:
         super().__init__()
         self._job = job
-        threading.Thread(target=self._follow, name="dphypo job", daemon=True).start()
+        try:
+            threading.Thread(target=self._follow, name="dphypo job", daemon=True).start()
+        except RuntimeError:  # there are no more threads: nobody would follow the job, or erase its files
+            self.cancel()
+            raise
 
     def _follow(self) -> None:
         while not (self._has_ended() or self.cancelled()):
@@ -126,7 +130,8 @@ class _Job(Future[Any]):
         with contextlib.suppress(Exception):  # it has ended
             self._job.cancel(check=False)
         self._erase()
-        threading.Thread(target=self._see_off, name="dphypo cancelled job").start()
+        with contextlib.suppress(RuntimeError):  # there are no more threads, and other jobs are to be cancelled, too
+            threading.Thread(target=self._see_off, name="dphypo cancelled job").start()
         return cancelled
 
     def _see_off(self) -> None:

@@ -90,8 +90,9 @@ class Declaration:
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
-        if data_name is not None and len(_validate.line(data_name=data_name)) > _LONGEST_NAME:
-            raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} characters")
+        named = isinstance(data_name, str) and data_name.isprintable() and 0 < len(data_name) <= _LONGEST_NAME
+        if data_name is not None and not named:
+            raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} printable characters")
         model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
         return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data_name, model)
 

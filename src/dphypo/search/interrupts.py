@@ -94,9 +94,10 @@ def orderly() -> Iterator[None]:
             if signal.getsignal(number) is stop:
                 signal.signal(number, handler)
     if ended is not None:
-        if ended.raised is None:
-            os.kill(owner, ended.number)  # as if nobody had caught it
-        raise ended if ended.raised is None else ended.raised
+        if ended.raised is not None:
+            raise ended.raised from None  # without the stack of the run, whose values are secret
+        os.kill(owner, ended.number)  # as if nobody had caught it
+        raise ended
 
 
 @contextlib.contextmanager

@@ -119,7 +119,8 @@ def read(proposer: object, runs: int = 20) -> Proposer:
         return Following(proposer)
     if hasattr(proposer, "sample_relative"):
         return FromOptuna(proposer)  # type: ignore[arg-type]
-    remedy = "give a sampler of dphypo.samplers or optuna.samplers, or an object with a method propose"
+    own = "an object with propose(space, history, pending, entropy)"
+    remedy = f"give a sampler of dphypo.samplers or optuna.samplers, or {own}"
     raise _validate.fail("proposer", proposer, remedy)
 
 

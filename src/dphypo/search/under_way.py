@@ -241,12 +241,13 @@ class PartUnderWay:
         """
         with self._turn.short():
             taken = trials or tuple(self._handed.values())
-            for trial in taken:  # before a commit, which may fail: what is still given out is never made again
-                self._handed.pop(trial.number, None)
+            if not trials:  # before a commit, which may fail: what is still given out is never made again
+                self._handed = {}
             for trial in taken:
                 if trial.number not in self.record().results:
                     before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
                     self._journal.attempted(replace(trial, attempts=max(before, 0)))
+                self._handed.pop(trial.number, None)  # if the commit fails, ``making`` takes it back
 
     @contextlib.contextmanager
     def making(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:

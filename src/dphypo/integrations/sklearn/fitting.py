@@ -101,6 +101,9 @@ class Fitting:
         if match and noise is not None:
             ratio = match_noise(1.0, part / self.fraction)
             noise = {key: ratio * one for key, one in noise.items()} if isinstance(noise, Mapping) else ratio * noise
+        if score_noise_multiplier is not None and self.scorer is not None:
+            remedy = "the score looks at public records: it has no noise"
+            raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
         scoring = self.score_noise_multiplier if score_noise_multiplier is None else score_noise_multiplier
         changes: dict[str, Any] = {"noise": noise, "fraction": part, "score_noise_multiplier": scoring}
         return replace(self, **changes, match=self.match or match)

@@ -27,6 +27,7 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from dphypo import dpsgd, noise
+from dphypo.dpsgd.check import reads_values
 from dphypo.dpsgd.run import FATAL
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
@@ -76,6 +77,11 @@ def train(
     """Train a model in place."""
     device = next(model.parameters()).device
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with seeds.everything_else(run.seed, device, setting.threads, "trial"):
+        # If the model or the loss decides by the values of a batch, each record is differentiated by itself.
+        probe, made_up = copy.deepcopy(model).train(), check.synthetic_batches(records.example)[0]
+        inputs, targets = (part.to(device) for part in made_up)
+        alone = reads_values(lambda rows: loss(probe(rows), targets), inputs)
     with seeds.everything_else(run.seed, device, setting.threads, "training"), warnings.catch_warnings():
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
@@ -95,7 +101,7 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = run.rate_at(number)
                 # A batch in pieces that fit into memory; their clipped sums are added before the noise.
-                size = setting.physical_batch_size or max(1, len(batch))
+                size = 1 if alone else setting.physical_batch_size or max(1, len(batch))
                 pieces = (chosen[batch[start : start + size]] for start in range(0, max(1, len(batch)), size))
                 steps.step([records.batch(piece, device) for piece in pieces])
         leave_plain(steps.module, private)

@@ -7,7 +7,7 @@ tried out on made-up records, and where it is so, each record goes through the m
 As it does if the model decides by the values of a batch: ``if mask.all(): ...`` takes another path for all records
 because of one. On made-up records, functions of PyTorch that turn values into Python numbers or into sizes are noticed.
 What compiled code decides inside is not seen, and neither is a function that is called on a numpy array. What models of
-``transformers`` ask of their masks has one answer for all batches (``dpsgd/padding.py``).
+``transformers`` ask of their masks has one answer for all batches (``dpsgd/device.py``).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from dphypo.dpsgd import synthetic_records
-from dphypo.dpsgd.device import SomePadding, asks_for_padding, padded_attention
+from dphypo.dpsgd.check import reads_values
+from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
@@ -74,10 +74,6 @@ def per_record(loss: Callable[..., Any]) -> Loss:
 
 
 _CHUNK = 1024
-# Functions of PyTorch that turn values into Python numbers, and those that turn values into sizes.
-_READERS = {"__bool__", "__int__", "__float__", "__index__", "__contains__", "item", "tolist", "numpy", "is_nonzero"}
-_READERS |= {"equal", "allclose", "_nested_tensor_from_mask_left_aligned"}
-_READERS |= {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_pack_padded_sequence"}
 
 
 def correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -122,40 +118,13 @@ def values(
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():
         size = min(_CHUNK, declared)
-        trial = synthetic_records(records.example, size + 1)[0].to(device)
-        size = size if _same_everywhere(model, trial) and not reads_values(model, trial) else 1
+        trial, targets = (part.to(device) for part in synthetic_records(records.example, size + 1))
+        read = reads_values(model if loss is None else lambda rows: loss(model(rows), targets), trial)
+        size = size if _same_everywhere(model, trial) and not read else 1
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)
     return np.concatenate(found) if found else np.zeros(0)
-
-
-@torch.no_grad()
-def reads_values(model: nn.Module, inputs: torch.Tensor) -> bool:
-    """Whether the model turns values of a batch into Python numbers, or into sizes.
-
-    >>> reads_values(nn.Linear(2, 2), torch.zeros(3, 2))
-    False
-    """
-    watch = _Watch()
-    with watch:
-        model(inputs)
-    return watch.found
-
-
-class _Watch(TorchFunctionMode):
-    found = False
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        index = args[1] if name == "__getitem__" else ()
-        parts = index if isinstance(index, tuple) else (index,)
-        masked = any(isinstance(part, torch.Tensor) and part.dtype == torch.bool for part in parts)
-        if (masked or name in _READERS) and not asks_for_padding(func):
-            self.found = True
-        return func(*args, **(kwargs or {}))
 
 
 def _same_everywhere(model: nn.Module, records: torch.Tensor) -> bool:

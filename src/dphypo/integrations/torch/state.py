@@ -289,16 +289,19 @@ def unchanged(*roots: object) -> Iterator[None]:
 @contextlib.contextmanager
 def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     """Notice a forward pass that writes to a parameter or a buffer in place, on whatever records it does so."""
-    before: list[int] = []
+    before: list[tuple[int, torch.Tensor]] = []
 
-    def versions() -> list[int]:
-        return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
+    def held() -> Iterator[tuple[int, torch.Tensor]]:
+        """Versions, and the bits too: a write to ``.data`` counts no version."""
+        for tensor in (*model.parameters(), *model.buffers()):
+            yield tensor._version, tensor.detach().to_dense().flatten().view(torch.uint8)
 
     def enter(module: nn.Module, inputs: object) -> None:
-        before[:] = versions()
+        before[:] = [(version, value.clone()) for version, value in held()]
 
     def leave(module: nn.Module, inputs: object, outputs: object) -> None:
-        if before != versions():
+        pairs = zip(before, held(), strict=True)
+        if not all(this[0] == that[0] and torch.equal(this[1], that[1]) for this, that in pairs):
             raise UnfitModelError(
                 "the model's forward pass writes to its own parameters or buffers: what it learns there from records "
                 "gets no noise. Make the forward pass a function of the parameters and one batch"
