@@ -391,6 +391,6 @@ MUTANTS = (
         "search/survey.py",
         "        point = point_of(self.prior, proposed)\n",
         "        point = proposed\n",
-        ("survey/test_survey.py::test_an_proposer_that_leaves_the_space_is_refused",),
+        ("survey/test_survey.py::test_a_proposer_that_leaves_the_space_is_refused",),
     ),
 )

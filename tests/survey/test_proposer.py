@@ -56,7 +56,7 @@ OPTIMISERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_an_proposer_improves_on_its_first_runs(name):
+def test_a_proposer_improves_on_its_first_runs(name):
     rows = survey(OPTIMISERS[name](), runs=25)
     best = np.maximum.accumulate([row.score for row in rows])
     assert best[-1] >= 0.9

@@ -356,7 +356,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(make, words):
         make()
 
 
-def test_an_proposer_that_leaves_the_space_is_refused():
+def test_a_proposer_that_leaves_the_space_is_refused():
     class Wild:
         def propose(self, space, history, pending, entropy):
             return {"lr": 1e9}
