@@ -14,8 +14,7 @@ from torch import nn
 import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
-from dphypo.dpsgd.check import reads_values
-from dphypo.dpsgd.device import pinned
+from dphypo.dpsgd.device import pinned, reads_values
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records

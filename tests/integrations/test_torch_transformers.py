@@ -17,7 +17,7 @@ import dphypo
 from dphypo import dpsgd as engine
 from dphypo.accounting.statement import assumptions
 from dphypo.dpsgd import check as engine_check
-from dphypo.dpsgd.check import reads_values
+from dphypo.dpsgd.device import reads_values
 from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy

@@ -11,6 +11,14 @@ _MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
 
 MUTANTS = (
     Mutant(
+        "records are tried beside ordinary ones alone",
+        "one record does not decide for its batch",
+        "dpsgd/check.py",
+        "(1, False), (1, True)):",
+        "(1, False)):",
+        ("integrations/test_torch_attacks.py::test_one_record_does_not_decide_for_its_batch",),
+    ),
+    Mutant(
         "formulas differentiate models that decide by values",
         "one record does not decide for its batch",
         "dpsgd/program.py",
@@ -38,8 +46,8 @@ MUTANTS = (
         "records keep the parity of their place",
         "a contribution does not depend on the place of its record",
         "dpsgd/check.py",
-        "for distance in {shape.records // 3 + 1, 1}:",
-        "for distance in {shape.records // 3 + 1}:",
+        "((shape.records // 3 + 1, False), (1, False), (1, True)):",
+        "((shape.records // 3 + 1, False),):",
         ("dpsgd/test_dpsgd_bits.py::test_places_are_moved_by_an_odd_number_too",),
     ),
     Mutant(

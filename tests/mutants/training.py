@@ -23,8 +23,8 @@ MUTANTS = (
         "the loss of a score may decide by values",
         "one record moves a score by no more than its bound",
         "integrations/torch/record_values.py",
-        "reads_values(model if loss is None else lambda rows: loss(model(rows), targets), trial)",
-        "reads_values(model, trial)",
+        "size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets)) else size",
+        "size = 1 if mixes(copy.deepcopy(model), None, (inputs, targets)) else size",
         ("integrations/test_torch_score.py::test_a_loss_that_decides_by_a_batch_sees_each_record_alone",),
     ),
     Mutant(
@@ -137,8 +137,8 @@ MUTANTS = (
         "a model that decides by a batch is scored in batches",
         "what a record adds to a score depends on that record alone",
         "integrations/torch/record_values.py",
-        " and not read else 1\n",
-        " else 1\n",
+        "    if reads_values(lambda inputs: values(inputs, first[1]), first[0]):\n        return True\n",
+        "",
         (f"{_SCORE}::test_a_model_that_decides_by_a_batch_sees_each_record_alone",),
     ),
     Mutant(

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.book import Book, Masks, UnknownUse
-from dphypo.dpsgd.device import asks_for_padding
+from dphypo.dpsgd.device import reads
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.stack import Layout, Shape, Sums
 from dphypo.dpsgd.step import combined
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
 _TRIED = 4
-_DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_UNTAGGED = {"numpy", "tolist", "__array__", "__dlpack__", "to_dlpack", "untyped_storage", "tensor_split"}
-_UNTAGGED |= {"_pack_padded_sequence", "nested_tensor", "_nested_tensor_from_mask_left_aligned"}
-_ONLY_RAISE = {"one_hot", "gaussian_nll_loss"}  # they look whether values are in range
 
 
 def refuse_layers(model: nn.Module) -> None:
@@ -174,23 +169,38 @@ def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tenso
 
 @torch.no_grad()
 def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
-    """Whether records contribute the same, bit by bit, in other places and beside other records, NaN among them."""
+    """Whether records contribute the same, bit by bit, in other places and beside other records, however strange."""
+    program = dataclasses.replace(program, model=copy.deepcopy(program.model))  # strange records leave nothing in it
     records, book = torch.arange(shape.records, device=rows.device), program.book(rows, shape)
     first = synthetic_records(program.example, shape.runs * shape.records)
     other = synthetic_records(program.example, shape.runs * shape.records + 1)
     wanted = _bits(program, rows, book, first, records)
-    for distance in {shape.records // 3 + 1, 1}:  # far, and by an odd number
+    for distance, large in ((shape.records // 3 + 1, False), (1, False), (1, True)):  # far, and by an odd number
         moved = records.roll(distance)
         kept, second = (records % 2 == 0)[moved], []
-        for part, strange in zip(first, other, strict=True):
+        for number, (part, strange) in enumerate(zip(first, other, strict=True)):
             turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
             beside = strange[:-1].reshape(turned.shape)
-            turned[:, ~kept] = (beside * torch.nan if beside.is_floating_point() else beside)[:, ~kept]
+            turned[:, ~kept] = (beside if large and number else extreme(beside, large=large))[:, ~kept]
             second.append(turned.flatten(0, 1))
-        pairs = zip(wanted, _bits(program, rows, book, second, moved), strict=True)
+        try:
+            found = _bits(program, rows, book, second, moved)
+        except Exception:
+            if not large:
+                raise
+            return program.alone  # a model may refuse large numbers: then the records go one by one
+        pairs = zip(wanted, found, strict=True)
         if not all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in pairs):
             return False
     return True
+
+
+def extreme(values: torch.Tensor, *, large: bool) -> torch.Tensor:
+    """Numbers as NaN, or with sizes from 10 to 1e30: what decides by them shows. Whole numbers stay."""
+    if not values.is_floating_point():
+        return values
+    sizes = torch.logspace(1, 30, values[0].numel()).to(values).view_as(values[0])
+    return values * (sizes if large else torch.nan)
 
 
 @torch.no_grad()
@@ -270,61 +280,8 @@ def decides_by_values(program: Program, batch: Batch) -> bool:
     inputs, targets = (part.clone() for part in batch)
     draw = partial(torch.rand, device=inputs.device)
     kept = torch.random.fork_rng([inputs.device] if inputs.is_cuda else [])
-    with kept, _reads() as reads, contextlib.suppress(Exception):  # what fails here fails in the trials, which say so
+    with kept, reads() as watched, contextlib.suppress(Exception):  # what fails here fails in the trials, which say so
         if program.augment is not None:
             inputs = program.augment(inputs, lambda count: draw((len(targets), count)))
         program.loss(program.model(inputs), targets)
-    return reads.found
-
-
-@torch.no_grad()
-def reads_values(model: Callable[[torch.Tensor], object], inputs: torch.Tensor) -> bool:
-    """Whether a function turns values of a batch into Python numbers, or into sizes.
-
-    >>> reads_values(nn.Linear(2, 2), torch.zeros(3, 2)), reads_values(lambda x: x[: int(x.sum())], torch.zeros(3))
-    (False, True)
-    """
-    with _reads() as reads:
-        model(inputs)
-    return reads.found
-
-
-@contextlib.contextmanager
-def _reads() -> Iterator[_Operators]:
-    """Notice what turns values into Python numbers or sizes: one record may decide so for all of its batch."""
-    operators = _Operators()  # type: ignore[no-untyped-call]
-    with operators, _Functions(operators):
-        yield operators
-
-
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notices operators whose result, or its size, is a number that depends on values."""
-
-    found = False
-
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.index.Tensor:
-            self.found |= any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
-        else:
-            self.found |= not _DEPENDS.isdisjoint(func.tags)
-        return func(*args, **(kwargs or {}))
-
-
-class _Functions(TorchFunctionMode):
-    """Notices functions that read values without an operator, and leaves out those whose operators only raise."""
-
-    def __init__(self, operators: _Operators) -> None:
-        super().__init__()
-        self._operators = operators
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if asks_for_padding(func):
-            return False  # for all batches
-        name, named, before = getattr(func, "__name__", ""), kwargs or {}, self._operators.found
-        result = func(*args, **named)
-        if name in _ONLY_RAISE and len(args) + len(named) > 1:  # one_hot alone takes its size from the values
-            self._operators.found = before
-        self._operators.found |= name in _UNTAGGED
-        return result
+    return watched.found

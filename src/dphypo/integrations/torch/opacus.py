@@ -27,13 +27,12 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from dphypo import dpsgd, noise
-from dphypo.dpsgd.check import reads_values
 from dphypo.dpsgd.run import FATAL
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.domain import Batch
-from dphypo.integrations.torch.record_values import Loss
+from dphypo.integrations.torch.record_values import Loss, mixes
 from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
 from dphypo.mechanisms import SampledGaussian
 
@@ -78,10 +77,15 @@ def train(
     device = next(model.parameters()).device
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with seeds.everything_else(run.seed, device, setting.threads, "trial"):
-        # If the model or the loss decides by the values of a batch, each record is differentiated by itself.
-        probe, made_up = copy.deepcopy(model).train(), check.synthetic_batches(records.example)[0]
-        inputs, targets = (part.to(device) for part in made_up)
-        alone = reads_values(lambda rows: loss(probe(rows), targets), inputs)
+        # If one record may change what others give, each is differentiated by itself.
+        inputs, targets = (part.to(device) for part in check.synthetic_batches(records.example)[0])
+        probe = copy.deepcopy(model).eval()
+        for parameter in probe.parameters():  # initial weights may be zeros, which hide everything
+            wide = parameter.dim() > 1
+            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5) if wide else nn.init.uniform_(
+                parameter, 0.5, 1.5
+            )
+        alone = mixes(probe, loss, (inputs, targets))
     with seeds.everything_else(run.seed, device, setting.threads, "training"), warnings.catch_warnings():
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")

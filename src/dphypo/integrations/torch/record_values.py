@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from dphypo.dpsgd import synthetic_records
-from dphypo.dpsgd.check import reads_values
-from dphypo.dpsgd.device import SomePadding, padded_attention
+from dphypo.dpsgd.check import extreme
+from dphypo.dpsgd.device import SomePadding, padded_attention, reads_values
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
@@ -118,26 +118,36 @@ def values(
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():
         size = min(_CHUNK, declared)
-        trial, targets = (part.to(device) for part in synthetic_records(records.example, size + 1))
-        read = reads_values(model if loss is None else lambda rows: loss(model(rows), targets), trial)
-        size = size if _same_everywhere(model, trial) and not read else 1
+        inputs, targets = (part.to(device) for part in synthetic_records(records.example, size + 1))
+        size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets)) else size
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)
     return np.concatenate(found) if found else np.zeros(0)
 
 
-def _same_everywhere(model: nn.Module, records: torch.Tensor) -> bool:
-    """Whether a record has the same outputs, bit by bit, in other places and beside other records."""
-    size = len(records) - 1
-    first = model(records[:-1].clone())
-    for moved in {1, size // 3 + 1}:
-        turned = records[:-1].roll(-moved, 0)
-        kept = torch.arange(size, device=records.device) % 2 == 0
-        turned[~kept] = records[-1]
-        if not torch.equal(first.roll(-moved, 0)[kept].nan_to_num(), model(turned)[kept].nan_to_num()):
-            return False
-    return True
+@torch.no_grad()
+def mixes(model: nn.Module, loss: Loss | None, records: Batch) -> bool:
+    """Whether a record's output, or its loss, may depend on its place or on other records, to the bit."""
+    device, size = records[0].device, len(records[0]) - 1
+    kept = torch.arange(size, device=device) % 2 == 0
+
+    def values(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        outputs = model(inputs.clone())
+        return (outputs if loss is None else loss(outputs, targets.clone())).nan_to_num()
+
+    first = [part[:-1] for part in records]
+    if reads_values(lambda inputs: values(inputs, first[1]), first[0]):
+        return True
+    wanted = values(*first)
+    for moved, large in ((1, False), (size // 3 + 1, False), (1, True)):
+        inputs, targets = (part.roll(-moved, 0) for part in first)
+        inputs[~kept] = extreme(inputs[None], large=True)[0][~kept] if large else records[0][-1]
+        with contextlib.suppress(Exception):  # a model may refuse large numbers
+            if torch.equal(wanted.roll(-moved, 0)[kept], values(inputs, targets)[kept]):
+                continue
+        return True
+    return False
 
 
 def _of_batch(model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch, size: int, beside: bool) -> Floats:
