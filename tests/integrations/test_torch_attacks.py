@@ -42,7 +42,7 @@ class Convolution(nn.Module):
 
 
 class Decides(nn.Module):
-    """Turns all records round if one of them is large, which no made-up one is."""
+    """Turns all records round if one of them has a value that no made-up one has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class Decides(nn.Module):
         nn.init.zeros_(self.layer.weight)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.layer(-inputs if (inputs > 50).any() else inputs)  # type: ignore[no-any-return]
+        return self.layer(-inputs if (inputs == 60).any() else inputs)  # type: ignore[no-any-return]
 
 
 class DecidesInside(Decides):
-    """The same by tensors alone: no value becomes a number of Python."""
+    """The same by tensors alone, if one is large: no value becomes a number of Python."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.layer(inputs * torch.where((inputs > 50).any(), -1.0, 1.0))  # type: ignore[no-any-return]
