@@ -119,8 +119,10 @@ class Crew:
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", _validate.integer(at_least=1, workers=self.workers))
         every, devices = self.checkpoint_every, self.devices
-        number = every.total_seconds() if isinstance(every, timedelta) else every
-        if number is not None and (isinstance(every, bool | float | str) or number <= 0):
+        number: Any = every.total_seconds() if isinstance(every, timedelta) else every
+        if not isinstance(self.start_method, str):
+            raise _validate.fail("start_method", self.start_method, "give the name of one of multiprocessing's")
+        if number is not None and (isinstance(every, bool) or not isinstance(every, timedelta | int) or number <= 0):
             remedy = "give a datetime.timedelta, a number of steps, or None for no checkpoints"
             raise _validate.fail("checkpoint_every", every, remedy)
         if devices is not None and self.executor is not None:

@@ -121,7 +121,7 @@ class Survey:
         _proposer.read(self.proposer)
         if self.lag is not None:
             _validate.integer(at_least=0, lag=self.lag)
-        if self.durations not in ("secret", "public"):
+        if not isinstance(self.durations, str) or self.durations not in ("secret", "public"):
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
         for name in ("pick", "prior", "within"):
             if (given := getattr(self, name)) is not None:
