@@ -95,10 +95,9 @@ class Shrinking(nn.Module):
         self.last = nn.Linear(6, 3)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        inputs[inputs > 5] *= 0.1
-        if bool((inputs > 1e6).any()):
-            raise ValueError("too large")
-        return self.last(inputs)  # type: ignore[no-any-return]
+        inputs.mul_(torch.where(inputs > 5, 0.1, 1.0))
+        beyond = torch.zeros(2, 1)[5 * (inputs[:, 0] == 1e8).long()]  # no number of Python
+        return self.last(inputs) + beyond  # type: ignore[no-any-return]
 
 
 def test_a_record_that_raises_does_not_change_what_the_others_add():

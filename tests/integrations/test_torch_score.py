@@ -65,16 +65,15 @@ def test_a_score_is_a_whole_number_over_the_declared_size() -> None:
 
 
 class Raises(nn.Module):
-    """Fails where the first feature is large."""
+    """Fails where the first feature is 100, without a look at it from Python."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(3, 200), nn.ReLU(), nn.Linear(200, 2))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if inputs[:, 0].max() > 50:
-            raise ValueError("a record is too large")
-        return self.layers(inputs)  # type: ignore[no-any-return]
+        beyond = nn.functional.embedding(5 * (inputs[:, 0] == 100).long(), torch.zeros(2, 1))
+        return self.layers(inputs) + beyond  # type: ignore[no-any-return]
 
 
 def test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit() -> None:

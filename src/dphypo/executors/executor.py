@@ -155,7 +155,7 @@ class Crew:
         """An executor for the runs of a mechanism; it is gone when the block ends."""
         executor: object = self.executor
         if executor is None:
-            executor = "in_process" if self.workers == 1 else "processes"
+            executor = InProcess if self.workers == 1 else "processes"
         if isinstance(executor, concurrent.futures.Executor):
             if type(executor).__module__.startswith("distributed."):
                 remedy = "give dphypo.executors.Dask(client): Dask may start a run twice"
