@@ -36,7 +36,6 @@ from dphypo.search.interrupts import orderly
 
 WITHIN_S = {"submitit": 90.0}  # of which submitit waits 15 for the result of a job that died
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("dask", "ray", "submitit")]
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @contextlib.contextmanager

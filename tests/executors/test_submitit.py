@@ -22,8 +22,6 @@ from dphypo.laws import Pmf
 from dphypo.testing import check_executor
 
 submitit = pytest.importorskip("submitit")
-# submitit leaves the process that watches over a job of this machine to the collector, and waits for none.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 TESTS = str(Path(__file__).parents[1])
 
 
