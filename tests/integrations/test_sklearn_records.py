@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema, per_record
 from dphypo.integrations.sklearn.network import difference, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
-from dphypo.integrations.sklearn.table import Holds, holds, numbers, plain_values
+from dphypo.integrations.sklearn.table import Holds, holds, numbers, plain_values, width_of
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -259,6 +259,28 @@ def test_texts_and_dicts_are_hashed_one_by_one() -> None:
     assert (table.shape, left.tolist()) == ((2, 8), [0, 2])
     table, left = met(FeatureHasher(4), [{"a": 1.0}, None, {"b": 2.0}], np.arange(3))
     assert (table.shape, left.tolist()) == ((2, 4), [0, 2])
+
+
+@pytest.mark.parametrize("texts", [["a", "b c"] * 30, np.array(["a", "b c"] * 30, dtype=object)], ids=["list", "array"])
+def test_texts_are_one_column_whatever_the_first_of_them_is(texts: Any) -> None:
+    """A journal goes on with a model of as many columns only, which no record decides."""
+    before = make_pipeline(
+        HashingVectorizer(n_features=8), FunctionTransformer(per_record(lambda rows: rows.toarray()))
+    )
+    space = {"dpsgdclassifier__learning_rate": [0.1]}
+    found = PrivateSearch(
+        make_pipeline(before, classifier()), space, Pmf({1: 1.0}), score_noise_multiplier=2.0, random_state=1
+    )
+    assert found.fit(texts, Y).predict(texts).shape == (60,)
+    assert width_of(texts) == width_of(texts[1:]) == width_of([{"a": 1.0, "b": 2.0}]) == 1
+    assert width_of(X) == width_of(X.tolist()) == width_of(pd.DataFrame(X)) == 3
+
+
+def test_a_list_of_rows_is_a_table() -> None:
+    alone, labels = met(NUMBERS["columns"], X, Y)
+    found, targets = met(NUMBERS["columns"], X.tolist(), Y)
+    assert found.tobytes() == alone.tobytes()
+    assert np.array_equal(targets, labels)
 
 
 def test_a_prediction_does_not_depend_on_the_rows_beside_it() -> None:

@@ -23,7 +23,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
-from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.sklearn.table import numbers, width_of
 from dphypo.mechanisms import Outcome, Saver, over_space
 from dphypo.mechanisms.capabilities import CALIBRATE, RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
@@ -110,10 +110,8 @@ class Fitting:
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
-        X = self.train.X
-        columns = X.shape[1] if hasattr(X, "shape") else len(X[0]) if len(X) else 0
         kinds = [type(step).__name__ for _, step in (*self._parts.steps, ("", self._parts.last))]
-        return " > ".join(kinds) + f" on {columns} columns"
+        return " > ".join(kinds) + f" on {width_of(self.train.X)} columns"
 
     def check_space(self, space: Space) -> None:
         """Refuse a space that the estimator refuses, if it has a method ``check_space(space, prefix)``."""

@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.pipeline import Pipeline
+from sklearn.utils._indexing import _get_column_indices
 
 from dphypo.integrations.sklearn.pipeline import Reads, parts_of, reads
-from dphypo.integrations.sklearn.table import Holds, holds, numbers, plain_values, refuse_times
+from dphypo.integrations.sklearn.table import Holds, holds, is_frame, numbers, plain_values, refuse_times, width_of
 
 _WORDS = ("one", "two three", "four", "")
 _HASHED = {"dict": {"one": 1.0}, "pair": [("one", 1.0)], "string": ["one"]}
@@ -21,7 +22,7 @@ _HASHED = {"dict": {"one": 1.0}, "pair": [("one", 1.0)], "string": ["one"]}
 def in_form(X: Any, steps: Pipeline) -> Any:
     """The table in the form that the first step reads: every value read by itself, in a type that none decides."""
     forms = _forms(X, steps)
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    if is_frame(X):
         read: dict[Reads, Any] = {
             Reads.NUMBERS: lambda column: numbers(column).astype(np.float64),
             Reads.VALUES: plain_values,
@@ -45,30 +46,18 @@ def _frame(like: Any, columns: dict[int, Any]) -> Any:
 def _forms(X: Any, steps: Pipeline) -> list[Reads]:
     """The form of each column; of an array, all are in one."""
     first = next((step for step in parts_of(steps) if reads(step) is not None), None)
-    names = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1] if np.ndim(X) == 2 else 1))
+    width = width_of(X)
     if first is None or type(first) is not ColumnTransformer:
-        return [reads(first) or Reads.NUMBERS] * len(names)
-    given = [(inner, _places(names, key)) for _, inner, key in first.transformers]
-    rest = set(range(len(names))) - {place for _, places in given for place in places}
-    found: dict[int, set[Reads]] = {place: set() for place in range(len(names))}
+        return [reads(first) or Reads.NUMBERS] * width
+    table = X if is_frame(X) else np.zeros((0, width))
+    given = [(inner, _get_column_indices(table, key)) for _, inner, key in first.transformers]
+    rest = set(range(width)) - {place for _, places in given for place in places}
+    found: dict[int, set[Reads]] = {place: set() for place in range(width)}
     for inner, places in (*given, (first.remainder, rest)):
         for place in places:
             found[place].add(reads(inner) or Reads.NUMBERS)
     # Numbers can be made of plain values, too.
     return [forms.pop() if len(forms) == 1 else Reads.VALUES for forms in found.values()]
-
-
-def _places(names: list[Any], key: Any) -> list[int]:
-    """The places of the columns that a key of a ColumnTransformer names."""
-    if isinstance(key, slice) and all(isinstance(end, int | None) for end in (key.start, key.stop, key.step)):
-        return list(range(len(names)))[key]
-    if isinstance(key, slice):
-        low, high = (end if end is None else names.index(end) for end in (key.start, key.stop))
-        return list(range(len(names)))[low : None if high is None else high + 1]
-    keys = [key] if isinstance(key, str) or np.ndim(key) == 0 else list(key)
-    if keys and all(isinstance(one, bool | np.bool_) for one in keys):
-        return np.flatnonzero(keys).tolist()
-    return [names.index(one) if isinstance(one, str) else int(one) % len(names) for one in keys]
 
 
 def synthetic_rows(X: Any, steps: Pipeline, count: int) -> Any:
@@ -79,7 +68,7 @@ def synthetic_rows(X: Any, steps: Pipeline, count: int) -> Any:
     hashers = [step for step in parts_of(steps) if isinstance(step, FeatureHasher)]
     if hashers:
         return [_HASHED[hashers[0].input_type]] * count
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    if is_frame(X):
         refuse_times(X.iloc[:0, [place for place, form in enumerate(forms) if form is Reads.NUMBERS]])
         return _frame(X, {place: _made(form, X.iloc[:0, place], pool, count, rng) for place, form in enumerate(forms)})
     if np.ndim(X) != 2:

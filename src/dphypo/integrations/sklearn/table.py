@@ -42,6 +42,17 @@ def holds(values: object) -> Holds:
     return Holds.TEXTS if letter in "US" or name.startswith("str") else Holds.ANYTHING
 
 
+def is_frame(values: object) -> bool:
+    """Whether a table is a frame, whose columns have names."""
+    return hasattr(values, "iloc") and hasattr(values, "columns")
+
+
+def width_of(table: Any) -> int:
+    """How many columns a table has; texts or mappings, one a record, are a single one."""
+    shape = table.shape if hasattr(table, "shape") else np.shape(table[:1])
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
 def refuse_times(table: Any, *, texts: bool = True) -> None:
     """TypeError for a column of times, which as numbers would all count as missing; a warning unless ``texts`` may be.
 
@@ -142,13 +153,10 @@ def is_missing(value: object) -> bool:
 
 def missing_in(y: Any) -> npt.NDArray[np.bool_]:
     """For each target, whether it is missing."""
-    if isinstance(getattr(y, "dtype", None), np.dtype) and y.dtype.kind in "biuf":
-        targets = np.asarray(y)
-        missing: npt.NDArray[np.bool_] = np.isnan(targets).any(axis=tuple(range(1, targets.ndim)))
-        return missing
-    if hasattr(y, "columns"):  # one would go through the names of its columns
-        return np.array([any(map(is_missing, row)) for row in y.to_numpy(dtype=object)], dtype=np.bool_)
-    return np.array([is_missing(target) for target in y], dtype=np.bool_)
+    rows = y.to_numpy(dtype=object) if hasattr(y, "iloc") else y
+    return np.array(
+        [any(map(is_missing, row.flat if isinstance(row, np.ndarray) else [row])) for row in rows], dtype=bool
+    )
 
 
 class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
