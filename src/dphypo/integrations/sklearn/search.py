@@ -32,7 +32,6 @@ from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.capabilities import CALIBRATE
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
-from dphypo.search.table import Surveyed
 from dphypo.space import Space
 
 _STUDY_SCORE_NOISE = 10.0
@@ -175,7 +174,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             survey = None if self.survey is True else self.survey
             budget: dict[str, Any] = {"epsilon": self.epsilon, "compute": self.compute}
             release = tune(space, mechanism, survey=survey, **budget, **making, **journal)
-            self.cv_results_ = _cv_results(release.survey)
         else:
             runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
             band = Band(1, 1) if self.band is None else Band.of(self.band)
@@ -191,25 +189,19 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _refuse_reuse(self) -> None:
         """A journal holds one search over one set of records: ``fit`` would give its release again, for any data."""
-        remedy = ""
-        if getattr(self, "_cloned", False):
+        if self.journal is None:
+            return
+        if self.journal == getattr(self, "_journal_of_another", None):
             remedy = "this search is a copy (clone, cross-validation), and a journal holds one search: give another one"
-        elif hasattr(self, "release_"):
+            raise _validate.fail("journal", str(self.journal), remedy)
+        if hasattr(self, "release_"):
             remedy = "another fit would give that release again, whatever the data: make a new search with another one"
-        if remedy and self.journal is not None:
             raise _validate.fail("journal", str(self.journal), remedy)
 
     def __sklearn_clone__(self) -> PrivateSearch:
         copied = type(self)(**{name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()})
-        copied._cloned = True
+        copied._journal_of_another = self.journal
         return copied
-
-    def set_params(self, **params: Any) -> PrivateSearch:
-        """Set parameters, as scikit-learn does; a copy with a journal of its own may use it."""
-        if "journal" in params and hasattr(self, "_cloned"):
-            del self._cloned
-        super().set_params(**params)
-        return self
 
     def _fitting(self, given: TableRecords, records: int, holdout: Any, prepared: Prepared) -> Fitting:
         """What one run is, and on which records."""
@@ -269,6 +261,26 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
         return cost.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
 
+    @property
+    def cv_results_(self) -> dict[str, Any]:
+        """The table of a survey in the columns that scikit-learn's searches have; all of it is published."""
+        if not hasattr(self, "release_") or not self.release_.surveys:
+            raise AttributeError(
+                "there is no cv_results_ after a study: the scores of all runs would be an output of their own, which "
+                "the guarantee does not cover. It covers the best run alone: best_params_, best_score_ and "
+                "best_estimator_. A survey (epsilon=..., no runs) publishes all of its short runs there"
+            )
+        rows = self.release_.survey.rows
+        scores = np.array([row.score for row in rows], dtype=np.float64)
+        names = dict.fromkeys(name for row in rows for name in row.params)
+        return {
+            "params": [dict(row.params) for row in rows],
+            **{f"param_{name}": np.array([row.params.get(name) for row in rows], dtype=object) for name in names},
+            "mean_test_score": scores,
+            "rank_test_score": rankdata(-np.nan_to_num(scores, nan=-np.inf), method="ordinal"),
+            "status": np.array([str(row.status) for row in rows]),
+        }
+
     def _released(self) -> Any:
         check_is_fitted(self, "release_")
         if self.best_estimator_ is None:
@@ -300,29 +312,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = inner.input_tags.allow_nan
         return tags
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "cv_results_":
-            raise AttributeError(
-                "there is no cv_results_ after a study: the scores of all runs would be an output of their own, which "
-                "the guarantee does not cover. It covers the best run alone: best_params_, best_score_ and "
-                "best_estimator_. A survey (epsilon=..., no runs) publishes all of its short runs there"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
 
 # Of __init__: __new__ only explains arguments of other searches.
 PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
-
-
-def _cv_results(survey: Surveyed) -> dict[str, Any]:
-    """The table of a survey in the columns of scikit-learn's ``cv_results_``; all of it is published."""
-    rows = survey.rows
-    scores = np.array([row.score for row in rows], dtype=np.float64)
-    names = dict.fromkeys(name for row in rows for name in row.params)
-    return {
-        "params": [dict(row.params) for row in rows],
-        **{f"param_{name}": np.array([row.params.get(name) for row in rows], dtype=object) for name in names},
-        "mean_test_score": scores,
-        "rank_test_score": rankdata(-np.nan_to_num(scores, nan=-np.inf), method="ordinal"),
-        "status": np.array([str(row.status) for row in rows]),
-    }
