@@ -399,7 +399,7 @@ MUTANTS = (
         "an estimator counts the records that it is given",
         "a fit has the sampling rate that its event states",
         "integrations/sklearn/fitting.py",
-        '        if not self._takes("records"):\n',
+        '        if not self.parts.takes("records"):\n',
         "        if self.records < 0:\n",
         ("integrations/test_sklearn.py::test_an_event_that_depends_on_the_number_of_records_needs_it_as_a_parameter",),
     ),

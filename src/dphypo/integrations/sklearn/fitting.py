@@ -9,7 +9,7 @@ import operator
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import dp_accounting
@@ -42,6 +42,7 @@ class Fitting:
     """
 
     estimator: Any  # states its event; or a pipeline that ends in one that does
+    parts: Parts  # of the estimator
     train: TableRecords  # to fit on
     records: int  # their declared number
     held_out: TableRecords  # to rank the fits by: public with a scorer, else private
@@ -75,15 +76,6 @@ class Fitting:
         slack = noise.slack(1, sigma) if self.error_bound is None else noise.slack_of_sum(sigma)
         return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
 
-    @property
-    def can_be_cut_short(self) -> bool:
-        """Whether the estimator says what a shorter fit is."""
-        return isinstance(self._parts.last, CutShort)
-
-    def has_free_noise(self, space: Space) -> bool:
-        """Whether the estimator has a parameter ``noise_multiplier`` that is not tuned."""
-        return self._takes("noise_multiplier") and f"{self._parts.prefix}noise_multiplier" not in space.names
-
     def at(
         self,
         *,
@@ -94,7 +86,7 @@ class Fitting:
     ) -> Fitting:
         """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.torch.DPSGD.at`."""
         part = self.fraction if fraction is None else _validate.within(0.0, 1.0, closed="right", fraction=fraction)
-        if part < 1 and not self.can_be_cut_short:
+        if part < 1 and not isinstance(self.parts.last, CutShort):
             remedy = "it does not say what a shorter fit is: give it a method cut_short, or make full fits"
             raise _validate.fail("estimator", self.estimator, remedy)
         noise = self.noise if noise_multiplier is None else noise_multiplier
@@ -110,13 +102,13 @@ class Fitting:
 
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
-        kinds = [type(step).__name__ for _, step in (*self._parts.steps, ("", self._parts.last))]
+        kinds = [type(step).__name__ for _, step in (*self.parts.steps, ("", self.parts.last))]
         return " > ".join(kinds) + f" on {width_of(self.train.X)} columns"
 
     def check_space(self, space: Space) -> None:
         """Refuse a space that the estimator refuses, if it has a method ``check_space(space, prefix)``."""
-        if isinstance(self._parts.last, ChecksSpace):
-            self._parts.last.check_space(space, self._parts.prefix)
+        if isinstance(self.parts.last, ChecksSpace):
+            self.parts.last.check_space(space, self.parts.prefix)
 
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
@@ -125,9 +117,9 @@ class Fitting:
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
-        prefix = self._parts.prefix
+        prefix = self.parts.prefix
         own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
-        if self._takes("records"):
+        if self.parts.takes("records"):
             own["records"] = self.records
         chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
         key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
@@ -162,19 +154,11 @@ class Fitting:
             raise _validate.fail("score_noise_multiplier", self.score_noise_multiplier, remedy)
         return self.score_noise_multiplier
 
-    @cached_property
-    def _parts(self) -> Parts:
-        return Parts.accepted(self.estimator)
-
-    def _takes(self, name: str) -> bool:
-        """Whether the private part has a parameter of this name."""
-        return name in self._parts.last.get_params()
-
     def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
-        seen = _Seen(params, self._parts.prefix, self._over(params, noise, transfer=False))
-        state = partial(self._parts.last.privacy_event, seen)
+        seen = _Seen(params, self.parts.prefix, self._over(params, noise, transfer=False))
+        state = partial(self.parts.last.privacy_event, seen)
         event: Event = state(records=self.records)
-        if not self._takes("records"):
+        if not self.parts.takes("records"):
             self._refuse_another_number(event, state)
         return event
 
@@ -195,16 +179,16 @@ class Fitting:
                     "its privacy_event changes with the number of records, and fit is not told the declared number: "
                     "give it a parameter records=None, which the search sets, and use that in place of len(X) in fit"
                 )
-                raise _validate.fail("estimator", self._parts.last, remedy)
+                raise _validate.fail("estimator", self.parts.last, remedy)
 
     def _over(self, params: Mapping[str, Any], noise: float | None, *, transfer: bool) -> dict[str, Any]:
         """The parameters of a fit that are not λ's, without their prefix: those of a shorter fit, and the noise."""
         over: dict[str, Any] = {}
-        last, prefix = self._parts.last, self._parts.prefix
+        last, prefix = self.parts.last, self.parts.prefix
         if self.fraction < 1 and isinstance(last, CutShort):
             seen, transfer = _Seen(params, prefix, {}), transfer and self.match
             over.update(last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
-        if noise is not None and self._takes("noise_multiplier"):
+        if noise is not None and self.parts.takes("noise_multiplier"):
             over["noise_multiplier"] = noise
         return over
 

@@ -160,6 +160,14 @@ class Parts:
             )
         return parts
 
+    def takes(self, name: str) -> bool:
+        """Whether the private part has a parameter of this name."""
+        return name in self.last.get_params()
+
+    def has_free_noise(self, space: Space) -> bool:
+        """Whether the private part has a parameter ``noise_multiplier`` that is not tuned."""
+        return self.takes("noise_multiplier") and f"{self.prefix}noise_multiplier" not in space.names
+
 
 def saver_for(estimator: Any) -> Saver:
     """How the fitted copies of an estimator, or of a pipeline that ends in one, are saved."""

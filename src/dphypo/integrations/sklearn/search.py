@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
 from dphypo.integrations.sklearn.fitting import Fitting
-from dphypo.integrations.sklearn.pipeline import Parts, look_around, saver_for
+from dphypo.integrations.sklearn.pipeline import CutShort, Parts, look_around, saver_for
 from dphypo.integrations.sklearn.records import Prepared, TableRecords
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
@@ -146,7 +147,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
         """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
         self._refuse_reuse()
-        Parts.accepted(self.estimator)
+        parts = Parts.accepted(self.estimator)
         look_around(self)
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
@@ -154,31 +155,32 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         prepared = Prepared.of(clone(self.estimator), X)
         prepared.try_out()
         prepared.check_data(X, y)
-        records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
-        _validate.warn_of_delta(self.delta, records)
+        if holdout is not None and prepared.steps is not None:
+            prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
         space = self.space if isinstance(self.space, Space) else Space(self.space)
         if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
             kind = type(self.estimator).__name__
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
-        mechanism = self._fitting(TableRecords(X, y), records, holdout, prepared)
-        entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
-        journal: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
-        journal |= {"data_name": self.data_name, "ledger": self.ledger}
-        making: dict[str, Any] = {"workers": self.workers, "progress": self.progress}
-        surveys = self._surveys(mechanism, space)
-        if not surveys and mechanism.score_noise_multiplier == CALIBRATE:
-            mechanism = mechanism.at(score_noise_multiplier=_STUDY_SCORE_NOISE)
+        surveys = self._surveys(parts, space)
+        make = functools.partial(Fitting, estimator=self.estimator, parts=parts, saver=saver_for(prepared.whole))
+        mechanism = self._fitting(make, TableRecords(X, y), holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         if (deviation := capabilities.score_deviation(mechanism)) is not None:
             _validate.warn_of_score_noise(deviation)
+        entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
+        options: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
+        options |= {"data_name": self.data_name, "ledger": self.ledger}
+        making: dict[str, Any] = {"workers": self.workers, "progress": self.progress}
         if surveys:
             survey = None if self.survey is True else self.survey
             budget: dict[str, Any] = {"epsilon": self.epsilon, "compute": self.compute}
-            release = tune(space, mechanism, survey=survey, **budget, **making, **journal)
+            release = tune(space, mechanism, survey=survey, **budget, **making, **options)
         else:
             runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
             band = Band(1, 1) if self.band is None else Band.of(self.band)
-            mechanism = self._calibrated(mechanism, space, runs, band)
-            release = Study(space, mechanism, runs, band, self.sampler, **journal).run(**making)
+            if self.epsilon is not None:
+                budget = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
+                mechanism = cost.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
+            release = Study(space, mechanism, runs, band, self.sampler, **options).run(**making)
         self.release_, self.certificate_ = release, release.certificate
         self.best_params_, self.best_score_ = release.params, release.score
         self.best_estimator_ = release.model
@@ -203,12 +205,27 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         copied._journal_of_another = self.journal
         return copied
 
-    def _fitting(self, given: TableRecords, records: int, holdout: Any, prepared: Prepared) -> Fitting:
-        """What one run is, and on which records."""
-        make = functools.partial(Fitting, estimator=self.estimator, saver=saver_for(prepared.whole))
+    def _surveys(self, parts: Parts, space: Space) -> bool:
+        """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
+        if self.epsilon is not None and not parts.has_free_noise(space):
+            remedy = "it needs an estimator with a parameter noise_multiplier that is not tuned: leave epsilon out"
+            raise _validate.fail("epsilon", self.epsilon, remedy)
+        given = [name for name in ("runs", "band", "sampler") if getattr(self, name) is not None]
+        can = self.epsilon is not None and isinstance(parts.last, CutShort)
+        wanted = self.survey is not False and (self.survey is not None or self.compute is not None)
+        if wanted and (given or not can):
+            why = "it needs epsilon, and an estimator with a noise_multiplier and a method cut_short"
+            why = f"{given[0]} is given, which belongs to a study" if given else why
+            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
+        return can and not given and self.survey is not False
+
+    def _fitting(
+        self, make: Callable[..., Fitting], given: TableRecords, holdout: Any, score_noise: float | str
+    ) -> Fitting:
+        """What one run is, and on which records; ``score_noise`` is taken where the user gives none."""
+        records = len(given.X) if self.records is None else _validate.integer(at_least=1, records=self.records)
+        _validate.warn_of_delta(self.delta, records)
         if holdout is not None:
-            if prepared.steps is not None:
-                prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
             scorer = check_scoring(self.estimator, scoring=self.scoring)
             return make(train=given, records=records, held_out=TableRecords(*holdout), scorer=scorer)
         if self.scoring is not None:
@@ -216,50 +233,25 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
                 f"On private ones runs are ranked by accuracy or absolute error with noise, whose cost is known"
             )
-        apart = hashed_apart(given.X, given.y, share=self.score_share)
-        to_score = max(1, round(records * self.score_share))
-        noise: float | str = CALIBRATE
         if self.score_noise_multiplier is not None:
-            noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
+            score_noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
         bound = None
         if not is_classifier(self.estimator):
             if self.error_bound is None:
                 remedy = "for a regressor give the largest absolute error that counts, or public records, holdout="
                 raise _validate.fail("error_bound", None, remedy)
             bound = _validate.positive(error_bound=self.error_bound)
+        apart = hashed_apart(given.X, given.y, share=self.score_share)
+        to_score = max(1, round(records * self.score_share))
         return make(
             train=given.only(~apart),
             records=max(1, records - to_score),
             held_out=given.only(apart),
-            score_noise_multiplier=noise,
+            score_noise_multiplier=score_noise,
             score_records=to_score,
             error_bound=bound,
             split=hash_split(given.X, share=self.score_share).sides,
         )
-
-    def _surveys(self, mechanism: Fitting, space: Space) -> bool:
-        """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
-        if self.survey is False:
-            return False
-        wanted = self.survey is not None or self.compute is not None
-        studies = {"runs": self.runs, "band": self.band, "sampler": self.sampler}
-        given = [name for name, value in studies.items() if value is not None]
-        solved = self.epsilon is not None and mechanism.has_free_noise(space)
-        if wanted and (given or not solved or not mechanism.can_be_cut_short):
-            why = "it needs epsilon, and an estimator with a noise_multiplier that is not tuned and a method cut_short"
-            why = f"{given[0]} is given, which belongs to a study" if given else why
-            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
-        return solved and not given and mechanism.can_be_cut_short
-
-    def _calibrated(self, mechanism: Fitting, space: Space, runs: Law, band: Band) -> Fitting:
-        """The mechanism with the noise that a study of it may have; the estimator's own if there is no total."""
-        if self.epsilon is None:
-            return mechanism
-        if not mechanism.has_free_noise(space):
-            remedy = "it needs an estimator with a parameter noise_multiplier that is not tuned: leave epsilon out"
-            raise _validate.fail("epsilon", self.epsilon, remedy)
-        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
-        return cost.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
 
     @property
     def cv_results_(self) -> dict[str, Any]:
