@@ -80,6 +80,7 @@ def test_without_a_seed_fits_differ_and_with_one_they_do_not() -> None:
     ("changes", "message"),
     [
         ({"classes": (0,)}, "only one class"),
+        ({"classes": (0, 20231103, 20231104)}, "two of them are one number in single precision"),
         ({"bounds": (3, 1)}, "low below high"),
         ({"hidden": (0,)}, "hidden"),
         ({"noise_multiplier": 0}, "noise_multiplier"),

@@ -305,3 +305,18 @@ def test_a_private_score_is_a_whole_number_over_the_declared_size() -> None:
         count = found.best_score_ * 12
         assert count == pytest.approx(round(count), abs=1e-12)
         assert found.best_score_ == round(count) / 12
+
+
+class NoGuess(DPSGDRegressor):
+    """A regressor of one's own that gives no number."""
+
+    def predict(self, X: Any) -> Any:
+        return np.full(len(X), np.nan)
+
+
+def test_a_regressor_that_gives_no_numbers_is_not_the_best() -> None:
+    """An error that is not a number would count as none."""
+    regressor = NoGuess((), epochs=1, batch_size=20, device="cpu", bounds=(-5, 8), target_bounds=(-5, 8))
+    options: dict[str, Any] = {"error_bound": 5.0, "score_noise_multiplier": 0.1, "records": 60}
+    found = PrivateSearch(regressor, {"learning_rate": [0.5]}, Pmf({1: 1.0}), **options).fit(X, X[:, 0])
+    assert found.best_score_ == pytest.approx(-5.0, abs=2.0)  # a hash decides how many of the 12 there are

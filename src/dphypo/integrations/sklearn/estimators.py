@@ -20,6 +20,7 @@ from torch.nn import functional
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
+from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, network, outputs_of, to_unit
 from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times
 from dphypo.integrations.torch import DPSGD, hyperparameters
@@ -185,6 +186,9 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         self.classes_ = unique_labels(y) if self.classes is None else np.unique(self.classes)
         if len(self.classes_) < 2:
             raise ValueError("there is only one class: a classifier needs at least two")
+        if len(set(record_bytes(self.classes_))) < len(self.classes_):
+            remedy = "two of them are one number in single precision, by which labels are compared: count them from 0"
+            raise _validate.fail("classes", self.classes_.tolist(), remedy)
         return X, y
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:

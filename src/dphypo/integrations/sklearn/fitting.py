@@ -144,6 +144,7 @@ class Fitting:
             return noise.noisy_count(correct, sigma, words) / records
         # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
         targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
+        guesses = np.where(np.isnan(guesses), np.inf, guesses)  # no guess is as wrong as can be
         return -noise.noisy_sum(np.abs(targets - guesses), self.error_bound, sigma, words) / records
 
     @property
