@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import dp_accounting
 
@@ -48,12 +48,16 @@ class RunCost(Protocol):
 
     @property
     def event(self) -> dp_accounting.DpEvent: ...
+    @property
+    def noise_multiplier(self) -> float: ...
+    def at(self, *, noise_multiplier: float, fraction: float = 1.0, match: bool = False) -> Self: ...
 
-    def at(self, *, noise_multiplier: float, fraction: float = 1.0, match: bool = False) -> Any: ...
+
+Run = TypeVar("Run", bound=RunCost)
 
 
 @dataclass(frozen=True)
-class OptunaSurvey:
+class OptunaSurvey(Generic[Run]):
     """A survey that an Optuna study drives, then a last run: the two cost (ε, δ) together.
 
     **Guarantee.** The whole storage of the study, but for what the objective itself writes there (user attributes,
@@ -87,7 +91,7 @@ class OptunaSurvey:
     (2344, 0.63, 235)
     """
 
-    run: RunCost
+    run: Run
     epsilon: float
     delta: float
     durations: str = field(kw_only=True)
@@ -125,7 +129,7 @@ class OptunaSurvey:
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
 
     @cached_property
-    def full(self) -> Any:
+    def full(self) -> Run:
         """The full run, with its noise."""
 
         def at(noise: float) -> Composition:
@@ -137,7 +141,7 @@ class OptunaSurvey:
         return self.run.at(noise_multiplier=found.value)
 
     @property
-    def short(self) -> Any:
+    def short(self) -> Run:
         """What a trial makes: fewer steps, more noise."""
         return self._short(self.full)
 
@@ -242,10 +246,10 @@ class OptunaSurvey:
         counts = {"runs": self.runs, "reports": self.reports, "last runs": self.last_runs, "delta": self.delta}
         return {name: repr(value) for name, value in events.items()} | counts
 
-    def _short(self, full: Any) -> Any:
+    def _short(self, full: Run) -> Run:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
-    def _guarantee(self, full: Any) -> Composition:
+    def _guarantee(self, full: Run) -> Composition:
         account = partial(account_published, relation=self.relation)
         training, scoring = (EVERYONE, EVERYONE) if self.split is None else (self.split.training, self.split.scoring)
         terms = [Term(account(self._short(full).event, self.runs), training)]
