@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -21,8 +21,8 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
 from dphypo.integrations.record_hash import record_bytes
-from dphypo.integrations.sklearn.network import OPTIMISER, Networks, from_unit, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.table import check_labels, numbers, places, refuse_times
+from dphypo.integrations.sklearn.network import OPTIMISER, Bounds, Networks, from_unit, network, outputs_of, to_unit
+from dphypo.integrations.sklearn.table import Mask, check_labels, numbers, places, refuse_times
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.mechanisms import SampledGaussian, Saver
@@ -65,10 +65,10 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     batch_size: int = 128
     max_grad_norm: float = 1.0
     noise_multiplier: float = 1.0
-    bounds: Any = None
+    bounds: Bounds | None = None
     records: int | None = None
     device: str | None = None
-    random_state: Any = None
+    random_state: int | np.random.RandomState | None = None
 
     def privacy_event(self, params: Mapping[str, Any], *, records: int) -> RoundedDp:
         """The event of one ``fit`` with these parameters in place of the estimator's own.
@@ -121,7 +121,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
-    def _train(self, X: Any, targets: Any, inside: npt.NDArray[np.bool_], outputs: int, loss: Any) -> None:
+    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int, loss: Callable[..., Any]) -> None:
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         mechanism = DPSGD(
             model=functools.partial(network, X.shape[1], tuple(self.hidden), outputs),
@@ -166,7 +166,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     """
 
     _: KW_ONLY
-    classes: Any = None
+    classes: npt.ArrayLike | None = None
 
     def fit(self, X: Any, y: Any) -> DPSGDClassifier:
         """Train on private records."""
@@ -226,7 +226,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     _: KW_ONLY
     learning_rate: float = 0.1
-    target_bounds: Any = None
+    target_bounds: tuple[float, float] | None = None
 
     def fit(self, X: Any, y: Any) -> DPSGDRegressor:
         """Train on private records."""
@@ -257,7 +257,7 @@ def _column(y: Any) -> Any:
     return column_or_1d(y, warn=True)
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: int | np.random.RandomState | None) -> int:
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, int | np.integer):

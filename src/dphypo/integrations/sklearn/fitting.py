@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -201,7 +201,7 @@ class Fitting:
         return replace(self, fraction=1.0)._event(params, 1.0)
 
 
-def _canonical(event: Any) -> list[Event]:
+def _canonical(event: Event | Sequence[Event]) -> list[Event]:
     return [canonical(one) for one in (event if isinstance(event, list | tuple) else [event])]
 
 

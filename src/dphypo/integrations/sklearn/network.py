@@ -24,9 +24,10 @@ from dphypo.integrations.sklearn.table import scaled
 from dphypo.integrations.torch.saver import Safetensors, remember
 
 Floats = npt.NDArray[np.float32]
+Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
-def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
+def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
     """A multilayer perceptron; with no hidden layer, a linear model."""
     widths = [inputs, *(_validate.integer(at_least=1, hidden=width) for width in hidden)]
     layers: list[nn.Module] = []
@@ -35,14 +36,14 @@ def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
-def to_unit(values: npt.ArrayLike, bounds: Any) -> Floats:
+def to_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Floats:
     """Values cut off at public bounds and mapped to [-1, 1]; as they are without bounds. What is missing becomes 0."""
     given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
     with np.errstate(over="ignore"):
         return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def from_unit(values: npt.ArrayLike, bounds: Any) -> npt.NDArray[np.float64]:
+def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> npt.NDArray[np.float64]:
     """The inverse of :func:`to_unit`."""
     given = np.asarray(values, dtype=np.float64)
     if bounds is None:
@@ -51,24 +52,25 @@ def from_unit(values: npt.ArrayLike, bounds: Any) -> npt.NDArray[np.float64]:
     return low + (given + 1) / 2 * (high - low)
 
 
-def _bounds(bounds: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _bounds(bounds: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise _validate.fail("bounds", bounds, "give (low, high), numbers or one a column, low below high")
     return low, high
 
 
-def outputs_of(model: nn.Module, inputs: Floats) -> npt.NDArray[np.float64]:
+def outputs_of(model: nn.Sequential, inputs: Floats) -> npt.NDArray[np.float64]:
     """What the model says of each row, to the last bit whatever rows are beside it.
 
     Products are added one input at a time, in double precision. A matrix product would add them in an order that
     depends on the number of rows.
     """
     values = np.asarray(inputs, dtype=np.float64)
-    for layer in model:  # type: ignore[attr-defined]
+    for layer in model:
         if isinstance(layer, nn.ReLU):
             values = np.maximum(values, 0.0)
             continue
+        assert isinstance(layer, nn.Linear)
         weight, bias = (one.detach().cpu().double().numpy() for one in (layer.weight, layer.bias))
         total = np.tile(bias, (len(values), 1))
         for place in range(weight.shape[1]):
@@ -124,7 +126,7 @@ class Networks:
         return model
 
 
-def _rebuild(notes: str) -> nn.Module:
+def _rebuild(notes: str) -> nn.Sequential:
     read = json.loads(notes)
     return network(read["features"], read["params"]["hidden"], 1 if read["classes"] is None else len(read["classes"]))
 

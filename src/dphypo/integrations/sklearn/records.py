@@ -25,9 +25,8 @@ from sklearn.utils.validation import _num_samples
 from dphypo import _validate
 from dphypo.integrations.sklearn.forms import in_form, synthetic_rows
 from dphypo.integrations.sklearn.pipeline import ChecksData, Parts, refuse_mixing
-from dphypo.integrations.sklearn.table import missing_in, numbers
+from dphypo.integrations.sklearn.table import Mask, missing_in, numbers
 
-Mask = npt.NDArray[np.bool_]
 _MADE = 24  # made-up rows
 _BLOCK = 256  # records that the steps meet at once
 

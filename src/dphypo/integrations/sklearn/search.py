@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     estimator: Any
-    space: Any
+    space: Space | Mapping[str, Any]
     runs: Law | None = None
     _: KW_ONLY
     band: BandLike | None = None
@@ -125,7 +125,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     delta: float = 1e-5
     survey: SurveyPlan | int | bool | None = None
     compute: float | None = None
-    scoring: Any = None
+    scoring: str | Callable[..., float] | None = None
     score_share: float = 0.2
     score_noise_multiplier: float | None = None
     error_bound: float | None = None
@@ -163,7 +163,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
         surveys = self._surveys(parts, space)
         make = functools.partial(Fitting, estimator=self.estimator, parts=parts, saver=saver_for(prepared.whole))
-        mechanism = self._fitting(make, TableRecords(X, y), holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
+        public = None if holdout is None else TableRecords(*holdout)
+        mechanism = self._fitting(make, TableRecords(X, y), public, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         if (deviation := capabilities.score_deviation(mechanism)) is not None:
             _validate.warn_of_score_noise(deviation)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
@@ -220,14 +221,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return can and not given and self.survey is not False
 
     def _fitting(
-        self, make: Callable[..., Fitting], given: TableRecords, holdout: Any, score_noise: float | str
+        self, make: Callable[..., Fitting], given: TableRecords, public: TableRecords | None, score_noise: float | str
     ) -> Fitting:
         """What one run is, and on which records; ``score_noise`` is taken where the user gives none."""
         records = len(given.X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         _validate.warn_of_delta(self.delta, records)
-        if holdout is not None:
+        if public is not None:
             scorer = check_scoring(self.estimator, scoring=self.scoring)
-            return make(train=given, records=records, held_out=TableRecords(*holdout), scorer=scorer)
+            return make(train=given, records=records, held_out=public, scorer=scorer)
         if self.scoring is not None:
             raise ValueError(
                 f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "

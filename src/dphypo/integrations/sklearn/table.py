@@ -7,7 +7,7 @@ a value that is not a number must not affect the others.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from dphypo import _validate
 from dphypo.integrations.record_hash import record_bytes
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Holds(enum.Enum):
@@ -71,7 +72,7 @@ def refuse_times(table: Any, *, texts: bool = True) -> None:
         )
 
 
-def check_labels(y: Any, classes: Any) -> None:
+def check_labels(y: Any, classes: npt.ArrayLike) -> None:
     """Refuse labels whose type is not that of the declared classes: all records would be left out."""
     labels, kind = np.asarray(classes).tolist(), holds(y)
     words = any(isinstance(label, str) for label in labels)
@@ -108,7 +109,7 @@ def plain_values(values: Any) -> Any:
     return _each(values if hasattr(values, "iloc") else np.asarray(values, dtype=object), _plain, object)
 
 
-def _each(values: Any, read: Any, kind: Any) -> Any:
+def _each(values: Any, read: Callable[[Any], object], kind: npt.DTypeLike) -> Any:
     if hasattr(values, "iloc"):
         found = _each(values.to_numpy(dtype=object), read, kind)
         named = {"columns": values.columns} if hasattr(values, "columns") else {"name": values.name}
@@ -138,7 +139,7 @@ def places(values: Any, given: Any) -> npt.NDArray[np.int64]:
     return np.array([found.get(label, -1) for label in record_bytes(values)], dtype=np.int64)
 
 
-def scaled(values: npt.ArrayLike, low: Any, high: Any) -> Floats:
+def scaled(values: npt.ArrayLike, low: float | Floats, high: float | Floats) -> Floats:
     """Values cut off at public bounds and mapped to [-1, 1]."""
     return np.asarray(2 * (np.clip(np.asarray(values, dtype=np.float64), low, high) - low) / (high - low) - 1)
 
@@ -151,7 +152,7 @@ def is_missing(value: object) -> bool:
         return False
 
 
-def missing_in(y: Any) -> npt.NDArray[np.bool_]:
+def missing_in(y: Any) -> Mask:
     """For each target, whether it is missing."""
     rows = y.to_numpy(dtype=object) if hasattr(y, "iloc") else y
     return np.array(
