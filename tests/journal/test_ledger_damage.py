@@ -88,8 +88,8 @@ def chained(path: Path, *contents: object) -> Path:
     """A ledger whose hashes are right, whatever it says."""
 
     def write(connection: Any) -> None:
-        place: chain.Place | None = chain.create(connection, "ledger", "ledger", "", contents[0])
-        for content in contents[1:]:
+        place: chain.Place | None = chain.Place("ledger", "ledger")
+        for content in contents:
             assert place is not None
             place = chain.append(connection, place, content)
 

@@ -115,9 +115,8 @@ def test_a_history_that_no_study_has_is_refused_whatever_its_hashes(history):
     store = open_store(None)
 
     def write(connection):
-        first, *others = HISTORIES[history]
-        place = chain.create(connection, "journal", "study", "", first)
-        for content in others:
+        place = chain.Place("journal", "study")
+        for content in HISTORIES[history]:
             place = chain.append(connection, place, content)
 
     store.commit(write)

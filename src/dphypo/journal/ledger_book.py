@@ -252,7 +252,7 @@ def _write(database: Database, name: str, content: Any) -> None:
     def work(connection: Connection) -> None:
         if chain.read(connection, KIND, name) is not None:
             raise FileExistsError
-        chain.create(connection, KIND, name, "", content)
+        chain.append(connection, chain.Place(KIND, name), content)
 
     store = Store(database, kind=KIND)
     try:
