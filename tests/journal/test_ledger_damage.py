@@ -88,8 +88,8 @@ def chained(path: Path, *contents: object) -> Path:
     """A ledger whose hashes are right, whatever it says."""
 
     def write(connection: Any) -> None:
-        place: chain.Place | None = chain.create(connection, "ledger", "ledger", "", contents[0])
-        for content in contents[1:]:
+        place: chain.Place | None = chain.Place("ledger", "ledger")
+        for content in contents:
             assert place is not None
             place = chain.append(connection, place, content)
 
@@ -208,6 +208,7 @@ OTHERS = {
     "a pipe": os.mkfifo,
     "a link to a device": lambda path: path.symlink_to("/dev/zero"),
     "a database": lambda path: sqlite3.connect(path).execute("CREATE TABLE t (x)").connection.close(),
+    "an empty database": lambda path: sqlite3.connect(path).execute("VACUUM").connection.close(),
 }
 
 
@@ -215,11 +216,13 @@ OTHERS = {
 def test_what_is_no_ledger_is_refused_and_left_as_it_is(tmp_path, kind):
     path = tmp_path / "ledger.db"
     OTHERS[kind](path)
+    before = path.lstat().st_mode, path.lstat().st_mtime_ns, path.lstat().st_size
     with pytest.raises(LedgerError):
         Ledger(path)
     with pytest.raises(LedgerError, match="already"):
         Ledger.open(path, epsilon=1.0, delta=1e-6)
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
+    assert (path.lstat().st_mode, path.lstat().st_mtime_ns, path.lstat().st_size) == before
 
 
 @pytest.mark.parametrize("limit", [0, 4096, 8192, 20_000])

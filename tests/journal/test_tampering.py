@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -115,9 +116,8 @@ def test_a_history_that_no_study_has_is_refused_whatever_its_hashes(history):
     store = open_store(None)
 
     def write(connection):
-        first, *others = HISTORIES[history]
-        place = chain.create(connection, "journal", "study", "", first)
-        for content in others:
+        place = chain.Place("journal", "study")
+        for content in HISTORIES[history]:
             place = chain.append(connection, place, content)
 
     store.commit(write)
@@ -255,6 +255,22 @@ def test_a_certificate_is_read_without_a_change(tmp_path):
     with pytest.raises(JournalMissingError):
         read_certificate(tmp_path / "other.db")
     assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
+
+
+def test_a_log_that_was_left_behind_is_read_without_a_change(tmp_path):
+    path, copy = tmp_path / "study.db", tmp_path / "copy.db"
+    with make(path) as study:
+        study.ask()
+        for end in ("", "-wal"):  # as a killed process leaves them
+            shutil.copy(f"{path}{end}", f"{copy}{end}")
+    before = {file.name: snapshot(file) for file in tmp_path.iterdir()}
+    with closing(open_store(copy, read_only=True)) as store:
+        assert store.names() == ["study"]
+        assert Journal(store, "study", shared=True).record.total is not None
+        with pytest.raises(JournalReadOnlyError):
+            Journal(store, "other").begin({}, lambda: 1)
+    assert len(before["copy.db-wal"]) > 0
+    assert {file.name: snapshot(file) for file in tmp_path.iterdir()} == before
 
 
 def test_a_certificate_is_read_from_a_database_without_a_journal(postgres):

@@ -414,7 +414,7 @@ MUTANTS = (
         "a ledger admits any slack",
         "a filter keeps a part of delta for slack",
         "journal/ledger.py",
-        "        costs = costs + self._filter.cost_of_slack(guarantee.slack)\n",
+        "        costs = costs + self._terms.cost_of_slack(guarantee.slack)\n",
         "",
         (f"{_SLACK}::test_a_ledger_keeps_a_part_of_delta_for_slack",),
     ),

@@ -150,8 +150,8 @@ MUTANTS = (
         "shredding keeps T",
         "a shredded journal holds nothing of the study but its certificate",
         "journal/chain.py",
-        "    for table in (secret, change):\n        connection.execute(delete(table).where(*place.rows(table)))\n",
-        "    for table in (secret, change):\n        connection.execute(delete(table).where(*place.rows(table, 0)))\n",
+        "            connection.execute(delete(table).where(*place.rows(table)))\n",
+        "            connection.execute(delete(table).where(*place.rows(table, 0)))\n",
         ("journal/test_left_behind.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
     ),
     Mutant(

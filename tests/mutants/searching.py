@@ -87,8 +87,8 @@ MUTANTS = (
         "T is drawn again on resume",
         "T is drawn once and committed before it is used",
         "journal/journal.py",
-        "                    record = self._create(declaration, draw)\n",
-        "                    record = self._create(declaration, draw)\n                record.total = draw()\n",
+        "                    record = self._create(record, declaration, draw)\n",
+        "                    record = self._create(record, declaration, draw)\n                record.total = draw()\n",
         ("journal/test_journal.py::test_t_is_drawn_once_and_kept",),
     ),
     Mutant(

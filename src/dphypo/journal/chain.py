@@ -138,19 +138,6 @@ def read(connection: Connection, kind: str, name: str) -> tuple[Place, list[Chan
     return place, changes
 
 
-def create(connection: Connection, kind: str, name: str, owner: str, content: Any) -> Place | None:
-    """Begin a book with its first change; the database refuses a second one of the same name."""
-    begun = {"kind": kind, "name": name, "format": FORMAT, "owner": owner, "head": ""}
-    connection.execute(insert(book), begun)
-    return append(connection, Place(kind, name), content, owner=owner)
-
-
-def _move(connection: Connection, place: Place, head: str, owner: str) -> bool:
-    """Whether the head could be moved on from a place: only by the owner of a book that ends there."""
-    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": head}
-    return connection.execute(_MOVE, moved).rowcount == 1
-
-
 def append(
     connection: Connection,
     place: Place,
@@ -159,34 +146,35 @@ def append(
     owner: str = "",
     kept: bytes | None = None,
     erase: Iterable[int] = (),
+    alone: bool = False,
 ) -> Place | None:
     """Add a change to a book that ends at ``place``, with its secret; erase those of earlier changes.
 
-    None, and nothing is changed, if the book ends elsewhere or belongs to another owner.
+    The first change begins the book: the database refuses a second one of the same name. With ``alone`` the change
+    replaces all before it, and the book has no owner any more. None, and nothing is changed, if the book ends elsewhere
+    or belongs to another owner.
     """
+    start = Place(place.kind, place.name) if alone else place
     text = json.dumps(content)
     salted = None if kept is None else secrets.token_bytes(_SALT) + kept
     sealed = None if salted is None else _digest(salted)
-    after = place.next(text, sealed)
-    if not _move(connection, place, after.head, owner):
+    after = start.next(text, sealed)
+    its = {"kind": place.kind, "name": place.name}
+    if not place.length:
+        connection.execute(insert(book), {**its, "format": FORMAT, "owner": owner, "head": ""})
+    moved = {"its_kind": place.kind, "its_name": place.name, "token": owner, "old": place.head, "new": after.head}
+    if connection.execute(_MOVE, moved).rowcount != 1:
         return None
-    row = {"kind": place.kind, "name": place.name, "number": place.length}
-    connection.execute(_ADD, {**row, "content": text, "sealed": sealed})
+    if alone:
+        for table in (secret, change):
+            connection.execute(delete(table).where(*place.rows(table)))
+        connection.execute(update(book).where(*place.rows(book)).values(owner=""))
+    connection.execute(_ADD, {**its, "number": start.length, "content": text, "sealed": sealed})
     if salted is not None:
-        connection.execute(_KEEP, {**row, "content": salted})
+        connection.execute(_KEEP, {**its, "number": start.length, "content": salted})
     for number in erase:
         connection.execute(delete(secret).where(*place.rows(secret, number)))
     return after
-
-
-def rewrite(connection: Connection, place: Place, content: Any, *, owner: str) -> Place | None:
-    """Replace a whole book by one change, with nothing random in it; None if it ends elsewhere."""
-    if not _move(connection, place, "", owner):
-        return None
-    for table in (secret, change):
-        connection.execute(delete(table).where(*place.rows(table)))
-    connection.execute(update(book).where(*place.rows(book)).values(owner=""))
-    return append(connection, Place(place.kind, place.name), content)
 
 
 def kept_secret(connection: Connection, place: Place, number: int) -> bytes | None:

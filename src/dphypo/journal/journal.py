@@ -55,7 +55,7 @@ class Journal:
             try:
                 record = self._load()
                 if not record.exists:
-                    record = self._create(declaration, draw)
+                    record = self._create(record, declaration, draw)
                 self._agree(record)
             except BaseException:
                 self.rest()
@@ -64,33 +64,40 @@ class Journal:
             assert record.declaration is not None
             return {name: value for name, value in record.declaration.items() if name != LEDGER}
 
-    def _create(self, declaration: dict[str, Any], draw: Callable[[], int]) -> Record:
-        token = self._store.hold(self._name)
+    def _create(self, record: Record, declaration: dict[str, Any], draw: Callable[[], int]) -> Record:
         if self._reservation is not None:
             declaration = self._reservation.begun(declaration)
-        content = json.loads(json.dumps(["begin", declaration, int(draw())], sort_keys=True))
-        return self._commit(
-            Record(), content, lambda connection: chain.create(connection, KIND, self._name, token, content)
-        )
+        return self._commit(record, json.loads(json.dumps(["begin", declaration, int(draw())], sort_keys=True)))
 
     def _commit(
-        self, record: Record, content: Any, act: Callable[[Connection], chain.Place | None], kept: bytes | None = None
+        self,
+        record: Record,
+        content: list[Any],
+        kept: bytes | None = None,
+        erase: Iterable[int] = (),
+        *,
+        alone: bool = False,
     ) -> Record:
-        """Commit a change that the record allows; the record is then up to date. ``act`` returns where it ends."""
+        """Commit a change that the record allows; return the record with it. The arguments are those of the chain."""
         if not self._store.writable:
             raise JournalReadOnlyError
-        if record.apply(Change(content, kept is not None, kept), record.place.length) is not None:
+        place, token, allowed = record.place, self._token or "", False
+        after = Record() if alone else record
+        with contextlib.suppress(JournalTamperedError):
+            after.apply(Change(content, kept is not None, kept), place.length)
+            allowed = True
+        if not allowed:
             raise JournalError(REFUSED)
 
-        def checked(connection: Connection) -> chain.Place:
-            after = act(connection)
-            if after is None:
+        def work(connection: Connection) -> chain.Place:
+            end = chain.append(connection, place, content, owner=token, kept=kept, erase=erase, alone=alone)
+            if end is None:
                 _check_owner(connection, self._name, self._token)
                 raise JournalTamperedError("it does not end where this process has left it")
-            return after
+            return end
 
-        record.place = self._store.commit(checked)
-        return record
+        after.place = self._store.commit(work)
+        return after
 
     @property
     def record(self) -> Record:
@@ -113,11 +120,10 @@ class Journal:
 
         found = self._store.commit(work)
         self._token = token
-        record = Record()
+        record = Record(place=chain.Place(KIND, self._name))
         if found is not None:
             record.place, changes = found
-            if (wrong := record.replay(changes)) is not None:
-                raise JournalTamperedError(wrong)
+            record.replay(changes)
         return record
 
     def _write(self, content: list[Any], kept: bytes | None = None, erase: Iterable[int] = ()) -> None:
@@ -125,13 +131,7 @@ class Journal:
         with self._store.turn():
             record, self._record = self.record, None
             self._agree(record)
-            content, token, place = json.loads(json.dumps(content)), self._token or "", record.place
-            self._commit(
-                record,
-                content,
-                lambda connection: chain.append(connection, place, content, owner=token, kept=kept, erase=erase),
-                kept,
-            )
+            self._commit(record, json.loads(json.dumps(content)), kept, erase)
             self._agree(record)
             self._record = record
 
@@ -201,10 +201,8 @@ class Journal:
         """Reduce the study to its declaration and certificate, in the tables and in the bytes of the storage."""
         with self._store.turn():
             record, self._record = self.record, None
-            content, token = ["shred", record.declaration, record.ending, record.certificate], self._token or ""
-            self._commit(
-                Record(), content, lambda connection: chain.rewrite(connection, record.place, content, owner=token)
-            )
+            content = ["shred", record.declaration, record.ending, record.certificate]
+            self._commit(record, content, alone=True)
             self._token = None
             self._store.forget(everything=True)
 

@@ -83,9 +83,8 @@ class Ledger:
         found = self._read()
         self.id = found.id
         """A random name that stays with the ledger: a journal knows by it which ledger its search is in."""
-        self.epsilon, self.delta = found.filter.epsilon, found.filter.delta
-        self.relation, self.orders = found.relation, found.filter.orders
-        self._filter, self._fixed = found.filter, found.searches is not None
+        self.epsilon, self.delta, self.relation, self.orders = found.epsilon, found.delta, found.relation, found.orders
+        self._terms = found  # which never change
 
     @classmethod
     def open(
@@ -133,7 +132,7 @@ class Ledger:
     @property
     def budgets(self) -> tuple[float, ...]:
         """B(α) at each order."""
-        return self._filter.budgets
+        return self._terms.budgets
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -185,11 +184,10 @@ class Ledger:
             if any(entry.name == name for entry in found.entries.values()):
                 raise LedgerError(f"{name!r} was reserved before: each search of the list is made once")
             return
-        spent = [entry.costs for entry in found.entries.values()]
-        if not found.filter.admits(spent, costs):
+        if not found.admits(costs):
             raise LedgerError(
                 f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: "
-                f"{found.filter.refusal(spent, costs)}. Nothing was reserved. The filter lets every search depend on "
+                f"{found.refusal(costs)}. Nothing was reserved. The filter lets every search depend on "
                 "the results before it, so it counts more than dphypo compose; searches that are all fixed beforehand "
                 "compose to less, in a ledger that is made for their list (searches=, or dphypo ledger open --search)"
             )
@@ -203,12 +201,12 @@ class Ledger:
                 f"the ledger is kept under {self.relation.name}, the search is under {guarantee.relation.name}"
             )
         costs = np.asarray(guarantee.rdp(np.array(self.orders)), dtype=np.float64)
-        if not np.isfinite(costs).any() and not self._fixed:
+        if not np.isfinite(costs).any() and self._terms.searches is None:
             raise LedgerError(
                 "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
                 "event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
-        costs = costs + self._filter.cost_of_slack(guarantee.slack)
+        costs = costs + self._terms.cost_of_slack(guarantee.slack)
         return [max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs]
 
     def advance(self, key: str, part: str, before: str, head: str) -> None:
@@ -257,9 +255,8 @@ class Ledger:
             begun = {entry.name for entry in found.entries.values()}
             lines += [f"  {printable(name)}: declared, not begun" for name in found.searches if name not in begun]
             return "\n".join([*lines, "the total is certified for this list of searches, and no other is admitted"])
-        left = found.filter.left([entry.costs for entry in found.entries.values()])
         said = "the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee"
-        return "\n".join([*lines, f"the largest share that some order has left is {left:.0%}", said])
+        return "\n".join([*lines, f"the largest share that some order has left is {found.left():.0%}", said])
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.address!r})"

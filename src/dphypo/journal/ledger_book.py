@@ -59,63 +59,6 @@ def budget(order: float, epsilon: float, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class Filter:
-    """The total of a ledger, as a filter: its Rényi orders, and the share of δ that each of them has."""
-
-    epsilon: float
-    delta: float
-    orders: tuple[float, ...]
-    share: float
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """B(α) at each order."""
-        return tuple(budget(order, self.epsilon, self.share) for order in self.orders)
-
-    def admits(self, spent: Sequence[Sequence[float]], asked: Sequence[float]) -> bool:
-        """Whether a search still fits."""
-        return bool((self._sum([*spent, asked]) * (1 + _ROUNDING) <= np.array(self.budgets)).any())
-
-    def cost_of_slack(self, slack: float) -> Floats:
-        """What a slack takes of the budget of each order."""
-        if slack == 0:
-            return np.zeros(len(self.orders))
-        most = FOR_SLACK * self.delta / (1 + math.exp(min(self.epsilon, 700.0)))
-        return np.array(self.budgets) * min(slack / most, 1e9) * (1 + 1e-9)
-
-    def left(self, spent: Sequence[Sequence[float]]) -> float:
-        """The largest part of its budget that some order has left."""
-        return max(0.0, float(np.max(1 - self._sum(spent) / np.array(self.budgets))))
-
-    def epsilon_of(self, costs: Sequence[float]) -> float:
-        """ε of Rényi costs at the δ of the ledger: the inverse of :func:`budget`, for people to read."""
-        converted = [cost - budget(order, 0.0, self.share) for cost, order in zip(costs, self.orders, strict=True)]
-        return max(0.0, min(converted)) if any(costs) else 0.0
-
-    def refusal(self, spent: Sequence[Sequence[float]], asked: Sequence[float]) -> str:
-        """What is spent, asked for and left, and what would fit."""
-        together, wanted = self._sum(spent), np.asarray(asked, dtype=np.float64)
-        used = self.epsilon_of([float(cost) for cost in together])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.nan_to_num((np.array(self.budgets) - together) / wanted, posinf=0.0)
-        part = float(np.clip(np.max(room), 0.0, 1.0)) * (1 - 1e-9)
-        numbers = (
-            f"spent ε = {used:.3g}, asked for {self.epsilon_of(asked):.3g}, left {max(0.0, self.epsilon - used):.3g} "
-            "by the ledger's filter"
-        )
-        if part <= 0:
-            return f"{numbers}. Nothing of this kind fits any more"
-        fits = self.epsilon_of([float(part * cost) for cost in wanted])
-        return (
-            f"{numbers}. A search of this kind fits with ε = {fits:.3g} at most: {part:.0%} of its runs, or about "
-            f"{1 / math.sqrt(part):.3g} times its noise"
-        )
-
-    def _sum(self, costs: Sequence[Sequence[float]]) -> Floats:
-        return np.asarray(np.sum([[0.0] * len(self.orders), *costs], axis=0, dtype=np.float64))
-
-
-@dataclass(frozen=True)
 class Entry:
     """One reservation: its name, its key, what it costs at each order of the ledger, what it states, and the day."""
 
@@ -134,14 +77,65 @@ class Entry:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """All that a ledger holds."""
+    """All that a ledger holds: its terms, which are a Rényi filter, and its entries."""
 
     place: chain.Place
     id: str
     relation: dp_accounting.NeighboringRelation
-    filter: Filter
+    epsilon: float
+    delta: float
+    orders: tuple[float, ...]
+    share: float  # of δ, which each order has
     searches: Mapping[str, str] | None  # the statements of the searches that it was made for, if it was
     entries: dict[str, Entry] = field(default_factory=dict)
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """B(α) at each order."""
+        return tuple(budget(order, self.epsilon, self.share) for order in self.orders)
+
+    def admits(self, asked: Sequence[float]) -> bool:
+        """Whether a search still fits."""
+        return bool((self._spent(asked) * (1 + _ROUNDING) <= np.array(self.budgets)).any())
+
+    def cost_of_slack(self, slack: float) -> Floats:
+        """What a slack takes of the budget of each order."""
+        if slack == 0:
+            return np.zeros(len(self.orders))
+        most = FOR_SLACK * self.delta / (1 + math.exp(min(self.epsilon, 700.0)))
+        return np.array(self.budgets) * min(slack / most, 1e9) * (1 + 1e-9)
+
+    def left(self) -> float:
+        """The largest part of its budget that some order has left."""
+        return max(0.0, float(np.max(1 - self._spent() / np.array(self.budgets))))
+
+    def epsilon_of(self, costs: Sequence[float]) -> float:
+        """ε of Rényi costs at the δ of the ledger: the inverse of :func:`budget`, for people to read."""
+        converted = [cost - budget(order, 0.0, self.share) for cost, order in zip(costs, self.orders, strict=True)]
+        return max(0.0, min(converted)) if any(costs) else 0.0
+
+    def refusal(self, asked: Sequence[float]) -> str:
+        """What is spent, asked for and left, and what would fit."""
+        together, wanted = self._spent(), np.asarray(asked, dtype=np.float64)
+        used = self.epsilon_of([float(cost) for cost in together])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.nan_to_num((np.array(self.budgets) - together) / wanted, posinf=0.0)
+        part = float(np.clip(np.max(room), 0.0, 1.0)) * (1 - 1e-9)
+        numbers = (
+            f"spent ε = {used:.3g}, asked for {self.epsilon_of(asked):.3g}, left {max(0.0, self.epsilon - used):.3g} "
+            "by the ledger's filter"
+        )
+        if part <= 0:
+            return f"{numbers}. Nothing of this kind fits any more"
+        fits = self.epsilon_of([float(part * cost) for cost in wanted])
+        return (
+            f"{numbers}. A search of this kind fits with ε = {fits:.3g} at most: {part:.0%} of its runs, or about "
+            f"{1 / math.sqrt(part):.3g} times its noise"
+        )
+
+    def _spent(self, *more: Sequence[float]) -> Floats:
+        costs = [entry.costs for entry in self.entries.values()]
+        return np.asarray(np.sum([[0.0] * len(self.orders), *costs, *more], axis=0, dtype=np.float64))
 
 
 def read(connection: Connection, name: str, address: str) -> LedgerState:
@@ -175,14 +169,14 @@ def _terms(place: chain.Place, content: Any) -> LedgerState:
     searches = terms["searches"]
     _require(searches is None or all(isinstance(one, str) for pair in searches.items() for one in pair))
     relation = dp_accounting.NeighboringRelation[terms["relation"]]
-    found = Filter(_validate.positive(epsilon=terms["epsilon"]), delta, orders, share)
-    return LedgerState(place, _validate.line(text=terms["id"]), relation, found, searches)
+    id, epsilon = _validate.line(text=terms["id"]), _validate.positive(epsilon=terms["epsilon"])
+    return LedgerState(place, id, relation, epsilon, delta, orders, share, searches)
 
 
 def _apply(whole: LedgerState, content: Any) -> None:
     match content:
         case ["reserve", key, name, costs, epsilon, delta, day]:
-            _require(key not in whole.entries and len(costs) == len(whole.filter.orders))
+            _require(key not in whole.entries and len(costs) == len(whole.orders))
             paid = tuple(_validate.non_negative(cost=cost) for cost in costs)
             stated = float(epsilon), _validate.delta(delta=delta)
             _require(stated[0] >= 0)
@@ -252,7 +246,7 @@ def _write(database: Database, name: str, content: Any) -> None:
     def work(connection: Connection) -> None:
         if chain.read(connection, KIND, name) is not None:
             raise FileExistsError
-        chain.create(connection, KIND, name, "", content)
+        chain.append(connection, chain.Place(KIND, name), content)
 
     store = Store(database, kind=KIND)
     try:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dphypo.errors.faults import JournalTamperedError
 from dphypo.journal.chain import Change, Place
 from dphypo.mechanisms import Outcome
 
@@ -52,10 +53,6 @@ def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
         return tuple(map(inside, value)) if isinstance(value, list) else value
 
     return {name: inside(value) for name, value in params.items()}
-
-
-class _ImpossibleError(Exception):
-    """A change that no study makes; the message says what is wrong with it."""
 
 
 @dataclass(repr=False)
@@ -96,23 +93,20 @@ class Record:
         """The changes whose secrets the journal keeps: seeds that were not erased, and the best model."""
         return {*self.seeds.values(), *(() if self.model is None else (self.model,))}
 
-    def apply(self, change: Change, number: int) -> str | None:
-        """Bring the record up to date by change ``number`` of its journal; what is wrong, if no study makes it."""
+    def apply(self, change: Change, number: int) -> None:
+        """Bring the record up to date by change ``number`` of its journal; an error if no study makes it."""
         try:
-            self._apply(change, number)
-        except _ImpossibleError as error:
-            return str(error)
-        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # what it quotes may be secret
-            return f"a change cannot be read ({type(error).__name__})"
-        return None
+            return self._apply(change, number)
+        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+            wrong = f"a change cannot be read ({type(error).__name__})"
+        raise JournalTamperedError(wrong)  # outside the handler: what it quotes may be secret
 
-    def replay(self, changes: list[Change]) -> str | None:
-        """Bring a new record up to date; what is wrong with the changes, if anything is."""
+    def replay(self, changes: list[Change]) -> None:
+        """Bring a new record up to date; an error if no study makes these changes, or keeps these secrets."""
         for number, change in enumerate(changes):
-            if (wrong := self.apply(change, number)) is not None:
-                return wrong
+            self.apply(change, number)
         kept = {number for number, change in enumerate(changes) if change.kept}
-        return None if kept == self._secrets else "a seed or a model is missing, or was not erased"
+        _require(kept == self._secrets, "a seed or a model is missing, or was not erased")
 
     def _apply(self, change: Change, number: int) -> None:
         match change.content:
@@ -144,7 +138,7 @@ class Record:
                 _require(self.complete, "a release was made before the last outcome")
                 self.ending, self.certificate = ending, certificate
             case _:
-                raise _ImpossibleError("a change is of no known kind")
+                raise JournalTamperedError("a change is of no known kind")
 
     def _finish(self, one: int, score: object, failure: object, best: bool, erased: bool, more: list[Any]) -> None:
         self._require_open()
@@ -169,4 +163,4 @@ class Record:
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise _ImpossibleError(otherwise)
+        raise JournalTamperedError(otherwise)

@@ -73,7 +73,7 @@ class SQLite:
             raise JournalError(f"{self.address} is a folder: give the name of a file in it")
         if path.exists() and not path.is_file():
             raise JournalError(f"{self.address} is not an ordinary file: give the name of one")
-        if (read_only or not self._create) and not path.exists():
+        if (read_only or not self._create) and not (path.exists() and path.stat().st_size):
             raise JournalMissingError(str(self.address))
         lock = FileLock(Path(f"{path}-lock"))
         try:
@@ -96,16 +96,15 @@ class SQLite:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
                 keep_name(path)
-        if (what := _foreign(path)) is not None:
+        if (what := _foreign(path, empty=self._create)) is not None:
             remedy = "It was not changed; give another file name"
             raise JournalError(f"{self.address} cannot be used: {what}. {remedy}", what)
+        if not read_only and path.stat().st_mode & 0o077:
+            path.chmod(0o600)
         log = Path(f"{path}-wal")
-        if read_only and not (log.exists() and log.stat().st_size):
-            connection = _open(f"{path.as_uri()}?mode=ro&immutable=1", read_only=True)
-        else:
-            if path.stat().st_mode & 0o077:
-                path.chmod(0o600)
-            connection = _open(f"{path.as_uri()}?mode=rw", read_only=False)
+        # A log is read into memory, without SQLite's locks: they need a file that can be written.
+        only = "ro&vfs=unix-none" if log.exists() and log.stat().st_size else "ro&immutable=1"
+        connection = _open(f"{path.as_uri()}?mode={only if read_only else 'rw'}", read_only=read_only)
         self._identity, self._log, self._written = _identity(path), None, None
         return connection
 
@@ -162,8 +161,11 @@ class SQLite:
             self._lock = None
 
 
-def _foreign(path: Path) -> str | None:
-    """What a file holds that is neither a journal nor a ledger, if it does. It is left exactly as it is."""
+def _foreign(path: Path, *, empty: bool) -> str | None:
+    """What a file is that holds neither a journal nor a ledger, nor is ``empty``, if that is allowed.
+
+    It is left exactly as it is.
+    """
     with open(path, "rb") as file:
         header = file.read(16)
     if not header:
@@ -178,7 +180,7 @@ def _foreign(path: Path) -> str | None:
         return "it is a file of another kind" if other else None  # damaged: what opens it says so
     if OLD in names or {"about", "entries"} <= names:
         return f"it was written by dphypo 0.1 or 0.2, {UNREADABLE}"
-    return "it is a database of another program" if names and book.name not in names else None
+    return None if book.name in names or (empty and not names) else "it is a database of another program"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -202,21 +204,22 @@ def _open(uri: str, *, read_only: bool) -> Connection:
         poolclass=StaticPool,
         **SILENT,
     )
-    if not read_only:
-        event.listen(engine, "connect", _configure)
+    event.listen(engine, "connect", lambda connection, _: _configure(connection, read_only))
     begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine.connect()
 
 
-def _configure(connection: Any, _record: Any) -> None:
+def _configure(connection: Any, read_only: bool) -> None:
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # before the log is touched: no shared-memory file is needed
+    connection.execute("PRAGMA temp_store = MEMORY")  # VACUUM would write a copy of everything to a temporary file
+    if read_only:
+        return
     for pragma in (
-        "locking_mode = EXCLUSIVE",  # before the log is touched: then it needs no shared-memory file
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
         "secure_delete = ON",
-        "temp_store = MEMORY",  # VACUUM would write a copy of everything to a temporary file
         "wal_checkpoint(TRUNCATE)",  # a killed process may have left a beaten model in the log
     ):
         connection.execute(f"PRAGMA {pragma}")
