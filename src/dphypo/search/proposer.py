@@ -98,14 +98,10 @@ class FromOptuna:
     """
 
     sampler: BaseSampler
-    _rule: OptunaSampler = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_rule", OptunaSampler(self.sampler))
 
     def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
         """What the sampler proposes; to it a pending run is one that gave the posterior mean of a Gaussian process."""
-        return self._rule.proposed(space, with_pending(space, history, pending))[0]
+        return OptunaSampler(self.sampler).proposed(space, with_pending(space, history, pending))[0]
 
 
 def read(proposer: object, runs: int = 20) -> Proposer:
