@@ -71,8 +71,8 @@ MUTANTS = (
         "the score of a last run is read from its journal",
         "a score that was not paid for is not shown",
         "search/curator.py",
-        "not record.shredded and what in self._listed else None",
-        "not record.shredded else None",
+        ' if record.best is not None and "score" in listed else None',
+        " if record.best is not None else None",
         ("study/test_study_opened.py::test_a_score_that_is_not_released_is_not_shown",),
     ),
     Mutant(

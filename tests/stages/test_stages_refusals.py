@@ -98,3 +98,12 @@ def test_the_stages_are_checked_before_anything_runs():
 def test_a_stage_that_has_not_begun_has_no_curator(tmp_path):
     with make(tmp_path / "stages.db") as search, pytest.raises(ValueError, match="has not begun"):
         search.curator(2)
+
+
+def test_a_stage_that_was_not_declared_is_refused():
+    search = make()
+    search.run(progress=False)
+    for look in (search.prior, search.curator):
+        for stage in (0, 3):
+            with pytest.raises(ValueError, match=f"stage = {stage} is not valid"):
+                look(stage)

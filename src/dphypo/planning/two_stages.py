@@ -29,10 +29,8 @@ class TwoStages:
         compute_share: the share of the expected compute that the first stage gets.
         share: the share of ε that the first stage may cost by itself. Costs do not add up, they compose: the last stage
             keeps more than the rest.
-        spread, floor: of the :class:`dphypo.PriorAround` between the stages. The floor is 0.05 here and 0.1 in a
-            PriorAround by itself: there nothing is known of the stage before it and more of the original prior is kept,
-            here the first stage makes many runs, and on the three public tasks that the defaults were chosen on 0.05
-            did better.
+        spread, floor: of the :class:`dphypo.PriorAround` between the stages. Its own floor is 0.1, for any stage before
+            it; here that one makes many runs, and 0.05 did better on the three public tasks of the defaults.
         shape: of the negative binomial law of T in both stages.
 
     >>> from dphypo import Space
@@ -105,13 +103,9 @@ class TwoStages:
             cheap = capabilities.shorten(mechanism, self.fraction, match=False)
             if self.fraction < 1 and isinstance(mechanism.event, DpEvent) and cheap.event == mechanism.event:
                 # It would spend far more compute than the design says.
-                uncut = (
-                    f"at(fraction={self.fraction:g}) has the same event as a full run: at() ignores the fraction, or "
-                )
-                remedy = (
-                    "there are too few steps to be cut. Mend it; or, if a cheaper run costs the same, give it as cheap="
-                )
-                raise _validate.fail("mechanism", mechanism, uncut + remedy)
+                remedy = f"at(fraction={self.fraction:g}) has the same event as a full run: it ignores the fraction or "
+                remedy += "has too few steps to be cut. Mend it; or, if a cheaper run costs the same, give it as cheap="
+                raise _validate.fail("mechanism", mechanism, remedy)
         first = Stage(cheap, laws[0], prior=around)
         allowed, score = self.share * _validate.positive(epsilon=epsilon), 0.0
         if cheap.score_event is not None:  # ε of the stage if training cost nothing

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,58 +106,52 @@ class Opened:
     @property
     def certificate(self) -> Certificate | None:
         """The guarantee of the release; it is all that is left after :meth:`shred`."""
-        text = self.record().certificate
-        return Certificate.from_dict(json.loads(text)) if self._released and text is not None else None
+        return None if (found := self._public()) is None else found.certificate
 
     @property
     def ending(self) -> Ending | None:
-        ending = Ending[self.record().ending or ""] if self._released else None
-        return Ending.SURVEYED if ending is Ending.MODEL and "model" not in self._listed else ending
+        return None if (found := self._public()) is None else found.ending
 
     @property
     def params(self) -> Mapping[str, Any] | None:
-        record, best = self.record(), self._best("params")
-        if self._released and record.trials and self._stages[-1].get("part") == "last run":
-            best = 0  # λ is a function of what was published: it is released also if the run fails
-        return None if best is None else dict(record.trials[best].params)
+        return None if (found := self._public()) is None else found.params
 
     @property
     def score(self) -> float | None:
-        best = self._best("score")
-        return None if best is None else self.record().results[best].score
+        return None if (found := self._public()) is None else found.score
+
+    def release(self, saver: Saver | None = None) -> Release:
+        """The release again. A model that was saved by a saver of your own needs that saver."""
+        if (found := self._public()) is None:
+            raise errors.NotReleased
+        if self.record().shredded:
+            raise refusals.Shredded
+        saver = Plain() if saver is None else saver
+        model = saver.load(self._journal(self.name).model()) if found.ending is Ending.MODEL else None
+        return replace(found, model=model, saver=saver, surveys=self._surveys(), read_from=self._store.address)
+
+    def _public(self) -> Release | None:
+        """The release without model and tables, as far as the certificate lists it; None before the last part's."""
+        record, last = self.record(), self._stages[-1]
+        of_all = (record.declaration or {}).get("stage", 1) == len(self._stages)
+        if record.ending is None or record.certificate is None or not of_all:
+            return None
+        certificate, ending = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
+        listed = () if last.get("part") == "survey" else last["releases"]  # of one run
+        if ending is Ending.MODEL and "model" not in listed:
+            ending = Ending.SURVEYED
+        score = record.results[record.best].score if record.best is not None and "score" in listed else None
+        chosen = record.best if "params" in listed else None
+        if record.trials and last.get("part") == "last run":
+            chosen = 0  # λ is a function of what was published: it is released also if the run fails
+        params = None if chosen is None else dict(record.trials[chosen].params)
+        return Release(params, None, score, certificate, ending)
 
     @property
     def _stages(self) -> list[dict[str, Any]]:
         """All parts as the last one that has begun declares them; a study is one that releases its best run."""
         declared: dict[str, Any] = self.record().declaration or {}
         return list(declared.get("stages", [{"releases": ["params", "model", "score"]}]))
-
-    @property
-    def _released(self) -> bool:
-        """Whether the last of all parts has released."""
-        record = self.record()
-        return record.released and (record.declaration or {}).get("stage", 1) == len(self._stages)
-
-    @property
-    def _listed(self) -> list[str]:
-        """What the certificate lists of one run."""
-        last = self._stages[-1]
-        return [] if last.get("part") == "survey" else list(last["releases"])
-
-    def _best(self, what: str) -> int | None:
-        record = self.record()
-        return record.best if self._released and not record.shredded and what in self._listed else None
-
-    def release(self, saver: Saver | None = None) -> Release:
-        """The release again. A model that was saved by a saver of your own needs that saver."""
-        certificate, ending = self.certificate, self.ending
-        if certificate is None or ending is None:
-            raise errors.NotReleased
-        if self.record().shredded:
-            raise refusals.Shredded
-        saver = Plain() if saver is None else saver
-        model = saver.load(self._journal(self.name).model()) if ending is Ending.MODEL else None
-        return Release(self.params, model, self.score, certificate, ending, saver, self._surveys(), self._store.address)
 
     def _surveys(self) -> tuple[Surveyed, ...]:
         """The tables of the parts that are surveys by their own declarations."""
@@ -167,7 +162,7 @@ class Opened:
 
     def shred(self) -> None:
         """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""
-        if not self._released:
+        if self._public() is None:
             raise errors.NotReleased
         for name in self._names:
             self._journal(name).shred()

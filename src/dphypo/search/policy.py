@@ -240,7 +240,7 @@ def ending(record: Record) -> Ending:
 
 
 class Past:
-    """The runs of a part as arrays in the unit cube of a space; scores times ``sign`` are better the larger they are.
+    """The runs of a part as points in the unit cube of a space; scores times ``sign`` are better the larger they are.
 
     Each run is converted once.
     """
@@ -248,27 +248,17 @@ class Past:
     def __init__(self, space: Space, sign: float) -> None:
         self._space, self._sign = space, sign
         self._unit: Floats = np.empty((0, len(space.parameters)))
-        self._features: Floats = space.features(self._unit)
-        self._ended = 0
-
-    def ended(self, record: Record) -> int:
-        """How many of the first runs have ended, before one that has not."""
-        while self._ended in record.results:
-            self._ended += 1
-        return self._ended
 
     def history(self, record: Record, usable: int | None) -> History:
         """The first ``usable`` runs, which have ended; with None, all that have ended."""
-        if len(self._unit) < len(record.trials):
-            fresh = self._space.to_unit([trial.params for trial in record.trials[len(self._unit) :]])
-            self._unit = np.vstack([self._unit, fresh])
-            self._features = np.vstack([self._features, self._space.features(fresh)])
+        fresh = self._space.to_unit([trial.params for trial in record.trials[len(self._unit) :]])
+        self._unit = np.vstack([self._unit, fresh])
         rows = sorted(record.results) if usable is None else list(range(usable))
         scores = self._sign * np.array([record.results[number].score for number in rows], dtype=np.float64)
-        params = tuple(dict(record.trials[number].params) for number in rows)
-        return History(self._features[rows], self._unit[rows], scores, np.isnan(scores), params)
+        unit, params = self._unit[rows], tuple(dict(record.trials[number].params) for number in rows)
+        return History(self._space.features(unit), unit, scores, np.isnan(scores), params)
 
     def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
         """The λ of the runs that were drawn and whose results may not be used."""
-        later = record.trials if usable is None else record.trials[usable:]
-        return [dict(one.params) for one in later if usable is not None or one.number not in record.results]
+        used = record.results if usable is None else range(usable)
+        return [dict(trial.params) for trial in record.trials if trial.number not in used]

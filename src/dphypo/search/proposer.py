@@ -80,8 +80,7 @@ class Following:
         """The candidate that the rule puts most of its weight on, relative to the prior."""
         number = len(history) + len(pending)
         if (scaled := on_scales(space)) is not space:
-            space, unit = scaled, scaled.to_unit(history.params) if history.params else history.unit
-            history = History(space.features(unit), unit, history.scores, history.failed, history.params)
+            space, history = scaled, _seen(history.params, history.scores, scaled)
         if number < self.start or len(history) == 0:
             return space.candidates(max(self.start, number + 1), Seeded(self.seed)).params(number)
         candidates = space.candidates(self.candidates, entropy.child("candidates"))
@@ -99,14 +98,10 @@ class FromOptuna:
     """
 
     sampler: BaseSampler
-    _rule: OptunaSampler = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_rule", OptunaSampler(self.sampler))
 
     def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
         """What the sampler proposes; to it a pending run is one that gave the posterior mean of a Gaussian process."""
-        return self._rule.proposed(space, with_pending(space, history, pending))[0]
+        return OptunaSampler(self.sampler).proposed(space, with_pending(space, history, pending))[0]
 
 
 def read(proposer: object, runs: int = 20) -> Proposer:
@@ -128,16 +123,9 @@ def with_pending(space: Space, history: History, pending: Sequence[Params]) -> H
     """The history with each pending run as one that gave what the finished ones lead to expect."""
     if not pending or history.failed.all():
         return history
-    unit = space.to_unit(pending)
-    where = Candidates(space, unit)
-    scores, _ = GaussianProcess(units=Units.STANDARD).posterior(where, history)
-    return History(
-        np.vstack([history.features, where.features]),
-        np.vstack([history.unit, unit]),
-        np.concatenate([history.scores, scores]),
-        np.concatenate([history.failed, np.zeros(len(scores), dtype=np.bool_)]),
-        (*history.params, *map(dict, pending)),
-    )
+    where = Candidates(space, space.to_unit(pending))
+    expected, _ = GaussianProcess(units=Units.STANDARD).posterior(where, history)
+    return _seen([*history.params, *pending], np.concatenate([history.scores, expected]), space)
 
 
 _TRIED = 1024
@@ -185,11 +173,13 @@ class PosteriorMean:
 
 def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:
     """Published rows as a proposer or a surrogate sees them: larger scores are better."""
-    sign = 1.0 if maximize else -1.0
-    scores = np.array([np.nan if row.score is None else sign * row.score for row in rows])
-    params = tuple(dict(row.params) for row in rows)
-    unit = space.to_unit(params) if params else np.empty((0, len(space.parameters)))
-    return History(space.features(unit), unit, scores, np.isnan(scores), params)
+    scores = (1.0 if maximize else -1.0) * np.array([row.score for row in rows], dtype=np.float64)
+    return _seen([row.params for row in rows], scores, space)
+
+
+def _seen(params: Sequence[Params], scores: Array, space: Space) -> History:
+    unit = space.to_unit(params)
+    return History(space.features(unit), unit, scores, np.isnan(scores), tuple(map(dict, params)))
 
 
 def middle(space: Space) -> dict[str, Any]:

@@ -245,9 +245,8 @@ class Stages(Search):
 
     def prior(self, stage: int) -> Space:
         """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""
-        number = _validate.integer(at_least=1, stage=stage) - 1
         with self._chain.looking():
-            return self.declaration.prior(self._chain.earlier(number))
+            return self.declaration.prior(self._chain.earlier(self._place(stage)))
 
     @property
     def released(self) -> tuple[Any, ...]:
@@ -257,7 +256,12 @@ class Stages(Search):
 
     def curator(self, stage: int) -> Curator:
         """The trials of a stage, counted from 1, for the curator alone. **Nothing it shows carries a guarantee.**"""
-        return self._chain.curator(_validate.integer(at_least=1, stage=stage) - 1)
+        return self._chain.curator(self._place(stage))
+
+    def _place(self, stage: int) -> int:
+        if _validate.integer(at_least=1, stage=stage) > len(self.declaration.parts):
+            raise _validate.fail("stage", stage, f"there are {len(self.declaration.parts)}, counted from 1")
+        return stage - 1
 
     def __repr__(self) -> str:
         return f"<stages: {', then '.join(map(str, self.declaration.parts))}>"

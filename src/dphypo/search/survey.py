@@ -7,7 +7,6 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -241,15 +240,10 @@ class LastRun:
     def compute(self) -> str:
         return "Compute: 1 run."
 
-    def read(self, record: Record) -> Released:
-        assert record.ending is not None
-        return Released(record.trials[0].params, None, Ending[record.ending])
+    def read(self, *_: object) -> Any:
+        """Nothing follows that would read what the last run publishes."""
 
-    def state(self, published: Released) -> dict[str, Any]:
-        return {"params": json.loads(json.dumps(dict(published.params or {})))}
-
-    def next_prior(self, published: Released, space: Space) -> None:
-        """Nothing follows."""
+    state = next_prior = read
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         def propose(*_: object) -> dict[str, Any]:

@@ -152,8 +152,9 @@ class PartUnderWay:
     def waiting(self) -> bool:
         """Whether the next λ cannot be drawn before a run that is under way has ended."""
         record = self.record()
-        usable = self._usable(len(record.trials))
-        return len(record.trials) != record.total and usable is not None and self._past.ended(record) < usable
+        if len(record.trials) == record.total:
+            return False
+        return any(number not in record.results for number in range(self._usable(len(record.trials)) or 0))
 
     def _usable(self, number: int) -> int | None:
         return self.decider.usable(number, self._lag or 0, self._groups)
