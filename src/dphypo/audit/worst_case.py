@@ -6,12 +6,9 @@ bit and puts their densities at the edges of the band: (C, c), (c, C) and, for t
 Lemma 2 has it. The release shows λ and the answer, so that the loss of a run is ±ε plus the logarithm of the ratio of
 densities.
 
-The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss, and the attacker looks whether the
-winner lies in E = {loss > s and > t}. With f the generating function of T, A(E) = f(1 − P(S)) − f(1 − P(S) − P(E)), and
-the same with Q on D′ (docs/theory/search.md, "Explicit attacks"). δ ≥ A(E) − e^ε A′(E) for every s ≤ t.
-
-A study draws the λ of its first run from the prior. With P₁ the law of that run, f(1 − P(S)) becomes
-p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
+The attack is that of docs/theory/search.md, "Explicit attacks", with S = {loss ≤ s} and E = {loss > s and > t}:
+δ ≥ A(E) − e^ε A′(E) for every s ≤ t. A study draws the λ of its first run from the prior. With P₁ the law of that run,
+f(1 − P(S)) becomes p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
 """
 
 from __future__ import annotations
