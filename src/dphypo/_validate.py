@@ -15,7 +15,6 @@ import math
 import operator
 import os
 import sys
-import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
@@ -279,8 +278,6 @@ def printable(value: object, most: int = 300) -> str:
     >>> printable("a\\x1b[31mred")
     'a\\\\x1b[31mred'
     """
-    shown = "".join(
-        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
-        for c in str(value)[: 2 * most]
-    )
+    text = str(value)[: 2 * most]
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return shown if len(shown) <= most else shown[:most] + "…"
