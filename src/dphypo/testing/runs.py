@@ -274,7 +274,7 @@ def _check_history(store: Store, name: str) -> None:
     _refuses("a second release", journal.release, "MODEL", "{}")
 
 
-def _refuses(what: str, act: Callable[..., None], *given: Any, error: type[JournalError] = JournalError) -> None:
+def _refuses(what: str, act: Callable[..., object], *given: Any, error: type[JournalError] = JournalError) -> None:
     try:
         act(*given)
     except error:
