@@ -25,7 +25,7 @@ class Stream(io.StringIO):
 
 
 def solve() -> None:
-    Knob(float, lambda value: 1 / value, start=1.0, safe=8.0, daring=0.1).spend(0.5, unreachable=str)
+    Knob(float, lambda value: 1 / value, start=1.0, smallest=0.1, largest=8.0).spend(0.5, 1e-6, "")
 
 
 def seen(stream: Stream, text: str) -> bool:

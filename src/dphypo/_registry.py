@@ -14,9 +14,8 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The things of one kind, by name. Each is registered where it is written, so that adding one takes one file.
 
-    A thing registers itself with ``@registry.register("name")``. A name is looked up in three places, in this order:
-    what was registered in this process; a module of that name in the room, which registers itself when it is
-    imported; and the entry points that installed packages have in the group of the room's name.
+    A name is looked up among what was registered in this process, the modules of the room, which register themselves
+    when they are imported, and the entry points of installed packages, in this order (docs/extending.md).
 
     Args:
         room: the package that holds the library's own things of this kind.

@@ -15,7 +15,6 @@ import math
 import operator
 import os
 import sys
-import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
@@ -28,6 +27,7 @@ import numpy.typing as npt
 Kind = TypeVar("Kind", bound=enum.Enum)
 P = ParamSpec("P")
 R = TypeVar("R")
+LONGEST_NAME = 200  # characters of a name in a document
 _LARGE = 1e-3  # a δ above it means little for any number of records that is worth hiding one in
 _LOUD = 0.2  # a standard deviation of a score's noise, in units of its range, above which runs are ranked by noise
 
@@ -167,9 +167,7 @@ def sequence(**named: object) -> Sequence[Any]:
 
 def function(**named: object) -> None:
     """Something that can be called."""
-    name, value = _only(named)
-    if not callable(value):
-        raise fail(name, value, "give a function")
+    _checked(named, callable, "give a function")
 
 
 def path(**named: object) -> Path:
@@ -180,11 +178,11 @@ def path(**named: object) -> Path:
     return Path(value)
 
 
-def line(**named: object) -> str:
-    """A line of text of at most 500 characters that a terminal shows and does not obey."""
+def line(*, least: int = 1, most: int = 500, **named: object) -> str:
+    """A line of text that a terminal shows and does not obey."""
     name, value = _only(named)
-    if not isinstance(value, str) or not 0 < len(value) <= 500 or not value.isprintable():
-        raise fail(name, value, "give a line of text of at most 500 characters")
+    if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
+        raise fail(name, value, f"give a line of text of {least} to {most} characters")
     return value
 
 
@@ -280,8 +278,6 @@ def printable(value: object, most: int = 300) -> str:
     >>> printable("a\\x1b[31mred")
     'a\\\\x1b[31mred'
     """
-    shown = "".join(
-        c if c == " " or unicodedata.category(c)[0] not in "CZ" else c.encode("unicode_escape").decode("ascii")
-        for c in str(value)[: 2 * most]
-    )
+    text = str(value)[: 2 * most]
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return shown if len(shown) <= most else shown[:most] + "…"

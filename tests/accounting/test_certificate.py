@@ -223,3 +223,9 @@ def test_parts_are_looked_into() -> None:
     assert not any("one side" in line for line in assumptions({"terms": [{"reads": []}, {}]}))
     seen = "the search rule saw the earlier hyperparameters and scores, and nothing else of the data"
     assert seen in assumptions({"terms": [{"policy": {"class": "history"}}]})
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "", "x" * 201, 7])
+def test_a_name_of_the_data_set_that_verification_would_refuse_is_not_certified(name):
+    with pytest.raises(ValueError, match=r"data_set = .* give a line of text"):
+        account(PureDp(0.5), Geometric(mean=3)).certificate(1e-6, data_set=name)

@@ -149,8 +149,8 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     data_set = stated.pop("data_set", None)
     if stated["unit"] not in UNITS:
         raise _validate.fail("unit", stated["unit"], f"it is one of {', '.join(UNITS)}")
-    if data_set is not None and (not isinstance(data_set, str) or not 0 < len(data_set) <= 200):
-        raise _validate.fail("data_set", data_set, "give the public name of the data set, at most 200 letters")
+    if data_set is not None:
+        _validate.line(most=_validate.LONGEST_NAME, data_set=data_set)
     epsilons, deltas = guarantee.profile(_PROFILE_POINTS)
     document = {
         "format": FORMAT,

@@ -4,14 +4,11 @@ A *term* is a mechanism (a search that releases its best run, or runs that are a
 whose records it reads. Each term has a dominating pair, whatever it was told beforehand, so all together are dominated
 by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
 and Wang 2022). What a record meets depends on the sides that it is on: Proposition G of ``sides.py``.
+Runs that are all published may each be at any setting: k of them are the k-fold product of the pointwise supremum.
 
-Of runs that are all published, each may look at all results before it, and may be at any setting: it is dominated by
-the pointwise supremum over the settings, in each direction, and k runs by the k-fold product of that pair.
-
-Runs that train on one side and score on the other are two terms: to a record that trains, the score is post-processing
-of the model; to one that scores, the model is given. Where a record is **replaced**, a search is **one** term, whose
-event composes both: two searches, one for each part, can cost less (tests/docs/test_counterexamples.py). Proofs, and
-what they need of events under replacement: docs/theory.md, section "Surveys".
+Runs that train on one side and score on the other are two terms. Where a record is **replaced**, a search is **one**
+term, whose event composes both: two searches, one for each part, can cost less (tests/docs/test_counterexamples.py).
+Proofs: docs/theory/surveys.md.
 """
 
 from __future__ import annotations

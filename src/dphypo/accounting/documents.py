@@ -22,7 +22,7 @@ from dp_accounting import dp_event
 
 from dphypo import _files, laws
 from dphypo._files import MOST_BYTES, Json
-from dphypo._validate import printable
+from dphypo._validate import LONGEST_NAME, printable
 from dphypo.accounting import dp_library, events
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases, Term, account_published
 from dphypo.accounting.events import RdpCurve, ideal
@@ -35,7 +35,7 @@ from dphypo.errors import FileError
 
 PLAN = "dphypo plan 2"
 _KNOWN = {"format", "name", "epsilon", "delta", "parts", "settings", "relation", "grid", "terms"}
-_LONGEST, _LONGEST_TEXT = 200, 100_000  # letters of a name, and of any other text
+_LONGEST_TEXT = 100_000  # letters of a text that is no name
 MOST_DEPTH, MOST_VALUES, MOST_DIGITS = 40, 200_000, 25
 MOST_PARTS, MOST_STEPS, MOST_ORDERS = 2_000, 10**7, 1_000  # parts: events of a run, and searches
 MOST_SPREAD = 60.0  # standard deviation of the privacy loss of a run
@@ -123,11 +123,11 @@ def _is_list(value: Any) -> TypeGuard[list[Any]]:
 
 def is_name(value: Any) -> bool:
     """Whether a JSON value is a short text that can be printed."""
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
 
 
 _STATED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (is_name, f"a text of at most {_LONGEST} letters"),
+    "name": (is_name, f"a text of at most {LONGEST_NAME} letters"),
     "delta": (lambda value: is_number(value) and 0 <= value < 1, "a number in [0, 1)"),
     "epsilon": (lambda value: is_number(value) and value >= 0, "a number, zero or more"),
     "settings": (lambda value: isinstance(value, Mapping), "an object"),
@@ -211,7 +211,7 @@ def _values(value: Any, depth: int = 1) -> Iterator[Any]:
     """A value and all that is inside it."""
     if depth > MOST_DEPTH:
         raise FileError("it is nested too deeply")
-    if isinstance(value, Mapping) and not all(isinstance(name, str) and len(name) <= _LONGEST for name in value):
+    if isinstance(value, Mapping) and not all(isinstance(name, str) and len(name) <= LONGEST_NAME for name in value):
         raise FileError("a name is too long")
     yield value
     for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():

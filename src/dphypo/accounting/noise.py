@@ -136,7 +136,7 @@ def solve_noise(
     def solve() -> Calibration[Made]:
         first = start if start is not None else _guess(guarantee_at, epsilon, delta)
         first = min(max(first, smallest), largest)
-        return _spend(Knob(guarantee_at, cost, first, largest, smallest, decimals, close), epsilon, delta, remedy)
+        return _spend(Knob(guarantee_at, cost, first, smallest, largest, decimals, close), epsilon, delta, remedy)
 
     if keep is None:
         return solve()
@@ -157,24 +157,17 @@ def solve_noise(
 
 
 def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
-    """Solve for the value that spends ε; ``remedy`` says what to do if even the safest value costs more."""
-
-    def unreachable(least: float) -> str:
-        return (
-            f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is {least:.4g}. "
-            f"Remedy: {remedy}; or allow a larger epsilon"
-        )
-
+    """Solve for the value that spends ε; ``remedy`` says what to do if even the largest value costs more."""
     made = knob.make(knob.start)
     if isinstance(made, Guarantee) and made.run.has_losses:
         # Profile bounds are nearly always the smallest, and quick. If another turns out smaller, start again.
         quick: Knob[Made] = replace(knob, cost=lambda one: one.sharpest_epsilon(delta))  # type: ignore[union-attr]
         with contextlib.suppress(UnreachableError):
-            found = quick.spend(epsilon, unreachable=unreachable)
+            found = quick.spend(epsilon, delta, remedy)
             exact = knob.cost(found.guarantee)
             if 0 <= found.epsilon - exact <= knob.close:
                 return replace(found, epsilon=exact)
-    return knob.spend(epsilon, unreachable=unreachable)
+    return knob.spend(epsilon, delta, remedy)
 
 
 def solve_settings(

@@ -18,8 +18,6 @@ from typing import Any
 
 from dphypo import _validate
 
-_LONGEST = 200  # letters of a rule
-
 
 class Role(StrEnum):
     """The two parts of a split, by what their records are usually for."""
@@ -52,11 +50,7 @@ class Split:
 
     def __post_init__(self) -> None:
         for name in ("how", "hashed", "key", "data"):
-            value: object = getattr(self, name)
-            if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
-                raise _validate.fail(name, value, f"give a text of at most {_LONGEST} letters")
-        if not self.how:
-            raise _validate.fail("how", self.how, "say how the side of a record is decided")
+            _validate.line(least=1 if name == "how" else 0, most=_validate.LONGEST_NAME, **{name: getattr(self, name)})
         if self.share is not None:
             object.__setattr__(self, "share", _validate.within(0.0, 1.0, share=self.share))
 

@@ -99,25 +99,27 @@ class Calibration(Generic[Costly]):
 
 @dataclass(frozen=True)
 class Knob(Generic[Costly]):
-    """One public quantity that decides what is spent, such as the noise multiplier."""
+    """A noise multiplier, or a factor on several: the larger it is, the less is spent."""
 
     make: Callable[[float], Costly]  # what a value of the knob makes, such as a guarantee
     cost: Callable[[Costly], float]  # the ε of what was made, as it will be reported
     start: float  # the first value that is tried; far ends can be slow to account
-    safe: float  # the end at which least is spent
-    daring: float  # the end at which most is spent
+    smallest: float
+    largest: float
     decimals: int | None = None  # values are rounded up before they are tried: what is found can be written down
     close: float = CLOSE  # how far below the target the answer may lie
 
-    def spend(self, epsilon: float, *, unreachable: Callable[[float], str]) -> Calibration[Costly]:
-        """Move the knob from the safe side towards the daring end, as far as ``epsilon`` allows.
+    def spend(self, epsilon: float, delta: float, remedy: str) -> Calibration[Costly]:
+        """Lower the knob as far as ``epsilon`` allows; an ``UnreachableError`` says that the largest value costs more.
 
-        The returned value has been evaluated, so its reported ε never exceeds the target, even if ε is not monotone. An
-        ``UnreachableError`` says that not even the safe end meets it; ``unreachable`` words it, given the ε there.
+        The returned value has been evaluated, so its reported ε never exceeds the target, even if ε is not monotone.
         """
         found, beyond = self._bracket(epsilon)
         if found is None:
-            raise UnreachableError(unreachable(beyond.epsilon))
+            raise UnreachableError(
+                f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is "
+                f"{beyond.epsilon:.4g}. Remedy: {remedy}; or allow a larger epsilon"
+            )
         for step in range(_MOST_STEPS):
             if epsilon - found.epsilon <= self.close or round_epsilon(beyond.epsilon) <= epsilon:
                 break
@@ -130,11 +132,11 @@ class Knob(Generic[Costly]):
     def _bracket(self, epsilon: float) -> tuple[Calibration[Costly] | None, Calibration[Costly]]:
         """The last value that meets the target and the first that does not, by growing steps from the start.
 
-        ``None`` if not even the safe end meets it; the same value twice if the daring end does.
+        ``None`` if not even the largest value meets it; the same value twice if the smallest does.
         """
         current = self._at(self.start)
         inside = round_epsilon(current.epsilon) <= epsilon
-        end = self._tried(self.daring if inside else self.safe)
+        end = self._tried(self.smallest if inside else self.largest)
         # As if ε were inversely proportional to the knob, and a little further.
         factor = 2.0
         if 0 < current.epsilon < math.inf:
@@ -142,8 +144,7 @@ class Knob(Generic[Costly]):
         while current.value != end:
             if inside and epsilon - current.epsilon <= self.close:
                 return current, current
-            step = current.value * factor if end > current.value else current.value / factor
-            following = self._at(min(step, end) if end > current.value else max(step, end))
+            following = self._at(max(current.value / factor, end) if inside else min(current.value * factor, end))
             if (round_epsilon(following.epsilon) <= epsilon) != inside:
                 return (current, following) if inside else (following, current)
             current, factor = following, factor * factor

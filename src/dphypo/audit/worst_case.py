@@ -6,12 +6,9 @@ bit and puts their densities at the edges of the band: (C, c), (c, C) and, for t
 Lemma 2 has it. The release shows λ and the answer, so that the loss of a run is ±ε plus the logarithm of the ratio of
 densities.
 
-The score ranks a set S = {loss ≤ s} on top, then all other outcomes by falling loss, and the attacker looks whether the
-winner lies in E = {loss > s and > t}. With f the generating function of T, A(E) = f(1 − P(S)) − f(1 − P(S) − P(E)), and
-the same with Q on D′ (docs/theory/search.md, "Explicit attacks"). δ ≥ A(E) − e^ε A′(E) for every s ≤ t.
-
-A study draws the λ of its first run from the prior. With P₁ the law of that run, f(1 − P(S)) becomes
-p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
+The attack is that of docs/theory/search.md, "Explicit attacks", with S = {loss ≤ s} and E = {loss > s and > t}:
+δ ≥ A(E) − e^ε A′(E) for every s ≤ t. A study draws the λ of its first run from the prior. With P₁ the law of that run,
+f(1 − P(S)) becomes p₀ + (1 − P₁(S)) (f(1 − P(S)) − p₀)/(1 − P(S)), p₀ = P[T = 0], and the others alike.
 """
 
 from __future__ import annotations
@@ -154,43 +151,29 @@ class WorstCase:
         ratio = self.densities(1)[group] / self.densities(0)[group]
         return (self.epsilon if told else -self.epsilon) + math.log(ratio)
 
-    def _law(self, bit: int, *, prior: bool) -> dict[tuple[str, int], float]:
-        """The law of the outcome of one run."""
+    def _law(self, bit: int, *, prior: bool) -> Floats:
+        """The probability of each group with each answer, in one run."""
         truth = 1 / (1 + math.exp(-self.epsilon))
         dense = dict.fromkeys(GROUPS, 1.0) if prior else self.densities(bit)
-        return {
-            (group, told): mass * dense[group] * (truth if told == bit else 1 - truth)
-            for group, mass in self._masses.items()
-            for told in (0, 1)
-        }
+        told = np.array([truth, 1 - truth])[:: -1 if bit else 1]
+        return np.concatenate([mass * dense[group] * told for group, mass in self._masses.items()])
 
     def _cuts(self, first_from_prior: bool) -> list[Cut]:
-        """The attack for every choice of S and E."""
-        levels = sorted({self.loss(*outcome) for outcome in self._law(1, prior=True)})
-        edges = [-math.inf, *((low + high) / 2 for low, high in itertools.pairwise(levels))]
-        cuts, rounding = [], _ROUNDING * self.runs.mean
+        """The attack for every choice of S and E: the probability that no run is in S and one is in E."""
+        losses = np.array([self.loss(group, told) for group in self._masses for told in (0, 1)])
+        laws = [(self._law(bit, prior=first_from_prior), self._law(bit, prior=False)) for bit in (1, 0)]
+        levels, cuts, rounding = np.unique(losses), [], _ROUNDING * self.runs.mean
+        edges = [-math.inf, *((levels[:-1] + levels[1:]) / 2).tolist()]
         for s, t in itertools.combinations_with_replacement(edges, 2):
-            on, off = (self._winner_in_e(bit, s, t, first_from_prior) for bit in (1, 0))
+            no_s, neither = losses > s, (losses > s) & (losses <= t)
+            on, off = (_all_runs(self.runs, *law, no_s) - _all_runs(self.runs, *law, neither) for law in laws)
             cuts.append(Cut(s, t, on - rounding, off + rounding))
         return cuts
 
-    def _winner_in_e(self, bit: int, s: float, t: float, first_from_prior: bool) -> float:
-        """The probability that no run is in S and one is in E."""
 
-        def kept(law: Mapping[tuple[str, int], float], e_too: bool) -> float:
-            return sum(
-                mass for outcome, mass in law.items() if (loss := self.loss(*outcome)) > s and (e_too or not loss > t)
-            )
-
-        later = self._law(bit, prior=False)
-        first = self._law(bit, prior=True) if first_from_prior else later
-        none, other = (_all_runs(self.runs, kept(first, e_too), kept(later, e_too)) for e_too in (True, False))
-        return none - other
-
-
-def _all_runs(runs: Law, first: float, later: float) -> float:
-    """E over T of first · later^(T−1): the probability that all runs do what one does with these probabilities."""
-    none = float(runs.pmf(0))
+def _all_runs(runs: Law, of_first: Floats, of_later: Floats, kept: npt.NDArray[np.bool_]) -> float:
+    """E over T of first · later^(T−1): the probability that the outcomes of all runs are among those kept."""
+    first, later, none = float(of_first[kept].sum()), float(of_later[kept].sum()), float(runs.pmf(0))
     if later < 1e-3:  # the division would cost digits, and ten terms of the series are exact
         return none + first * sum(float(runs.pmf(t)) * later ** (t - 1) for t in range(1, 11))
     return none + first * (float(runs.pgf(min(later, 1.0))) - none) / later

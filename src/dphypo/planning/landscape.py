@@ -25,7 +25,7 @@ from dphypo import _files, _validate
 from dphypo.laws import Law
 from dphypo.planning.designs import Spent
 from dphypo.search.plan_file import PlannedPart
-from dphypo.space.around import Normal
+from dphypo.space.around import normal
 
 Floats = npt.NDArray[np.float64]
 
@@ -185,8 +185,7 @@ class Landscape:
         near: npt.NDArray[np.floating[Any]] = np.ones((1, 1))
         for cells in self.shape:
             ends = np.arange(cells + 1) / cells
-            kernels = [Normal(float(centre), spread) for centre in (ends[1:] + ends[:-1]) / 2]
-            near = np.kron(near, np.stack([np.diff(kernel.cdf(ends)) for kernel in kernels]))
+            near = np.kron(near, np.diff(normal((ends[1:, None] + ends[:-1, None]) / 2, spread).cdf(ends)))
         return np.asarray(floor / len(self) + (1.0 - floor) * near)
 
     def __repr__(self) -> str:

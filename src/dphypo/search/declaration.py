@@ -24,7 +24,6 @@ from dphypo.space import Space
 from dphypo.space.dimension import Dimension, Finite, ends
 
 SEEDED = "no guarantee: seeded"
-_LONGEST_NAME = 200  # of a data set, as certificates have it
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +89,8 @@ class Declaration:
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
-        named = isinstance(data_name, str) and data_name.isprintable() and 0 < len(data_name) <= _LONGEST_NAME
-        if data_name is not None and not named:
-            raise _validate.fail("data_name", data_name, f"give a name of at most {_LONGEST_NAME} printable characters")
+        if data_name is not None:
+            _validate.line(most=_validate.LONGEST_NAME, data_name=data_name)
         model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
         return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data_name, model)
 

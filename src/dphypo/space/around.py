@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from dphypo import _validate
 from dphypo.space.dimension import Array, Finite, describe, interior, plain
@@ -17,46 +16,8 @@ if TYPE_CHECKING:
     from dphypo.space.space import Space
 
 
-ENDS = np.array([0.0, 1.0])
-
-
-@dataclass(frozen=True)
-class Normal:
-    """A normal distribution about ``centre`` with standard deviation ``spread``, given that it lies in [0, 1]."""
-
-    centre: float
-    spread: float
-
-    def _uncut(self, unit: Array) -> Array:
-        return np.asarray(ndtr((unit - self.centre) / self.spread))
-
-    def cdf(self, unit: Array) -> Array:
-        low, high = self._uncut(ENDS)
-        return np.asarray(np.clip((self._uncut(unit) - low) / (high - low), 0.0, 1.0))
-
-    def quantile(self, share: Array) -> Array:
-        low, high = self._uncut(ENDS)
-        return np.asarray(np.clip(self.centre + self.spread * ndtri(low + share * (high - low)), 0.0, 1.0))
-
-
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """A density that is constant on each of some intervals: ``ends`` of the intervals, and the CDF there."""
-
-    ends: Array
-    masses: Array
-
-    def cdf(self, unit: Array) -> Array:
-        return np.asarray(np.interp(unit, self.ends, self.masses))
-
-    def quantile(self, share: Array) -> Array:
-        return np.asarray(np.interp(share, self.masses, self.ends))
-
-
-FLAT = Pieces(ENDS, ENDS)
-"""The uniform distribution on [0, 1]: the coordinate keeps its prior."""
-
-Kernel = Normal | Pieces
+Kernel: TypeAlias = Any
+"""A frozen distribution of scipy.stats on [0, 1]."""
 Spread = float | Mapping[str, float]
 
 
@@ -73,7 +34,7 @@ class Around:
         near = points[:, 0] >= self.floor
         unit = points[:, 1:].copy()
         for column, kernel in enumerate(self.kernels):
-            unit[near, column] = kernel.quantile(unit[near, column])
+            unit[near, column] = kernel.ppf(unit[near, column])
         return interior(unit)
 
     def within(self, low: Array, high: Array, plain: float, point: Array) -> Array:
@@ -83,8 +44,8 @@ class Around:
             return low + shares * (high - low)
         drawn = []
         for kernel, ends, share in zip(self.kernels, np.column_stack([low, high]), shares, strict=True):
-            first, last = kernel.cdf(ends)
-            drawn.append(kernel.quantile(first + share * (last - first)))
+            first, last = np.clip(kernel.cdf(ends), 0.0, 1.0)  # rounding may exceed 1, which has no quantile
+            drawn.append(kernel.ppf(first + share * (last - first)))
         return np.clip(np.array(drawn, dtype=np.float64), low, high)
 
     def __str__(self) -> str:
@@ -103,20 +64,25 @@ def around(space: Space, params: Mapping[str, Any], spread: Spread, floor: float
 
 
 def _kernel(parameter: Parameter, params: Mapping[str, Any], coordinate: float, spreads: dict[str, float]) -> Kernel:
+    from scipy.stats import rv_histogram, uniform
+
     name, dimension = parameter.name, parameter.dimension
-    if name not in params or name not in spreads:
-        return FLAT
+    if name not in params or name not in spreads or dimension.size == 1:
+        return uniform()  # the coordinate keeps its prior
     if not isinstance(dimension, Finite) or dimension.ordered:
-        return Normal(coordinate, spreads[name])
-    if dimension.size == 1:
-        return FLAT
+        return normal(coordinate, spreads[name])
     # Of categories the one given keeps 1 − spread, and the others share the rest as they do in the prior.
     position = dimension.position(params[name])
     shares = dimension.masses * (spreads[name] / (1.0 - dimension.masses[position]))
     shares[position] = 1.0 - spreads[name]
-    cumulative = np.cumsum(shares)
-    low, _ = dimension.pieces
-    return Pieces(np.append(low, 1.0), np.append(0.0, cumulative / cumulative[-1]))
+    return rv_histogram((shares, np.append(dimension.pieces[0], 1.0)), density=False)
+
+
+def normal(centre: float | Array, spread: float) -> Kernel:
+    """A normal distribution about ``centre`` with standard deviation ``spread``, given that it lies in [0, 1]."""
+    from scipy.stats import truncnorm
+
+    return truncnorm(-centre / spread, (1 - centre) / spread, centre, spread)
 
 
 def read_spread(parameters: Parameters, spread: Spread) -> dict[str, float]:

@@ -14,7 +14,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,6 @@ def check_mechanism(
     >>> import dp_accounting as dp
     >>> import numpy as np
     >>> import dphypo
-    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    ... def noisy_sum(params, *, seed):
-    ...     return params["scale"] * np.random.default_rng(seed).normal(), 0.0
-    >>> check_mechanism(noisy_sum, dphypo.Space({"scale": [1.0, 2.0]}))
     >>> @dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     ... def same_noise(params, *, seed):
     ...     return params["scale"] * np.random.default_rng(0).normal(), 0.0
@@ -278,24 +274,20 @@ def _check_history(store: Store, name: str) -> None:
     _refuses("a second release", journal.release, "MODEL", "{}")
 
 
-def _refuses(what: str, act: Callable[..., None], *given: Any) -> None:
+def _refuses(what: str, act: Callable[..., object], *given: Any, error: type[JournalError] = JournalError) -> None:
     try:
         act(*given)
-    except JournalError:
+    except error:
         return
     raise AssertionError(f"the database accepted {what}")
 
 
 def _check_hold(store: Store, other: Store, name: str) -> None:
-    """While one connection has a study, no other gets it."""
+    """While one connection has a study, no other gets it: a run could be made twice."""
     store.hold(name)
-    try:
-        Journal(other, name).begin({}, lambda: 2)
-    except JournalInUseError:
-        return
-    finally:
-        other.close()
-    raise AssertionError("two connections hold one study: a run could be made twice")
+    with closing(other):
+        begin = Journal(other, name).begin
+        _refuses("two connections that hold one study", begin, {}, lambda: 2, error=JournalInUseError)
 
 
 def _check_kept(store: Store, name: str) -> None:
