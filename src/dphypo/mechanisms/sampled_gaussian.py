@@ -167,7 +167,7 @@ class OwnRun(SampledGaussian):
             )
         self._made.append(True)
         options = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
-        return loop.make_private(self, self.seed, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
+        return loop.make_private(self, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, repr=False)

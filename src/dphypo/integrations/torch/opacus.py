@@ -33,8 +33,8 @@ from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.domain import Batch
 from dphypo.integrations.torch.record_values import Loss, mixes
-from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
-from dphypo.mechanisms import SampledGaussian
+from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 
 def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
@@ -58,16 +58,16 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
     )
 
 
-def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: list[list[torch.Tensor]], mode: str) -> bool:
+def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: torch.Tensor, mode: str) -> bool:
     try:
         module = attached(model, mode)
         seeds.seed_global(0)
         loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
-        found = [p.grad_sample for p in model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
+        found = [p.grad_sample.flatten(1) for p in model.parameters() if p.requires_grad]  # type: ignore[operator]
+        return check.close(torch.cat(found, 1), reference, 1e-3)
     except Exception:
         # Whatever a mode stumbles over, it is not the mode for this model.
         return False
-    return all(check.close([part[i] for part in found], record, 1e-3) for i, record in enumerate(reference))
 
 
 def train(
@@ -86,11 +86,11 @@ def train(
                 parameter, 0.5, 1.5
             )
         alone = mixes(probe, loss, (inputs, targets))
-    with seeds.everything_else(run.seed, device, setting.threads, "training"), warnings.catch_warnings():
+    plain, kept = warnings.catch_warnings(), unchanged(model.train(), loss, trained=trainable)
+    with seeds.everything_else(run.seed, device, setting.threads, "training"), plain, kept:
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         optimizer = hyperparameters.build(run.optimizer, trainable, run.learning_rate, run.options)
-        kept = Snapshot.of(model.train(), loss, trained=trainable)
         private = Optimizer(
             optimizer,
             noise_multiplier=run.noise_multiplier,
@@ -100,25 +100,23 @@ def train(
         )
         with no_writes_in_forward(model):
             steps = Steps(model, private, loss, mode)
-            chosen = noise.poisson_sample(run.subsample, seeds.words(run.seed, "subsample"), len(records))
-            for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(run.seed, "sampling"))):
+            for number, batch in enumerate(poisson_batches(len(records), run)):
                 for group in optimizer.param_groups:
                     group["lr"] = run.rate_at(number)
                 # A batch in pieces that fit into memory; their clipped sums are added before the noise.
                 size = 1 if alone else setting.physical_batch_size or max(1, len(batch))
-                pieces = (chosen[batch[start : start + size]] for start in range(0, max(1, len(batch)), size))
+                pieces = (batch[start : start + size] for start in range(0, max(1, len(batch)), size))
                 steps.step([records.batch(piece, device) for piece in pieces])
         leave_plain(steps.module, private)
-        kept.refuse_changes(model, loss)
     return model
 
 
-def poisson_batches(
-    size: int, run: SampledGaussian | dpsgd.Run, words: noise.Source
-) -> Iterator[npt.NDArray[np.int64]]:
-    """The records of each step, each independently with probability ``rate``; ``size``, their number, is private."""
+def poisson_batches(size: int, run: OwnRun | dpsgd.Run) -> Iterator[npt.NDArray[np.int64]]:
+    """The records of each step, each of the subsample independently with probability ``rate``; ``size`` is private."""
+    kept = noise.poisson_sample(run.subsample, seeds.words(run.seed, "subsample"), size)
+    words = seeds.words(run.seed, "sampling")
     for _ in range(run.steps):
-        yield noise.poisson_sample(run.rate, words, size)
+        yield kept[noise.poisson_sample(run.rate, words, len(kept))]
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
