@@ -63,7 +63,7 @@ def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: torch.Tensor,
         module = attached(model, mode)
         seeds.seed_global(0)
         loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
-        found = [p.grad_sample.flatten(1) for p in model.parameters() if p.requires_grad]  # type: ignore[operator]
+        found = [p.grad_sample.flatten(1) for p in model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
         return check.close(torch.cat(found, 1), reference, 1e-3)
     except Exception:
         # Whatever a mode stumbles over, it is not the mode for this model.
@@ -71,7 +71,7 @@ def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: torch.Tensor,
 
 
 def train(
-    mode: str, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: TorchRecords, loss: Loss
+    mode: str, loss: Loss, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: TorchRecords
 ) -> nn.Module:
     """Train a model in place."""
     device = next(model.parameters()).device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -39,8 +39,8 @@ class Engine(StrEnum):
     """Opacus, whose floating-point numbers are taken as real ones. One run at a time."""
 
 
-Way = dpsgd.Program | str
-"""How an architecture is trained: a program of our engine, or the mode in which Opacus computes gradients."""
+Way = dpsgd.Program | Callable[..., nn.Module]
+"""How an architecture is trained: a program of our engine, or a function that trains a model with Opacus."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,15 +57,11 @@ class Begun:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TorchRun:
-    """A run of a mechanism at λ, with all its randomness.
-
-    ``fits`` has, for each architecture, how it is trained, and the records that it can use: it is found once.
-    """
+    """A run of a mechanism at λ, with all its randomness."""
 
     mechanism: DPSGD
     params: Mapping[str, Any]
     seed: int
-    fits: dict[str, tuple[Way, TorchRecords]]
 
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
@@ -115,7 +111,7 @@ class TorchRun:
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
         records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
         told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
-        (model,) = train([replace(begun, told=told, records=records)], self.mechanism.loss)
+        (model,) = train([replace(begun, told=told, records=records)])
         synthetic: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
         score = on_records(self.mechanism.score, **synthetic)
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
@@ -162,21 +158,23 @@ class TorchRun:
             return saver.build(self.mechanism.model, self._arguments())
 
     def _fit(self, model: nn.Module, views: int) -> tuple[Way, TorchRecords]:
+        """How the architecture is trained, and the records that it can use: it is found once."""
         made = self.mechanism
+        fits: dict[str, tuple[Way, TorchRecords]] = made._fits
         key = repr((sorted(self._arguments().items()), views))
-        if key not in self.fits:
+        if key not in fits:
             example, loss = self._example(), per_record(made.loss)
             with self._alone("trial"), warnings.catch_warnings(action="ignore"):
                 check.try_out(model, loss, example)
                 if made.engine is Engine.OPACUS:
                     from dphypo.integrations.torch import opacus  # a second that our own engine need not wait
 
-                    way: Way = opacus.fit(model, loss, example)
+                    way: Way = partial(opacus.train, opacus.fit(model, loss, example), loss)
                 else:
                     casts = None if made.autocast is None else torch.bfloat16
                     way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
-            self.fits[key] = way, made.data.within(Domain.of(model, example, loss)).to(self._device)
-        return self.fits[key]
+            fits[key] = way, made.data.within(Domain.of(model, example, loss)).to(self._device)
+        return fits[key]
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
@@ -193,19 +191,16 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
     """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
 
     def kind(at: int, one: Begun) -> object:
-        return at if isinstance(one.way, str) else (id(one.way), one.setting)  # Opacus trains one run at a time
+        return (id(one.way), one.setting) if isinstance(one.way, dpsgd.Program) else at  # Opacus: one run at a time
 
-    trains = partial(train, loss=runs[0].mechanism.loss)
-    return make_in_groups([run.begin for run in runs], kind, trains, lambda at, *given: runs[at].finish(*given))
+    return make_in_groups([run.begin for run in runs], kind, train, lambda at, *given: runs[at].finish(*given))
 
 
-def train(group: Sequence[Begun], loss: Any) -> list[nn.Module]:
+def train(group: Sequence[Begun]) -> list[nn.Module]:
     """Train runs of one architecture and setting; those of Opacus in place."""
     way, records = group[0].way, group[0].records
-    if isinstance(way, str):
-        from dphypo.integrations.torch import opacus
-
-        return [opacus.train(way, one.model, one.told, one.setting, records, per_record(loss)) for one in group]
+    if not isinstance(way, dpsgd.Program):
+        return [way(one.model, one.told, one.setting, records) for one in group]
     models = iter([one.model for one in group])
     return dpsgd.train(
         way,
