@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
+from dphypo.dpsgd.batches import Batch, Loss
+from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords
-from dphypo.integrations.torch.domain import Batch
-from dphypo.integrations.torch.record_values import Loss
 from dphypo.integrations.torch.state import unchanged
 
 _RECORDS = 4
@@ -139,11 +139,9 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool
 def gradients(model: nn.Module, loss: Loss, batch: Batch) -> torch.Tensor:
     """For each record, the gradient of its loss by plain automatic differentiation, as a row."""
     seeds.seed_global(0)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    losses = loss(model(batch[0]), batch[1])
     found = []
-    for value in losses:
-        parts = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+    for value in loss(model(batch[0]), batch[1]):
+        parts = torch.autograd.grad(value, trained(model), retain_graph=True, allow_unused=True)
         if any(part is None for part in parts):
             remedy = "remove it, or freeze it with requires_grad_(False)"
             raise UnfitModelError(f"a trainable parameter of the model does not enter its output: {remedy}")

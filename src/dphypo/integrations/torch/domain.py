@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.run import FATAL
 from dphypo.integrations.torch.fields import Called
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 Found = TypeVar("Found")
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
 

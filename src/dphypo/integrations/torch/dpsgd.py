@@ -288,4 +288,4 @@ class DPSGD(GradientTraining):
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
 
     def _run(self, params: Mapping[str, Any], seed: int = 0) -> TorchRun:
-        return TorchRun(self, params, seed)
+        return TorchRun(self, params, seed, self._fits)

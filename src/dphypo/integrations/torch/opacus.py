@@ -27,12 +27,14 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from dphypo import dpsgd, noise
+from dphypo.dpsgd.batches import Batch, Loss
+from dphypo.dpsgd.check import random_weights
 from dphypo.dpsgd.run import FATAL
+from dphypo.dpsgd.stack import Layout, trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.domain import Batch
-from dphypo.integrations.torch.record_values import Loss, mixes
+from dphypo.integrations.torch.record_values import mixes
 from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 
@@ -63,7 +65,7 @@ def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: torch.Tensor,
         module = attached(model, mode)
         seeds.seed_global(0)
         loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
-        found = [p.grad_sample.flatten(1) for p in model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
+        found = [p.grad_sample.flatten(1) for p in trained(model)]  # type: ignore[attr-defined]
         return check.close(torch.cat(found, 1), reference, 1e-3)
     except Exception:
         # Whatever a mode stumbles over, it is not the mode for this model.
@@ -75,16 +77,13 @@ def train(
 ) -> nn.Module:
     """Train a model in place."""
     device = next(model.parameters()).device
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = trained(model)
     with seeds.everything_else(run.seed, device, setting.threads, "trial"):
         # If one record may change what others give, each is differentiated by itself.
         inputs, targets = (part.to(device) for part in check.synthetic_batches(records.example)[0])
-        probe = copy.deepcopy(model).eval()
-        for parameter in probe.parameters():  # initial weights may be zeros, which hide everything
-            wide = parameter.dim() > 1
-            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5) if wide else nn.init.uniform_(
-                parameter, 0.5, 1.5
-            )
+        probe, layout = copy.deepcopy(model).eval(), Layout.of(model)
+        # Initial weights may be zeros, which hide everything.
+        layout.write(random_weights(layout, layout.stacked([probe], device), 0)[0], probe)
         alone = mixes(probe, loss, (inputs, targets))
     plain, kept = warnings.catch_warnings(), unchanged(model.train(), loss, trained=trainable)
     with seeds.everything_else(run.seed, device, setting.threads, "training"), plain, kept:

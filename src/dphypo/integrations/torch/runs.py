@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
+from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.torch import check, hyperparameters, saver, seeds, state
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
-from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.metrics import Metrics, is_private, on_records
 from dphypo.integrations.torch.record_values import per_record
@@ -57,11 +58,15 @@ class Begun:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TorchRun:
-    """A run of a mechanism at λ, with all its randomness."""
+    """A run of a mechanism at λ, with all its randomness.
+
+    ``fits`` has, for each architecture, how it is trained, and the records that it can use: it is found once.
+    """
 
     mechanism: DPSGD
     params: Mapping[str, Any]
     seed: int
+    fits: dict[str, tuple[Way, TorchRecords]]
 
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
@@ -134,19 +139,15 @@ class TorchRun:
     def _told(self, run: SampledGaussian) -> tuple[dpsgd.Run, dpsgd.Setting, int]:
         """What an engine is told, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
-        names = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
-        given = {**{name: getattr(made, name) for name in names}, **made.fixed, **self.params}
+        given = {**{name: getattr(made, name) for name in hyperparameters.FIELDS}, **made.fixed, **self.params}
         if made.match and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
             own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
             given = transfer.apply(made.transfer_rule or own, given, made.fraction)
-        options = {name: value for name, value in given.items() if name in hyperparameters.option_names()}
-        more = {"optimizer": given["optimizer"], "options": options, "schedule": made.schedule}
+        more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
         told = cost.engine_run(run, given, self.seed, **more)
-        pieces, threads = made.physical_batch_size, made.threads
-        setting = dpsgd.Setting(
-            physical_batch_size=pieces, clipping=given["clipping"], average=given["average"], threads=threads
-        )
+        pieces: dict[str, Any] = {"physical_batch_size": made.physical_batch_size, "threads": made.threads}
+        setting = dpsgd.Setting(**pieces, clipping=given["clipping"], average=given["average"])
         return told, setting, _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
@@ -158,11 +159,9 @@ class TorchRun:
             return saver.build(self.mechanism.model, self._arguments())
 
     def _fit(self, model: nn.Module, views: int) -> tuple[Way, TorchRecords]:
-        """How the architecture is trained, and the records that it can use: it is found once."""
         made = self.mechanism
-        fits: dict[str, tuple[Way, TorchRecords]] = made._fits
         key = repr((sorted(self._arguments().items()), views))
-        if key not in fits:
+        if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
             with self._alone("trial"), warnings.catch_warnings(action="ignore"):
                 check.try_out(model, loss, example)
@@ -173,8 +172,8 @@ class TorchRun:
                 else:
                     casts = None if made.autocast is None else torch.bfloat16
                     way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
-            fits[key] = way, made.data.within(Domain.of(model, example, loss)).to(self._device)
-        return fits[key]
+            self.fits[key] = way, made.data.within(Domain.of(model, example, loss)).to(self._device)
+        return self.fits[key]
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
