@@ -28,9 +28,8 @@ from torch import nn
 
 from dphypo import dpsgd, noise
 from dphypo.dpsgd.batches import Batch, Loss
-from dphypo.dpsgd.check import random_weights
 from dphypo.dpsgd.run import FATAL
-from dphypo.dpsgd.stack import Layout, trained
+from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
@@ -81,9 +80,12 @@ def train(
     with seeds.everything_else(run.seed, device, setting.threads, "trial"):
         # If one record may change what others give, each is differentiated by itself.
         inputs, targets = (part.to(device) for part in check.synthetic_batches(records.example)[0])
-        probe, layout = copy.deepcopy(model).eval(), Layout.of(model)
-        # Initial weights may be zeros, which hide everything.
-        layout.write(random_weights(layout, layout.stacked([probe], device), 0)[0], probe)
+        probe = copy.deepcopy(model).eval()
+        for parameter in probe.parameters():  # initial weights may be zeros, which hide everything
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+            else:
+                nn.init.uniform_(parameter, 0.5, 1.5)
         alone = mixes(probe, loss, (inputs, targets))
     plain, kept = warnings.catch_warnings(), unchanged(model.train(), loss, trained=trainable)
     with seeds.everything_else(run.seed, device, setting.threads, "training"), plain, kept:
@@ -104,7 +106,7 @@ def train(
                     group["lr"] = run.rate_at(number)
                 # A batch in pieces that fit into memory; their clipped sums are added before the noise.
                 size = 1 if alone else setting.physical_batch_size or max(1, len(batch))
-                pieces = (batch[start : start + size] for start in range(0, max(1, len(batch)), size))
+                pieces = (batch[start : start + size] for start in range(0, len(batch), size))
                 steps.step([records.batch(piece, device) for piece in pieces])
         leave_plain(steps.module, private)
     return model
@@ -169,19 +171,25 @@ class Steps:
         self.module = attached(model, mode)
 
     def step(self, chunks: Sequence[Batch]) -> None:
-        """Clip and sum over all chunks of a batch, add noise once, update the parameters once.
+        """Clip and sum over all chunks of a batch, add noise once, update the parameters once."""
+        for inputs, targets in chunks:
+            self._add(inputs, targets)
+        for parameter in self._optimizer.params:  # a batch may have no record that counts
+            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+        self._accumulate(skip_step=False)
+
+    def _add(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Add the clipped gradients of some records.
 
         A record on which the model or the loss raises would fail the run, and so show itself. If a chunk raises, each
-        of its records is differentiated, clipped and added by itself, and one that raises counts zero. Whether a record
-        counts depends on that record and on the weights, which are private already.
+        of its records is added by itself, and one that raises counts zero. Whether a record counts depends on that
+        record and on the weights, which are private already.
         """
-        for number, (inputs, targets) in enumerate(chunks):
-            if not self._differentiates(inputs, targets):
-                for place in range(len(inputs)):
-                    if self._differentiates(inputs[place : place + 1], targets[place : place + 1]):
-                        self._accumulate(skip_step=True)
-                self._differentiate(inputs[:0], targets[:0])
-            self._accumulate(skip_step=number < len(chunks) - 1)
+        if len(inputs) and self._differentiates(inputs, targets):
+            self._accumulate(skip_step=True)
+        elif len(inputs) > 1:
+            for one in zip(inputs.split(1), targets.split(1), strict=True):
+                self._add(*one)
 
     def _accumulate(self, *, skip_step: bool) -> None:
         self._optimizer.signal_skip_step(skip_step)
@@ -189,9 +197,9 @@ class Steps:
         self._optimizer.zero_grad(set_to_none=True)
 
     def _differentiates(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
-        """Differentiate; False, and nothing left on the parameters, if that raises."""
+        """Leave the per-sample gradients of a batch on the parameters; nothing, and False, if that raises."""
         try:
-            self._differentiate(inputs, targets)
+            self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         except FATAL:
             raise
         except Exception:
@@ -199,14 +207,6 @@ class Steps:
             self.module = attached(self._model, self._mode)
             return False
         return True
-
-    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Leave the per-sample gradients of a batch on the parameters."""
-        if len(inputs) == 0:
-            for parameter in self._optimizer.params:
-                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
-            return
-        self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def attached(model: nn.Module, mode: str) -> AbstractGradSampleModule:
