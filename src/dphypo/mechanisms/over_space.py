@@ -146,7 +146,10 @@ def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
 
 def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
     value = event(params) if callable(event) else event
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not found:  # a run at these parameters would not be charged
+        raise _validate.fail("event", value, "state what a run costs at every λ of the space: a list needs an event")
+    return found
 
 
 def _composed(train: Any, score: Any) -> Any:
