@@ -188,8 +188,8 @@ class Steps:
         if len(inputs) and self._differentiates(inputs, targets):
             self._accumulate(skip_step=True)
         elif len(inputs) > 1:
-            for one in zip(inputs.split(1), targets.split(1), strict=True):
-                self._add(*one)
+            for place in range(len(inputs)):
+                self._add(inputs[place : place + 1], targets[place : place + 1])
 
     def _accumulate(self, *, skip_step: bool) -> None:
         self._optimizer.signal_skip_step(skip_step)
