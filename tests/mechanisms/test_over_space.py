@@ -173,6 +173,16 @@ def test_no_value_may_go_without_an_event(split):
                 found(made(training, score_event=scoring, split=split), SPACE)
 
 
+@pytest.mark.parametrize("split", ["same", APART])
+def test_a_class_of_ones_own_gives_sides_or_none(split):
+    """Before, "same" counted as two sides, and training and scoring as the worse of the two."""
+    own = made(dp.GaussianDpEvent(2.0), score_event=dp.GaussianDpEvent(2.0))
+    object.__setattr__(own, "split", split)
+    for found in (events, by_side):
+        with pytest.raises(ValueError, match=r"Split\(how\)\.sides"):
+            found(own, SPACE)
+
+
 def test_pure_epsilons_add_up_on_the_same_records_and_other_mixtures_are_refused():
     added = events(made(PureDp(0.5), score_event=PureDp(0.25), split="same"), SPACE)
     assert added == [PureDp(0.75)]
