@@ -142,6 +142,14 @@ MUTANTS = (
         (f"{_SCORE}::test_a_model_that_decides_by_a_batch_sees_each_record_alone",),
     ),
     Mutant(
+        "the word of a score of one's own is a rule",
+        "a record that trains and scores is charged for both",
+        "integrations/split.py",
+        "Origin.of(held_out), read_sides(split)\n",
+        "Origin.of(held_out), split\n",
+        ("integrations/test_torch_sides.py::test_a_score_of_ones_own_that_says_same_composes_with_training",),
+    ),
+    Mutant(
         "parts of two data sets are apart",
         "a record on two sides counts on both",
         "integrations/split.py",
