@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from support.torch_witness import Net, Witness, looks_right, no_gradient, numbered, p_values, watching
 
+from dphypo import dpsgd
 from dphypo.accounting.events import ideal
 from dphypo.integrations.torch import DPSGD, opacus, seeds
 from dphypo.integrations.torch.runs import Engine
-from dphypo.mechanisms import SampledGaussian
 
 COUNT = 120
 NOISE = {(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5}
@@ -106,7 +106,7 @@ def test_empty_batches_are_steps_with_noise_alone() -> None:
     assert matches(seen, rare, {}, charged(rare.event({})))
 
 
-def shuffled(size: int, schedule: SampledGaussian, words: Any) -> Iterator[NDArray[np.int64]]:
+def shuffled(size: int, schedule: dpsgd.Run) -> Iterator[NDArray[np.int64]]:
     """The usual batches: a new order every epoch, cut into pieces of equal size."""
     generator = np.random.default_rng(1)
     order: list[int] = []
@@ -118,7 +118,7 @@ def shuffled(size: int, schedule: SampledGaussian, words: Any) -> Iterator[NDArr
         order = order[cut:]
 
 
-def drawn_once(size: int, schedule: SampledGaussian, words: Any) -> Iterator[NDArray[np.int64]]:
+def drawn_once(size: int, schedule: dpsgd.Run) -> Iterator[NDArray[np.int64]]:
     """Poisson batches, but each used for two steps."""
     generator = np.random.default_rng(1)
     for _ in range(0, schedule.steps, 2):

@@ -125,8 +125,10 @@ def test_a_split_by_position_is_refused() -> None:
     train, rank = random_split(records, [250, 50])
     with pytest.raises(TypeError, match="split_by_hash"):
         PrivateAccuracy(rank, noise_multiplier=2.0)
-    assert PrivateAccuracy(rank, noise_multiplier=2.0, split="same").records == 50  # type: ignore[arg-type]
-    dpsgd(data=train)
+    same = PrivateAccuracy(rank, noise_multiplier="calibrate", split="same")  # type: ignore[arg-type]
+    assert same.records == 50
+    mechanism = dpsgd(data=train, score=same).at(score_noise_multiplier=2.0)  # what was declared stays declared
+    assert mechanism.split is None
 
 
 @pytest.mark.filterwarnings("error")

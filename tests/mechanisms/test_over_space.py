@@ -163,6 +163,26 @@ def test_scoring_may_depend_on_the_parameters_too():
     assert pairs == {(e, b) for e in (1.0, 2.0, 3.0) for b in (1.0, 0.9, 0.99)}
 
 
+@pytest.mark.parametrize("split", ["same", APART])
+def test_no_value_may_go_without_an_event(split):
+    """An empty list at one λ left that λ out of the supremum: its runs were made, and not charged."""
+    cheap = lambda p: [] if p["rounds"] == 3 else dp.GaussianDpEvent(9.0)  # noqa: E731
+    for training, scoring in ((cheap, dp.GaussianDpEvent(9.0)), (dp.GaussianDpEvent(9.0), cheap)):
+        for found in (events, by_side):
+            with pytest.raises(ValueError, match="every λ"):
+                found(made(training, score_event=scoring, split=split), SPACE)
+
+
+@pytest.mark.parametrize("split", ["same", APART])
+def test_a_class_of_ones_own_gives_sides_or_none(split):
+    """Before, "same" counted as two sides, and training and scoring as the worse of the two."""
+    own = made(dp.GaussianDpEvent(2.0), score_event=dp.GaussianDpEvent(2.0))
+    object.__setattr__(own, "split", split)
+    for found in (events, by_side):
+        with pytest.raises(ValueError, match=r"Split\(how\)\.sides"):
+            found(own, SPACE)
+
+
 def test_pure_epsilons_add_up_on_the_same_records_and_other_mixtures_are_refused():
     added = events(made(PureDp(0.5), score_event=PureDp(0.25), split="same"), SPACE)
     assert added == [PureDp(0.75)]

@@ -115,9 +115,9 @@ def test_a_transfer_rule_maps_the_hyperparameters_of_short_runs_alone():
     assert short({"learning_rate": 0.01}, seed=1)[0]["learning_rate"] == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize("arguments", [("train", RUN), (train, "run")])
+@pytest.mark.parametrize("arguments", [("train", RUN), (train, "run"), (train, RUN, [])])
 def test_what_is_no_training_is_refused(arguments):
-    with pytest.raises(ValueError, match=r"train|run"):
+    with pytest.raises(ValueError, match=r"train|run|score_event"):
         OwnTraining(*arguments)
 
 

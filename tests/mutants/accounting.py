@@ -98,6 +98,22 @@ MUTANTS = (
         ("mechanisms/test_over_space.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
     ),
     Mutant(
+        "a split may be a word",
+        "one record that meets training and scoring pays for both",
+        "mechanisms/over_space.py",
+        "    if not isinstance(split, Sides | None):",
+        "    if not isinstance(split, object):",
+        ("mechanisms/test_over_space.py::test_a_class_of_ones_own_gives_sides_or_none",),
+    ),
+    Mutant(
+        "a λ without an event is left out",
+        "an event that depends on λ is bounded at every λ",
+        "mechanisms/over_space.py",
+        "    if not found:  # a run at these parameters would not be charged\n",
+        "    if found is None:\n",
+        ("mechanisms/test_over_space.py::test_no_value_may_go_without_an_event",),
+    ),
+    Mutant(
         "disjoint parts under replacement cost the maximum",
         "a replaced record may leave training and enter scoring",
         "mechanisms/over_space.py",

@@ -18,11 +18,10 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dphypo.dpsgd.batches import Piece
+from dphypo.dpsgd.batches import Batch, Piece
 from dphypo.dpsgd.optimisers import SGD
 from dphypo.dpsgd.run import Group
 from dphypo.integrations.torch.data import TensorRecords
-from dphypo.integrations.torch.domain import Batch
 
 FALSE_ALARM = 1e-6
 

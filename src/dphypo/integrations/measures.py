@@ -60,7 +60,7 @@ class PrivateScore(Protocol):
 def declare(score: Any, size: int) -> None:
     """Check what a score of ``size`` records was given, and fill in the declared number of them."""
     object.__setattr__(score, "noise_multiplier", cost.read(score.noise_multiplier))
-    object.__setattr__(score, "split", read_sides(score.split))
+    object.__setattr__(score, "split", read_sides(score.split) or score.split)  # "same" stays, for copies
     size = _validate.integer(at_least=1, records=size if score.records is None else score.records)
     object.__setattr__(score, "records", size)
     if not isinstance(score.noise_multiplier, str):

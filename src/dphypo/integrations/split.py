@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Split
-from dphypo.accounting.sides import EVERYONE, Role, Side, Sides
+from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, read_sides
 from dphypo.integrations.record_hash import record_bytes, structure_bytes
 
 Sources = frozenset[tuple[Split, str]]
@@ -246,12 +246,12 @@ class Origin:
         return Origin, (self.side, self.sources)
 
 
-def sides_of(train: object, held_out: object, split: Sides | None = None) -> Sides | None:
+def sides_of(train: object, held_out: object, split: Sides | Split | str | None = None) -> Sides | None:
     """The sides of records that train and records that score; None if one record may do both.
 
     ``split`` is the rule by which they were set apart, where the records do not know it.
     """
-    training, scoring = Origin.of(train), Origin.of(held_out)
+    training, scoring, split = Origin.of(train), Origin.of(held_out), read_sides(split)
     if split is None and not training.apart_from(scoring):
         return None
     sides = Sides(training.side, scoring.side) if split is None else split

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dphypo import _validate
+from dphypo.accounting.sides import Sides
 from dphypo.errors.refusals import UnboundedEvent
 from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
@@ -29,6 +30,10 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
     A hyperparameter that changes what a run costs is refused where the event ignores it.
     """
     check_signature(mechanism, "seed")
+    split: object = mechanism.split
+    if not isinstance(split, Sides | None):  # "same" would count as two sides
+        remedy = "a mechanism gives dphypo.Split(how).sides, or None if one record may train and score"
+        raise _validate.fail("split", split, remedy)
     if isinstance(mechanism, SpaceCheck):
         mechanism.check_space(space)
     if callable(mechanism.event) or isinstance(mechanism.event, (list, tuple)):
@@ -146,7 +151,10 @@ def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
 
 def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
     value = event(params) if callable(event) else event
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not found:  # a run at these parameters would not be charged
+        raise _validate.fail("event", value, "state what a run costs at every λ of the space: a list needs an event")
+    return found
 
 
 def _composed(train: Any, score: Any) -> Any:

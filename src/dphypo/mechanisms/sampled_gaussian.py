@@ -167,7 +167,7 @@ class OwnRun(SampledGaussian):
             )
         self._made.append(True)
         options = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
-        return loop.make_private(self, self.seed, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
+        return loop.make_private(self, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,6 +220,8 @@ class OwnTraining:
         given: object = self.run
         if not isinstance(given, SampledGaussian):
             raise _validate.fail("run", given, "give SampledGaussian.of(records=..., batch_size=..., epochs=...)")
+        if isinstance(self.score_event, (list, tuple)) and not self.score_event:
+            raise _validate.fail("score_event", self.score_event, "give None if the score looks at no private record")
         object.__setattr__(self, "split", read_sides(self.split))
         if (rule := self.transfer_rule) is not None and transfer.batch_exponent(rule):
             raise _validate.fail("transfer_rule", rule, "the batch of own training stays: leave the rule out")

@@ -19,12 +19,12 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
+from dphypo.dpsgd.batches import Batch, Loss
+from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords
-from dphypo.integrations.torch.domain import Batch
-from dphypo.integrations.torch.record_values import Loss
-from dphypo.integrations.torch.state import Snapshot, unchanged
+from dphypo.integrations.torch.state import unchanged
 
 _RECORDS = 4
 _MANY_RECORDS = 37  # whose losses are compared, without their gradients
@@ -71,7 +71,7 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
     with unchanged(model, loss):
         alone = gradients(model, loss, first)
     # Dropout is the same in all passes.
-    if not all(map(_equal, alone, gradients(model, loss, first))):
+    if not _equal(alone, gradients(model, loss, first)):
         raise UnfitModelError(
             "the same records give other gradients in a second pass with the same random numbers: the model keeps "
             "something of a batch, or has a random generator of its own. Make the forward pass a function of the "
@@ -121,14 +121,13 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool
         model.eval()
         if training:
             dpsgd.in_training(model)
-        before = Snapshot.of(model, loss)
-        with torch.no_grad():
+        with torch.no_grad(), unchanged(model, loss):
             whole = losses(every)
             if training and not torch.equal(whole, losses(every, seed=1)):
                 continue
-            turned, alone = losses(every.flip(0)).flip(0), [losses(one) for one in every[:_RECORDS].unsqueeze(1)]
-        before.refuse_changes(model, loss)
-        if not close([whole], [turned], rounding) or not close([whole[:_RECORDS]], alone, rounding):
+            turned = losses(every.flip(0)).flip(0)
+            alone = torch.cat([losses(one) for one in every[:_RECORDS].unsqueeze(1)])
+        if not close(whole, turned, rounding) or not close(whole[:_RECORDS], alone, rounding):
             raise UnfitModelError(
                 "a record's loss depends on its place in the batch, or on how many records are in it, and so on the "
                 "other records: do not divide by the batch size, and use the first dimension for nothing but the "
@@ -137,32 +136,29 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool
     model.train(was_training)
 
 
-def gradients(model: nn.Module, loss: Loss, batch: Batch) -> list[list[torch.Tensor]]:
-    """For each record, the gradient of its loss by plain automatic differentiation."""
+def gradients(model: nn.Module, loss: Loss, batch: Batch) -> torch.Tensor:
+    """For each record, the gradient of its loss by plain automatic differentiation, as a row."""
     seeds.seed_global(0)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    losses = loss(model(batch[0]), batch[1])
     found = []
-    for value in losses:
-        parts = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+    for value in loss(model(batch[0]), batch[1]):
+        parts = torch.autograd.grad(value, trained(model), retain_graph=True, allow_unused=True)
         if any(part is None for part in parts):
             remedy = "remove it, or freeze it with requires_grad_(False)"
             raise UnfitModelError(f"a trainable parameter of the model does not enter its output: {remedy}")
-        found.append(list(parts))
-    return found
+        found.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(found)
 
 
-def _equal(these: list[torch.Tensor], those: list[torch.Tensor]) -> bool:
+def _equal(these: torch.Tensor, those: torch.Tensor) -> bool:
     """Whether batches of one shape give the same: to the bit on the CPU; a GPU adds up in any order."""
-    if these[0].device.type != "cpu":
+    if these.device.type != "cpu":
         return close(these, those, _ROUNDING_ELSEWHERE)
-    return all(torch.equal(this.nan_to_num(), that.nan_to_num()) for this, that in zip(these, those, strict=True))
+    return torch.equal(these.nan_to_num(), those.nan_to_num())
 
 
-def close(these: list[torch.Tensor], those: list[torch.Tensor], tolerance: float) -> bool:
-    """Whether two lists of tensors differ by a relative tolerance at most."""
-    this, that = (torch.cat([part.flatten() for part in parts]) for parts in (these, those))
-    return bool((this - that).norm() <= tolerance * that.norm() + 1e-12)
+def close(these: torch.Tensor, those: torch.Tensor, tolerance: float) -> bool:
+    """Whether rows differ by a relative tolerance at most, each of them."""
+    return bool(((these - those).norm(dim=-1) <= tolerance * those.norm(dim=-1) + 1e-12).all())
 
 
 def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:

@@ -18,8 +18,9 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dphypo import _validate
+from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.split import Origin, remember
-from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import Fields, by_name
 
 Indices = npt.NDArray[np.int64]

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.run import FATAL
 from dphypo.integrations.torch.fields import Called
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 Found = TypeVar("Found")
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
 
@@ -53,15 +53,29 @@ class Domain:
     vocabulary: int | torch.Tensor | None = None
 
     @classmethod
+    @torch.no_grad()
     def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
         """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
-        fields = isinstance(model, Called) and model.fields is not None
-        tokens = fields or not example[0].dtype.is_floating_point
-        labels = loss is not None and not example[1].dtype.is_floating_point
-        vocabulary = classes = None
-        if tokens or labels:
-            with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
-                vocabulary, classes = _sizes(copy.deepcopy(model).cpu().eval(), example, loss if labels else None)
+        inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
+        fields = model.fields if isinstance(model, Called) else None
+        tokens = fields is not None or not inputs.is_floating_point()
+        labels = None if targets.is_floating_point() else loss
+        vocabulary: int | torch.Tensor | None = None
+        classes = None
+        if not tokens and labels is None:
+            return cls(example)
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
+            tried = copy.deepcopy(model).cpu().eval()
+            if fields is not None:
+                vocabulary = torch.full((inputs.shape[1],), _NUMBER)
+                for name, place in fields.places():
+                    if not fields.kinds[name].is_floating_point:
+                        vocabulary[place] = _tokens(tried, inputs, place) or _ANY
+            elif tokens:
+                vocabulary = _tokens(tried, inputs, slice(None))
+            if labels is not None and isinstance(outputs := tried(inputs), torch.Tensor) and outputs.dim() > 1:
+                sizes = {outputs.shape[1]}
+                classes = _first_refused(sizes, lambda label: labels(outputs, torch.full_like(targets, label)))
         return cls(example, classes=classes, vocabulary=vocabulary)
 
     def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -90,51 +104,25 @@ class Domain:
         return inputs.to(self.example[0].dtype), targets.to(self.example[1].dtype)
 
 
-@torch.no_grad()
-def _sizes(
-    model: nn.Module, example: Batch, loss: Callable[..., Any] | None
-) -> tuple[int | torch.Tensor | None, int | None]:
-    """How many tokens the model has rows for, and how many labels its loss knows; None where it takes any."""
-    inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
-    vocabulary: int | torch.Tensor | None = None
-    classes, fields = None, model.fields if isinstance(model, Called) else None
-    if fields is not None or not inputs.dtype.is_floating_point:
-        tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
-        sizes = {layer.num_embeddings for layer in tables}
+def _tokens(model: nn.Module, inputs: torch.Tensor, place: slice) -> int | None:
+    """How many tokens the model takes at some places of its inputs: the size of a table; None if it takes any."""
+    tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
 
-        def tokens(place: slice) -> int | None:
-            def use(token: int) -> object:
-                filled = inputs.clone()
-                filled[:, place] = token
-                return model(filled)
+    def use(token: int) -> object:
+        filled = inputs.clone()
+        filled[:, place] = token
+        return model(filled)
 
-            return _first_refused(sizes, use)
-
-        if fields is not None:
-            vocabulary = torch.full((inputs.shape[1],), _NUMBER)
-            for name, place in fields.places():
-                if not fields.kinds[name].is_floating_point:
-                    vocabulary[place] = tokens(place) or _ANY
-        else:
-            vocabulary = tokens(slice(None))
-    if loss is not None:
-        outputs = model(inputs)
-        if isinstance(outputs, torch.Tensor) and outputs.dim() > 1:
-            classes = _first_refused({outputs.shape[1]}, lambda label: loss(outputs, torch.full_like(targets, label)))
-    return vocabulary, classes
+    return _first_refused({layer.num_embeddings for layer in tables}, use)
 
 
 def _first_refused(sizes: set[int], use: Callable[[int], object]) -> int | None:
     """The smallest size that is refused as an index where the one below it is not."""
-    return next((size for size in sorted(sizes) if _works(use, size - 1) and not _works(use, size)), None)
 
+    def works(value: int) -> bool:
+        return or_none(lambda: (use(value),)) is not None
 
-def _works(use: Callable[[int], object], value: int) -> bool:
-    try:
-        use(value)
-    except Exception:
-        return False
-    return True
+    return next((size for size in sorted(sizes) if works(size - 1) and not works(size)), None)
 
 
 def _as_type(values: torch.Tensor, like: torch.Tensor) -> Batch:

@@ -20,7 +20,8 @@ from dphypo.mechanisms import SampledGaussian, transfer
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
-OWN = ("batch_size", "epochs", "learning_rate", "max_grad_norm", "optimizer", "steps", "clipping", "average", "views")
+FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
+OWN = (*FIELDS, "batch_size", "epochs", "steps")
 """Hyperparameters that DPSGD reads itself."""
 
 
@@ -141,7 +142,7 @@ def walk(
         if number == 0:
             weights, rates = torch.zeros_like(given), torch.full((1, 1), params["learning_rate"], dtype=given.dtype)
             layout = Layout(("weights",), (given[0].shape,), given.dtype)
-            optimiser = optimisers.build(params["optimizer"], weights, [_options(params)], layout)
+            optimiser = optimisers.build(params["optimizer"], weights, [options(params)], layout)
             mean = weights if setting.average is None else weights.clone()
         factor = 1.0 if schedule is None else schedule(number / steps)
         optimiser.step(weights, given, rates * factor)
@@ -162,11 +163,11 @@ def rehearsal(
 
     Where steps are proportional to the learning rate, so is that of the short run: one rehearsal serves all of them.
     """
-    name, options = str(params["optimizer"]).lower(), _options(params)
-    if name not in _PROPORTIONAL or options.get("weight_decay"):
+    name, taken = str(params["optimizer"]).lower(), options(params)
+    if name not in _PROPORTIONAL or taken.get("weight_decay"):
         rule = transfer.NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
         return rule(params, fraction)
-    kept = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    kept = {key: tuple(value) if isinstance(value, list) else value for key, value in taken.items()}
     given = (("optimizer", name), ("average", params.get("average")), *sorted(kept.items()))
     ratio = _ratio(given, fraction, run, 1.0 if name == "sgd" else deviation, schedule)
     return {**params, "learning_rate": params["learning_rate"] * ratio}
@@ -181,5 +182,6 @@ def _ratio(
     return float(rule({**dict(given), "learning_rate": 1.0}, fraction)["learning_rate"])
 
 
-def _options(params: Mapping[str, Any]) -> dict[str, Any]:
+def options(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that some optimiser takes."""
     return {name: value for name, value in params.items() if name in option_names()}

@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import dp_accounting
 from torch import nn
@@ -128,7 +128,7 @@ def is_private(score: object) -> bool:
     """Whether a score looks at private records: it states an event. It must then state all of a private score."""
     if isinstance(score, Metrics):
         return bool(score.private)
-    if isinstance(score, (*get_args(RecordScore), PrivateScore)):
+    if isinstance(score, (RecordScore, PrivateScore)):
         return True
     if inspect.getattr_static(score, "event", None) is not None:
         remedy = "it states an event, so it is private: let it state its split, data, records and noise_multiplier, "

@@ -27,14 +27,15 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from dphypo import dpsgd, noise
+from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.run import FATAL
+from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.domain import Batch
-from dphypo.integrations.torch.record_values import Loss, mixes
-from dphypo.integrations.torch.state import Snapshot, no_writes_in_forward
-from dphypo.mechanisms import SampledGaussian
+from dphypo.integrations.torch.record_values import mixes
+from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 
 def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
@@ -58,39 +59,39 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
     )
 
 
-def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: list[list[torch.Tensor]], mode: str) -> bool:
+def _agrees(model: nn.Module, loss: Loss, batch: Batch, reference: torch.Tensor, mode: str) -> bool:
     try:
         module = attached(model, mode)
         seeds.seed_global(0)
         loss(module(batch[0]), batch[1]).sum().backward()  # type: ignore[no-untyped-call]
-        found = [p.grad_sample for p in model.parameters() if p.requires_grad]  # type: ignore[attr-defined]
+        found = [p.grad_sample.flatten(1) for p in trained(model)]  # type: ignore[attr-defined]
+        return check.close(torch.cat(found, 1), reference, 1e-3)
     except Exception:
         # Whatever a mode stumbles over, it is not the mode for this model.
         return False
-    return all(check.close([part[i] for part in found], record, 1e-3) for i, record in enumerate(reference))
 
 
 def train(
-    mode: str, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: TorchRecords, loss: Loss
+    mode: str, loss: Loss, model: nn.Module, run: dpsgd.Run, setting: dpsgd.Setting, records: TorchRecords
 ) -> nn.Module:
     """Train a model in place."""
     device = next(model.parameters()).device
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trainable = trained(model)
     with seeds.everything_else(run.seed, device, setting.threads, "trial"):
         # If one record may change what others give, each is differentiated by itself.
         inputs, targets = (part.to(device) for part in check.synthetic_batches(records.example)[0])
         probe = copy.deepcopy(model).eval()
         for parameter in probe.parameters():  # initial weights may be zeros, which hide everything
-            wide = parameter.dim() > 1
-            nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5) if wide else nn.init.uniform_(
-                parameter, 0.5, 1.5
-            )
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
+            else:
+                nn.init.uniform_(parameter, 0.5, 1.5)
         alone = mixes(probe, loss, (inputs, targets))
-    with seeds.everything_else(run.seed, device, setting.threads, "training"), warnings.catch_warnings():
+    plain, kept = warnings.catch_warnings(), unchanged(model.train(), loss, trained=trainable)
+    with seeds.everything_else(run.seed, device, setting.threads, "training"), plain, kept:
         # Opacus hooks every layer, the first too, whose inputs need no gradient.
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         optimizer = hyperparameters.build(run.optimizer, trainable, run.learning_rate, run.options)
-        kept = Snapshot.of(model.train(), loss, trained=trainable)
         private = Optimizer(
             optimizer,
             noise_multiplier=run.noise_multiplier,
@@ -100,25 +101,23 @@ def train(
         )
         with no_writes_in_forward(model):
             steps = Steps(model, private, loss, mode)
-            chosen = noise.poisson_sample(run.subsample, seeds.words(run.seed, "subsample"), len(records))
-            for number, batch in enumerate(poisson_batches(len(chosen), run, seeds.words(run.seed, "sampling"))):
+            for number, batch in enumerate(poisson_batches(len(records), run)):
                 for group in optimizer.param_groups:
                     group["lr"] = run.rate_at(number)
                 # A batch in pieces that fit into memory; their clipped sums are added before the noise.
                 size = 1 if alone else setting.physical_batch_size or max(1, len(batch))
-                pieces = (chosen[batch[start : start + size]] for start in range(0, max(1, len(batch)), size))
+                pieces = (batch[start : start + size] for start in range(0, len(batch), size))
                 steps.step([records.batch(piece, device) for piece in pieces])
         leave_plain(steps.module, private)
-        kept.refuse_changes(model, loss)
     return model
 
 
-def poisson_batches(
-    size: int, run: SampledGaussian | dpsgd.Run, words: noise.Source
-) -> Iterator[npt.NDArray[np.int64]]:
-    """The records of each step, each independently with probability ``rate``; ``size``, their number, is private."""
+def poisson_batches(size: int, run: OwnRun | dpsgd.Run) -> Iterator[npt.NDArray[np.int64]]:
+    """The records of each step, each of the subsample independently with probability ``rate``; ``size`` is private."""
+    kept = noise.poisson_sample(run.subsample, seeds.words(run.seed, "subsample"), size)
+    words = seeds.words(run.seed, "sampling")
     for _ in range(run.steps):
-        yield noise.poisson_sample(run.rate, words, size)
+        yield kept[noise.poisson_sample(run.rate, words, len(kept))]
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
@@ -172,19 +171,25 @@ class Steps:
         self.module = attached(model, mode)
 
     def step(self, chunks: Sequence[Batch]) -> None:
-        """Clip and sum over all chunks of a batch, add noise once, update the parameters once.
+        """Clip and sum over all chunks of a batch, add noise once, update the parameters once."""
+        for inputs, targets in chunks:
+            self._add(inputs, targets)
+        for parameter in self._optimizer.params:  # a batch may have no record that counts
+            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+        self._accumulate(skip_step=False)
+
+    def _add(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Add the clipped gradients of some records.
 
         A record on which the model or the loss raises would fail the run, and so show itself. If a chunk raises, each
-        of its records is differentiated, clipped and added by itself, and one that raises counts zero. Whether a record
-        counts depends on that record and on the weights, which are private already.
+        of its records is added by itself, and one that raises counts zero. Whether a record counts depends on that
+        record and on the weights, which are private already.
         """
-        for number, (inputs, targets) in enumerate(chunks):
-            if not self._differentiates(inputs, targets):
-                for place in range(len(inputs)):
-                    if self._differentiates(inputs[place : place + 1], targets[place : place + 1]):
-                        self._accumulate(skip_step=True)
-                self._differentiate(inputs[:0], targets[:0])
-            self._accumulate(skip_step=number < len(chunks) - 1)
+        if len(inputs) and self._differentiates(inputs, targets):
+            self._accumulate(skip_step=True)
+        elif len(inputs) > 1:
+            for place in range(len(inputs)):
+                self._add(inputs[place : place + 1], targets[place : place + 1])
 
     def _accumulate(self, *, skip_step: bool) -> None:
         self._optimizer.signal_skip_step(skip_step)
@@ -192,9 +197,9 @@ class Steps:
         self._optimizer.zero_grad(set_to_none=True)
 
     def _differentiates(self, inputs: torch.Tensor, targets: torch.Tensor) -> bool:
-        """Differentiate; False, and nothing left on the parameters, if that raises."""
+        """Leave the per-sample gradients of a batch on the parameters; nothing, and False, if that raises."""
         try:
-            self._differentiate(inputs, targets)
+            self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         except FATAL:
             raise
         except Exception:
@@ -202,14 +207,6 @@ class Steps:
             self.module = attached(self._model, self._mode)
             return False
         return True
-
-    def _differentiate(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        """Leave the per-sample gradients of a batch on the parameters."""
-        if len(inputs) == 0:
-            for parameter in self._optimizer.params:
-                parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
-            return
-        self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def attached(model: nn.Module, mode: str) -> AbstractGradSampleModule:

@@ -21,20 +21,19 @@ from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Sampler
 
-from dphypo import _validate, dpsgd, noise
+from dphypo import _validate, dpsgd
 from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import opacus, seeds
 from dphypo.integrations.torch.state import no_writes_in_forward
-from dphypo.mechanisms import SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 Parts = tuple[AbstractGradSampleModule, DPOptimizer, DataLoader[Any]]
 
 
 @contextlib.contextmanager
 def make_private(
-    run: SampledGaussian,
-    seed: int,
+    run: OwnRun,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loader: DataLoader[Any],
@@ -53,7 +52,7 @@ def make_private(
     if left := [name for name, one in model.named_parameters() if one.requires_grad and id(one) not in held]:
         remedy = f"it has all parameters that are trained but {', '.join(left)}: add them, or freeze them"
         raise _validate.fail("optimizer", type(optimizer).__name__, remedy)
-    sampler = _Poisson(run, seed, len(loader.dataset))  # type: ignore[arg-type]
+    sampler = _Poisson(run, len(loader.dataset))  # type: ignore[arg-type]
     module = prepare_module(model, grad_sample_mode, loss_reduction="mean", strict=False)
     private = _Held(
         optimizer,
@@ -61,7 +60,7 @@ def make_private(
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=_validate.positive(max_grad_norm=max_grad_norm),
         expected_batch_size=loader.batch_size,
-        generator=seeds.noise(seed, next(model.parameters()).device),
+        generator=seeds.noise(run.seed, next(model.parameters()).device),
     )
     accountant = RDPAccountant()
     private.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=run.rate))
@@ -126,18 +125,14 @@ class _Held(opacus.Optimizer):
 class _Poisson(Sampler[list[int]]):
     """The batches of a run, once: a second pass over them is empty. ``sizes`` has those that are not yet used."""
 
-    def __init__(self, run: SampledGaussian, seed: int, size: int) -> None:
-        self._steps, self._left = run.steps, self._batches(run, seed, size)
+    def __init__(self, run: OwnRun, size: int) -> None:
+        self._steps, self._left = run.steps, opacus.poisson_batches(size, run)
         self.sizes: deque[int] = deque()
 
-    def _batches(self, run: SampledGaussian, seed: int, size: int) -> Iterator[list[int]]:
-        kept = noise.poisson_sample(run.subsample, seeds.words(seed, "subsample"), size)
-        for batch in opacus.poisson_batches(len(kept), run, seeds.words(seed, "sampling")):
-            self.sizes.append(len(batch))
-            yield kept[batch].tolist()
-
     def __iter__(self) -> Iterator[list[int]]:
-        return self._left
+        for batch in self._left:
+            self.sizes.append(len(batch))
+            yield batch.tolist()
 
     def __len__(self) -> int:
         return self._steps

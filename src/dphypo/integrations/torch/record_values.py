@@ -25,15 +25,14 @@ import torch
 from torch import nn
 
 from dphypo.dpsgd import synthetic_records
+from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.check import extreme
 from dphypo.dpsgd.device import SomePadding, padded_attention, reads_values
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.domain import Batch, Domain, or_none
+from dphypo.integrations.torch.domain import Domain, or_none
 from dphypo.integrations.torch.fields import called
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)

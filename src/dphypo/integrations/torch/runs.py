@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from dphypo import _validate, dpsgd
+from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.torch import check, hyperparameters, saver, seeds, state
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
-from dphypo.integrations.torch.domain import Batch, Domain
+from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.metrics import Metrics, is_private, on_records
 from dphypo.integrations.torch.record_values import per_record
@@ -39,8 +40,8 @@ class Engine(StrEnum):
     """Opacus, whose floating-point numbers are taken as real ones. One run at a time."""
 
 
-Way = dpsgd.Program | str
-"""How an architecture is trained: a program of our engine, or the mode in which Opacus computes gradients."""
+Way = dpsgd.Program | Callable[..., nn.Module]
+"""How an architecture is trained: a program of our engine, or a function that trains a model with Opacus."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,7 +116,7 @@ class TorchRun:
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
         records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
         told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
-        (model,) = train([replace(begun, told=told, records=records)], self.mechanism.loss)
+        (model,) = train([replace(begun, told=told, records=records)])
         synthetic: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
         score = on_records(self.mechanism.score, **synthetic)
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
@@ -138,19 +139,15 @@ class TorchRun:
     def _told(self, run: SampledGaussian) -> tuple[dpsgd.Run, dpsgd.Setting, int]:
         """What an engine is told, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
-        names = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
-        given = {**{name: getattr(made, name) for name in names}, **made.fixed, **self.params}
+        given = {**{name: getattr(made, name) for name in hyperparameters.FIELDS}, **made.fixed, **self.params}
         if made.match and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
             own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
             given = transfer.apply(made.transfer_rule or own, given, made.fraction)
-        options = {name: value for name, value in given.items() if name in hyperparameters.option_names()}
-        more = {"optimizer": given["optimizer"], "options": options, "schedule": made.schedule}
+        more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
         told = cost.engine_run(run, given, self.seed, **more)
-        pieces, threads = made.physical_batch_size, made.threads
-        setting = dpsgd.Setting(
-            physical_batch_size=pieces, clipping=given["clipping"], average=given["average"], threads=threads
-        )
+        pieces: dict[str, Any] = {"physical_batch_size": made.physical_batch_size, "threads": made.threads}
+        setting = dpsgd.Setting(**pieces, clipping=given["clipping"], average=given["average"])
         return told, setting, _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
@@ -171,7 +168,7 @@ class TorchRun:
                 if made.engine is Engine.OPACUS:
                     from dphypo.integrations.torch import opacus  # a second that our own engine need not wait
 
-                    way: Way = opacus.fit(model, loss, example)
+                    way: Way = partial(opacus.train, opacus.fit(model, loss, example), loss)
                 else:
                     casts = None if made.autocast is None else torch.bfloat16
                     way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
@@ -193,19 +190,16 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
     """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
 
     def kind(at: int, one: Begun) -> object:
-        return at if isinstance(one.way, str) else (id(one.way), one.setting)  # Opacus trains one run at a time
+        return (id(one.way), one.setting) if isinstance(one.way, dpsgd.Program) else at  # Opacus: one run at a time
 
-    trains = partial(train, loss=runs[0].mechanism.loss)
-    return make_in_groups([run.begin for run in runs], kind, trains, lambda at, *given: runs[at].finish(*given))
+    return make_in_groups([run.begin for run in runs], kind, train, lambda at, *given: runs[at].finish(*given))
 
 
-def train(group: Sequence[Begun], loss: Any) -> list[nn.Module]:
+def train(group: Sequence[Begun]) -> list[nn.Module]:
     """Train runs of one architecture and setting; those of Opacus in place."""
     way, records = group[0].way, group[0].records
-    if isinstance(way, str):
-        from dphypo.integrations.torch import opacus
-
-        return [opacus.train(way, one.model, one.told, one.setting, records, per_record(loss)) for one in group]
+    if not isinstance(way, dpsgd.Program):
+        return [way(one.model, one.told, one.setting, records) for one in group]
     models = iter([one.model for one in group])
     return dpsgd.train(
         way,

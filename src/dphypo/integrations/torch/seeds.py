@@ -76,15 +76,12 @@ def everything_else(
     several threads take turns, and each gives the same result as alone. The caller's autocast, in which sums would be
     rounded, is switched off, and attention that looks at the whole batch.
     """
-    devices = [device] if device.type == "cuda" else []
+    kept = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     plain = torch.autocast(device.type, enabled=False)
-    with one_run(), padded_attention(), torch.random.fork_rng(devices=devices), plain:
-        before = torch.get_num_threads(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    with one_run(), padded_attention(), kept, plain, contextlib.ExitStack() as after:
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        after.callback(random.setstate, random.getstate())
         torch.set_num_threads(threads)
         seed_global(seed, purpose)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before[0])
-            np.random.set_state(before[1])  # noqa: NPY002
-            random.setstate(before[2])
+        yield

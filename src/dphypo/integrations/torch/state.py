@@ -32,8 +32,7 @@ import threading
 import types
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -239,51 +238,30 @@ def _readable(name: str) -> str:
     return name.removeprefix(".")
 
 
-@dataclass(frozen=True, repr=False)
-class Snapshot:
-    """Copies of all tensors, arrays and plain values that a model and its loss reach, by their names."""
+@contextlib.contextmanager
+def unchanged(*roots: object, trained: Iterable[torch.Tensor] = ()) -> Iterator[None]:
+    """:class:`UnfitModelError` if what happens inside changes anything that is reached, to the bit.
 
-    values: Sequence[tuple[str, Any]]
-    trained: frozenset[int]
+    ``trained`` are parameters that a step of the optimiser changes, which are left out.
+    """
 
-    @classmethod
-    def of(cls, *roots: object, trained: Iterable[torch.Tensor] = ()) -> Snapshot:
-        """A snapshot; ``trained`` are parameters that a step of the optimiser changes, which are left out."""
+    def copied(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.detach().clone()
+        return value.copy() if isinstance(value, np.ndarray) else value
 
-        def copied(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                return value.detach().clone()
-            return value.copy() if isinstance(value, np.ndarray) else value
-
-        left_out = frozenset(map(id, trained))
-        return cls([(name, copied(value)) for name, value in leaves(roots, left_out)], left_out)
-
-    def changed(self, *roots: object) -> str | None:
-        """The name of something that is no longer what it was; None if all is."""
-        known, found = {name for name, _ in self.values}, leaves(roots, self.trained)
-        for (name, value), (now, other) in itertools.zip_longest(self.values, found, fillvalue=("", None)):
-            if name != now:
-                return name if now in known or not now else now
-            if not _same(value, other):
-                return name
-        return None
-
-    def refuse_changes(self, *roots: object) -> None:
-        """:class:`UnfitModelError` if something changed."""
-        if (name := self.changed(*roots)) is not None:
+    left_out = frozenset(map(id, trained))
+    before = [(name, copied(value)) for name, value in leaves(roots, left_out)]
+    yield
+    known, found = {name for name, _ in before}, leaves(roots, left_out)
+    for (name, value), (now, other) in itertools.zip_longest(before, found, fillvalue=("", None)):
+        if name != now or not _same(value, other):
+            changed = name if now in known or not now else now
             raise UnfitModelError(
-                f"{name!r} of the model changes when records go through it, without noise. Use layers without running "
-                "statistics (GroupNorm, LayerNorm) and without max_norm, create what the forward pass needs in "
+                f"{changed!r} of the model changes when records go through it, without noise. Use layers without "
+                "running statistics (GroupNorm, LayerNorm) and without max_norm, create what the forward pass needs in "
                 "__init__, and keep nothing of a batch"
             )
-
-
-@contextlib.contextmanager
-def unchanged(*roots: object) -> Iterator[None]:
-    """:class:`UnfitModelError` if what happens inside changes anything that is reached."""
-    before = Snapshot.of(*roots)
-    yield
-    before.refuse_changes(*roots)
 
 
 @contextlib.contextmanager
