@@ -128,3 +128,20 @@ class Shaken(nn.Module):
 def test_dropout_after_an_augmentation_has_bits_of_its_own():
     made = Program.of(Shaken(), cross_entropy, LINEAR.records(1), augment=lambda inputs, uniforms: inputs + uniforms(6))
     assert made.axes is None
+
+
+def test_numbers_that_one_record_takes_change_no_other():
+    """An augmentation that looks at values sees one record at a time, and the dropout of the others stays."""
+
+    def augment(inputs, uniforms):
+        return inputs + uniforms(6) + (uniforms(6) if (inputs > 50).any() else 0.0)
+
+    made = Program.of(Shaken(), cross_entropy, LINEAR.records(1), augment=augment)
+    rows, (inputs, targets), found = rows_of(made, Shaken()), LINEAR.records(32), []
+    for value in (0.0, 60.0):
+        inputs[-1] = value
+        with torch.no_grad():
+            book, masks = made.book(rows, Shape(1, 32)), Masks(torch.arange(32))
+            parts, _ = made.parts(rows, book, inputs.clone(), targets.clone(), masks)
+        found.append(torch.cat([factor[:, :-1].flatten() for part in parts for factor in part.factors]))
+    assert torch.equal(*found)

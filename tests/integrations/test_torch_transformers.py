@@ -17,7 +17,7 @@ import dphypo
 from dphypo import dpsgd as engine
 from dphypo.accounting.statement import assumptions
 from dphypo.dpsgd import check as engine_check
-from dphypo.dpsgd.device import reads_values
+from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
@@ -299,7 +299,8 @@ def test_one_padded_text_changes_no_bit_of_the_others() -> None:
     mechanism = dpsgd(lambda: net, data=whole)
     ((way, _),) = mechanism._fits.values()
     model = called(net, mechanism.data.fields)
-    assert not reads_values(model.eval(), mechanism.data.fields.pack(padded)[0])
+    example = mechanism.data.example
+    assert not looks_across(lambda inputs, _: model.eval()(inputs), example, model, backward=False)
     program = replace(way, model=engine.in_training(model))
     shape, rows = Shape(1, 32, 1), program.layout.stacked([model], torch.device("cpu"))
     code = program.on(rows, shape)

@@ -23,8 +23,8 @@ MUTANTS = (
         "the loss of a score may decide by values",
         "one record moves a score by no more than its bound",
         "integrations/torch/record_values.py",
-        "size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets)) else size",
-        "size = 1 if mixes(copy.deepcopy(model), None, (inputs, targets)) else size",
+        "size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets), size) else size",
+        "size = 1 if mixes(copy.deepcopy(model), None, (inputs, targets), size) else size",
         ("integrations/test_torch_score.py::test_a_loss_that_decides_by_a_batch_sees_each_record_alone",),
     ),
     Mutant(
@@ -134,10 +134,10 @@ MUTANTS = (
         ("integrations/test_torch_transformers.py::test_one_padded_text_changes_no_bit_of_the_others",),
     ),
     Mutant(
-        "a model that decides by a batch is scored in batches",
+        "a model that looks across records is scored in batches",
         "what a record adds to a score depends on that record alone",
         "integrations/torch/record_values.py",
-        "    if reads_values(lambda inputs: values(inputs, first[1]), first[0]):\n        return True\n",
+        "    if looks_across(values, example, model, backward=False):\n        return True\n",
         "",
         (f"{_SCORE}::test_a_model_that_decides_by_a_batch_sees_each_record_alone",),
     ),

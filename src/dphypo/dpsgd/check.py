@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +17,9 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dphypo.dpsgd import watch
 from dphypo.dpsgd.batches import Batch
 from dphypo.dpsgd.book import Book, Masks, UnknownUse
-from dphypo.dpsgd.device import reads
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.stack import Layout, Shape, Sums
 from dphypo.dpsgd.step import combined
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
 _TRIED = 4
+_MIXES = (
+    "a record's gradient depends on the other records of its batch, or on its place: some layer, or the loss, mixes "
+    "records (batch statistics, attention or a softmax across the batch dimension, outputs and targets of different "
+    "shapes). Make each record's output and loss a function of that record alone"
+)
 
 
 def refuse_layers(model: nn.Module) -> None:
@@ -60,6 +66,11 @@ def refuse_layers(model: nn.Module) -> None:
                 f"{called} is {type(layer).__name__}: batch normalisation makes each record's output depend on the "
                 f"others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm or "
                 f"LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
+            )
+        if isinstance(layer, nn.RNNBase) and not frozen:
+            name = f"opacus.layers.DP{type(layer).__name__}"
+            raise UnfitModelError(
+                f"{called} is {type(layer).__name__}, a kernel that keeps no record apart: use {name}"
             )
         if getattr(layer, "max_norm", None) is not None:
             raise UnfitModelError(
@@ -114,17 +125,13 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
         wanted = _tried(program, lambda: _reference(program, batch, Masks(keys), range(_TRIED)))
         beside = _tried(program, lambda: _reference(program, (other[0], other[1]), Masks(order), [_TRIED]))
         if not _close(beside[0], wanted[0]):
-            raise UnfitModelError(
-                "a record's gradient depends on the other records of its batch, or on its place: some layer, or the "
-                "loss, mixes records (batch statistics, attention or a softmax across the batch dimension, outputs and "
-                "targets of different shapes). Make each record's output and loss a function of that record alone"
-            )
+            raise UnfitModelError(_MIXES)
         for record, right in enumerate(wanted):
             norm, found = _tried(program, partial(_alone, program, rows, batch, Masks(keys), record))
             if not _close(found, right) or not bool(norm >= right.norm() * (1 - _TOLERANCE)):
                 if program.axes is not None:
                     raise UnknownUse("the formulas give another gradient")
-                raise UnfitModelError("vmap(grad) gives other gradients than autograd: use other layers")
+                raise UnfitModelError(_MIXES)
 
 
 @contextlib.contextmanager
@@ -186,8 +193,8 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
         try:
             found = _bits(program, rows, book, second, moved)
         except Exception:
-            if not large:
-                raise
+            if not large:  # records that raise are left out of a batch
+                continue
             return program.alone  # a model may refuse large numbers: then the records go one by one
         pairs = zip(wanted, found, strict=True)
         if not all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in pairs):
@@ -234,8 +241,15 @@ def _tried(program: Program, use: Callable[[], Found]) -> Found:
     """What a trial gives; an error that says what was tried if it raises."""
     try:
         return use()
-    except (UnknownUse, UnfitModelError):
+    except UnfitModelError:
         raise
+    except UnknownUse as error:
+        if program.axes is not None:
+            raise
+        raise UnfitModelError(
+            f"the model cannot be differentiated record by record: {error}. A mask of dropout must be drawn for each "
+            f"record, with the batch in the first dimension, and not for a table that all of them share"
+        ) from error
     except Exception as error:
         if program.axes is not None:
             raise UnknownUse("the formulas fail") from error
@@ -254,12 +268,12 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
     layout, model = program.layout, program.model
     rows = layout.stacked([model], inputs.device)
     values = [value.clone().requires_grad_() for value in layout.each(rows[0])]
-    if program.augment is not None:
-        inputs = program.augment(inputs, masks.uniforms)
+    inputs = program.augmented(inputs, masks)
     book = Book(layout, rows, Shape(1, len(inputs)), (), HANDLERS, None)
     book.begin(masks)
     with book:
         losses = program.loss(functional_call(model, dict(zip(layout.names, values, strict=True)), (inputs,)), targets)
+    refuse_average(losses, len(inputs))
     found = []
     for record in records:
         parts = torch.autograd.grad(losses[record], values, retain_graph=True, allow_unused=True)
@@ -274,14 +288,25 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
     return found
 
 
-@torch.no_grad()
-def decides_by_values(program: Program, batch: Batch) -> bool:
-    """Whether the model, the loss or the augmentation may decide by the values of a batch."""
-    inputs, targets = (part.clone() for part in batch)
-    draw = partial(torch.rand, device=inputs.device)
-    kept = torch.random.fork_rng([inputs.device] if inputs.is_cuda else [])
-    with kept, reads() as watched, contextlib.suppress(Exception):  # what fails here fails in the trials, which say so
-        if program.augment is not None:
-            inputs = program.augment(inputs, lambda count: draw((len(targets), count)))
-        program.loss(program.model(inputs), targets)
-    return watched.found
+def refuse_average(losses: torch.Tensor, count: int) -> None:
+    """:class:`UnfitModelError` for a loss that does not give one value a record."""
+    if losses.shape != (count,):
+        raise UnfitModelError(
+            f"the loss gives values of shape {tuple(losses.shape)} for {count} records: give one value a record, "
+            f"not an average over them"
+        )
+
+
+def looks_across(use: Callable[..., torch.Tensor], example: Batch, model: nn.Module, *, backward: bool = True) -> bool:
+    """Whether a function of inputs and targets may look across the records of a batch.
+
+    It is watched on as many made-up records as divide no size of the model or the example: a dimension that long holds
+    the records.
+    """
+    tensors = (*example, *model.parameters(), *model.buffers())
+    sizes = {size for tensor in tensors for size in tensor.shape if size}
+    free = (count for count in itertools.count(31, 6) if all(size % count for size in sizes))
+    kept = torch.random.fork_rng([example[0].device] if example[0].is_cuda else [])
+    with kept, warnings.catch_warnings(action="ignore"):
+        batches = (synthetic_records(example, count) for count in itertools.islice(free, 2))
+        return any(watch.looks_across(use, *batch, backward=backward) for batch in batches)

@@ -1,8 +1,5 @@
 """What would let a run or a record depend on others is held: threads, algorithms, generators, paths chosen by padding.
 
-A model, or a loss, that turns values of a batch into Python numbers or into sizes may decide by one record what all
-others give: it is noticed on made-up records (:func:`reads_values`), and goes record by record.
-
 Models of ``transformers`` ask whether any record of a batch has padding, and choose a kernel by the answer. Both give
 the same result, up to rounding: one record with padding would change the last bits of all others. The answer here is
 always that there may be padding, for which the kernel is right whatever the records are.
@@ -15,22 +12,17 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
 os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
 _FAST: list[bool] = []
 _FAST_LOCK = threading.Lock()
-_DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_UNTAGGED = {"numpy", "tolist", "__array__", "__dlpack__", "to_dlpack", "untyped_storage", "tensor_split"}
-_UNTAGGED |= {"_pack_padded_sequence", "nested_tensor", "_nested_tensor_from_mask_left_aligned"}
-_ONLY_RAISE = {"one_hot", "gaussian_nll_loss"}  # they look whether values are in range
 _MASKS = frozenset({"transformers.masking_utils", "transformers.modeling_attn_mask_utils"})
 # cuBLAS reads this when it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -54,7 +46,12 @@ def asks_for_padding(func: Callable[..., Any], depth: int = 2) -> bool:
     """Whether a function of PyTorch is asked by ``transformers`` if a batch has no padding, or to warn of padding."""
     if func is torch.Tensor.__contains__:  # two functions of PyTorch lie between
         return sys._getframe(depth + 2).f_code.co_name == "warn_if_padding_and_no_attention_mask"
-    return func is torch.Tensor.__bool__ and sys._getframe(depth).f_globals.get("__name__") in _MASKS
+    return func is torch.Tensor.__bool__ and called_for_masks(depth + 1)
+
+
+def called_for_masks(depth: int = 2) -> bool:
+    """Whether what calls the caller is code of ``transformers`` that makes masks."""
+    return sys._getframe(depth).f_globals.get("__name__") in _MASKS
 
 
 class SomePadding(TorchFunctionMode):
@@ -105,57 +102,3 @@ def pinned(threads: int) -> Iterator[None]:
             after.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, name == "deterministic")
         yield
-
-
-@torch.no_grad()
-def reads_values(model: Callable[[torch.Tensor], object], inputs: torch.Tensor) -> bool:
-    """Whether a function turns values of a batch into Python numbers, or into sizes.
-
-    >>> rows = torch.zeros(3, 2)
-    >>> reads_values(torch.nn.Linear(2, 2), rows), reads_values(lambda x: x[: int(x.sum())], rows)
-    (False, True)
-    """
-    with reads() as watched:
-        model(inputs)
-    return watched.found
-
-
-@contextlib.contextmanager
-def reads() -> Iterator[_Operators]:
-    """Notice what turns values into Python numbers or sizes: one record may decide so for all of its batch."""
-    operators = _Operators()  # type: ignore[no-untyped-call]
-    with operators, _Functions(operators):
-        yield operators
-
-
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notices operators whose result, or its size, is a number that depends on values."""
-
-    found = False
-
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.index.Tensor:
-            self.found |= any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
-        else:
-            self.found |= not _DEPENDS.isdisjoint(func.tags)
-        return func(*args, **(kwargs or {}))
-
-
-class _Functions(TorchFunctionMode):
-    """Notices functions that read values without an operator, and leaves out those whose operators only raise."""
-
-    def __init__(self, operators: _Operators) -> None:
-        super().__init__()
-        self._operators = operators
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if asks_for_padding(func):
-            return False  # for all batches
-        name, named, before = getattr(func, "__name__", ""), kwargs or {}, self._operators.found
-        result = func(*args, **named)
-        if name in _ONLY_RAISE and len(args) + len(named) > 1:  # one_hot alone takes its size from the values
-            self._operators.found = before
-        self._operators.found |= name in _UNTAGGED
-        return result

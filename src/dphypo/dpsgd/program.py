@@ -31,6 +31,7 @@ from dphypo.errors import UnfitModelError
 
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
 _ROWS = (31, 37)  # sizes of a made-up batch that no layer is likely to have
+_AFTER_VIEWS = 2**20  # calls, more than an augmentation makes
 _DRAWS = 3  # weights at which places are compared
 
 
@@ -48,6 +49,7 @@ class Program:
         random: whether the forward pass uses masks.
         loss, example, autocast, views, augment: as in :meth:`of`.
         alone: whether records are differentiated one by one.
+        one_by_one: whether they are augmented one by one.
         perceptron: the model as one, if it is one.
         found: which way to differentiate was found for a shape (:meth:`on`).
         labels: how many classes the targets are labels of, and the label that the loss ignores; None if they are none.
@@ -65,6 +67,7 @@ class Program:
     views: int = 1
     augment: Augment | None = None
     alone: bool = False
+    one_by_one: bool = False
     labels: tuple[int, int] | None = None
     perceptron: Perceptron | None = None
     found: dict[tuple[Shape, bool, bool, int], int] = field(default_factory=dict)
@@ -96,21 +99,26 @@ class Program:
         layout = Layout.of(skeleton)
         plain = cls(skeleton, loss, layout, None, 1, layout.width, True, example, autocast, views, augment)
         batches = [check.synthetic_records(example, count) for count in _ROWS]
-        way, decides = plain, check.decides_by_values(plain, batches[0])
-        with contextlib.suppress(UnknownUse):
-            made = plain._by_formulas(batches)
-            check.refuse_wrong(made, batches[0])
-            if not decides:
+        trial = copy.deepcopy(skeleton).requires_grad_(False)
+
+        def view(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return plain.augmented(inputs, Masks(torch.arange(len(inputs), device=inputs.device)))
+
+        if check.looks_across(view, example, trial, backward=False):
+            plain = dataclasses.replace(plain, one_by_one=True)
+        if not check.looks_across(lambda inputs, targets: loss(trial(inputs), targets), example, trial):
+            with contextlib.suppress(UnknownUse, RuntimeError):  # there are uses that the formulas do not expect
+                made = plain._by_formulas(batches)
+                check.refuse_wrong(made, batches[0])
                 return made
-            way = made
         try:
             check.refuse_wrong(plain, batches[0])
         except UnfitModelError as error:
             if not isinstance(error.__cause__, RuntimeError):
                 raise
-            way = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values: what is read is constant
-            check.refuse_wrong(way, batches[0])
-        return dataclasses.replace(plain, alone=True) if decides and augment is not None else way
+            plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
+            check.refuse_wrong(plain, batches[0])
+        return plain
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
         """The program in the fastest way in which, at this shape, a record's place changes no bit.
@@ -195,8 +203,8 @@ class Program:
         shape = book.shape
         if shape.views > 1:
             inputs, targets = (part.repeat_interleave(shape.views, 0) for part in (inputs, targets))
-        if self.augment is not None and not self.alone:
-            inputs = self.augment(inputs, masks.uniforms)
+        if not self.alone:
+            inputs = self.augmented(inputs, masks)
         outside: torch.Tensor | None
         if self.axes is None:
             with self._cast(rows.device):
@@ -211,14 +219,20 @@ class Program:
             outside = book.outside
         return found, None if outside is None else outside.reshape(shape.runs, shape.records, -1).any(-1)
 
+    def augmented(self, inputs: torch.Tensor, masks: Masks) -> torch.Tensor:
+        """A view of each row."""
+        if self.augment is None:
+            return inputs
+        if not self.one_by_one:
+            return self.augment(inputs, masks.uniforms)
+        rows = zip(inputs[:, None], masks.keys[:, None], strict=True)
+        masks.calls = _AFTER_VIEWS  # however many numbers a record takes, dropout is the same for the others
+        return torch.cat([self.augment(row.clone(), Masks(key).uniforms) for row, key in rows])
+
     def _losses(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with torch.enable_grad(), self._cast(inputs.device), book:
             losses = self.loss(self.model(inputs), targets)
-        if losses.shape != (book.shape.rows,):
-            raise UnfitModelError(
-                f"the loss gives values of shape {tuple(losses.shape)} for {book.shape.rows} records: give one value a "
-                f"record, not an average over them"
-            )
+        check.refuse_average(losses, book.shape.rows)
         return losses
 
     def _held(
@@ -251,7 +265,7 @@ class Program:
             for record in range(shape.records if self.alone else 0):
                 seen, wanted, keys = (part[run, record].clone() for part in some)
                 own = Masks(keys)
-                seen = seen if self.augment is None else self.augment(seen, own.uniforms)
+                seen = self.augmented(seen, own)
                 # A pass that writes to the weights writes to a copy: no other record sees it.
                 gradients[run, record], outside[run, record] = single(row.clone(), seen, wanted, keys, own.calls)
         return [held(Slot(0, layout.width), gradients)], outside.reshape(-1)

@@ -92,7 +92,8 @@ class Group:
             start = self._load(follower.begin([run.pace for run in self._runs]))
             told = lambda made: follower.step(made, partial(self._dump, made))  # noqa: E731
         if isinstance(self._batches, DeviceBatches):
-            capture = self.program.axes is not None and not isinstance(self._optimiser, optimisers.Foreign)
+            capture = self.program.axes is not None and not self.program.one_by_one
+            capture = capture and not isinstance(self._optimiser, optimisers.Foreign)
             replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
         else:
             for step in range(start, self._steps):

@@ -189,6 +189,8 @@ def _embedding(
     if max_norm is not None or scale_grad_by_freq:
         raise UnknownUse("an embedding that is renormalised, or scaled by how often a token occurs")
     axis = book.axis(input, common=True)
+    if axis == COMMON and place is None:
+        return functional.embedding(input, weight, padding_idx)
     if axis == COMMON:
         own = input.shape[1:] if input.dim() > 1 and len(input) == 1 else input.shape
         input, axis = input.expand(book.shape.rows, *own), Axis(0)

@@ -28,12 +28,12 @@ from torch import nn
 
 from dphypo import dpsgd, noise
 from dphypo.dpsgd.batches import Batch, Loss
+from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.run import FATAL
 from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.record_values import mixes
 from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 
@@ -79,14 +79,9 @@ def train(
     trainable = trained(model)
     with seeds.everything_else(run.seed, device, setting.threads, "trial"):
         # If one record may change what others give, each is differentiated by itself.
-        inputs, targets = (part.to(device) for part in check.synthetic_batches(records.example)[0])
-        probe = copy.deepcopy(model).eval()
-        for parameter in probe.parameters():  # initial weights may be zeros, which hide everything
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
-            else:
-                nn.init.uniform_(parameter, 0.5, 1.5)
-        alone = mixes(probe, loss, (inputs, targets))
+        inputs, targets = (part.to(device) for part in records.example)
+        probe = copy.deepcopy(model).requires_grad_(False).train()
+        alone = looks_across(lambda inputs, targets: loss(probe(inputs), targets), (inputs, targets), probe)
     plain, kept = warnings.catch_warnings(), unchanged(model.train(), loss, trained=trainable)
     with seeds.everything_else(run.seed, device, setting.threads, "training"), plain, kept:
         # Opacus hooks every layer, the first too, whose inputs need no gradient.

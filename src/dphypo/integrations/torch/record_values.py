@@ -4,10 +4,9 @@ What a record adds to a score depends on that record and the model alone, to the
 batches of one size, the last one filled up. Some products of matrices round a row by its place in the batch. This is
 tried out on made-up records, and where it is so, each record goes through the model alone.
 
-As it does if the model decides by the values of a batch: ``if mask.all(): ...`` takes another path for all records
-because of one. On made-up records, functions of PyTorch that turn values into Python numbers or into sizes are noticed.
-What compiled code decides inside is not seen, and neither is a function that is called on a numpy array. What models of
-``transformers`` ask of their masks has one answer for all batches (``dpsgd/device.py``).
+As it does if the model, or the loss, may look across the records of a batch: ``if mask.all(): ...`` takes another path
+for all records because of one (``dpsgd/watch.py``). What models of ``transformers`` ask of their masks has one answer
+for all batches (``dpsgd/device.py``).
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from torch import nn
 
 from dphypo.dpsgd import synthetic_records
 from dphypo.dpsgd.batches import Batch, Loss
-from dphypo.dpsgd.check import extreme
-from dphypo.dpsgd.device import SomePadding, padded_attention, reads_values
+from dphypo.dpsgd.check import extreme, looks_across
+from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
@@ -117,8 +116,8 @@ def values(
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():
         size = min(_CHUNK, declared)
-        inputs, targets = (part.to(device) for part in synthetic_records(records.example, size + 1))
-        size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets)) else size
+        inputs, targets = (part.to(device) for part in records.example)
+        size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets), size) else size
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)
@@ -126,18 +125,18 @@ def values(
 
 
 @torch.no_grad()
-def mixes(model: nn.Module, loss: Loss | None, records: Batch) -> bool:
-    """Whether a record's output, or its loss, may depend on its place or on other records, to the bit."""
-    device, size = records[0].device, len(records[0]) - 1
-    kept = torch.arange(size, device=device) % 2 == 0
+def mixes(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> bool:
+    """Whether a record's output, or its loss, may depend on its place in a batch or on other records, to the bit."""
+    kept = torch.arange(size, device=example[0].device) % 2 == 0
 
     def values(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         outputs = model(inputs.clone())
         return (outputs if loss is None else loss(outputs, targets.clone())).nan_to_num()
 
-    first = [part[:-1] for part in records]
-    if reads_values(lambda inputs: values(inputs, first[1]), first[0]):
+    if looks_across(values, example, model, backward=False):
         return True
+    records = synthetic_records(example, size + 1)
+    first = [part[:-1] for part in records]
     wanted = values(*first)
     for moved, large in ((1, False), (size // 3 + 1, False), (1, True)):
         inputs, targets = (part.roll(-moved, 0) for part in first)
