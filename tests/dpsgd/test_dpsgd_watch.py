@@ -52,7 +52,7 @@ WITHIN = {
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_a_look_across_records_is_noticed(name):
-    assert looks_across(ACROSS[name], torch.randn(ROWS, 4))
+    assert looks_across(ACROSS[name], torch.randn(ROWS, 4), backward=False)
 
 
 @pytest.mark.parametrize("name", WITHIN)
@@ -64,7 +64,7 @@ def test_what_stays_within_a_record_is_not(name):
 def test_records_are_as_many_as_no_size_of_the_model(width):
     """In a batch of 31 a mean over the records of [31, 31] would look like one over features."""
     layer, example = nn.Linear(width, width).requires_grad_(False), (torch.zeros(1, width), torch.zeros(1))
-    assert check.looks_across(lambda x, _: layer(x) * x.mean(0), example, layer)
+    assert check.looks_across(lambda x, _: layer(x) * x.mean(0), example, layer, backward=False)
     assert not check.looks_across(lambda x, _: layer(x) * layer.weight.mean(0), example, layer)
 
 

@@ -104,7 +104,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             self.found |= not _DEPENDS.isdisjoint(func.tags)
         before, after = self._dimensions(given), self._dimensions(made)
-        self.found |= after > before or (after == 0 < before and any(value.numel() for value in made))
+        self.found |= after > before or (after == 0 and any(value.numel() for value in made))
         if name in _ALONG:
             places = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | named
             self.found |= args[0].dim() > 0 and args[0].shape[places.get("dim", -1)] % self._rows == 0
