@@ -16,7 +16,7 @@ MUTANTS = (
         "dpsgd/check.py",
         "(1, False), (1, True)):",
         "(1, False)):",
-        ("integrations/test_torch_across.py::test_a_record_that_turns_its_neighbour_is_seen_beside_large_ones",),
+        ("integrations/test_torch_across.py::test_a_record_that_turns_its_neighbours_is_seen_beside_large_ones",),
     ),
     Mutant(
         "formulas differentiate models that look across records",
