@@ -289,7 +289,7 @@ UNKNOWN = {
     "file": (StringIO, lambda model, x: model.kept.write(str(x)), r"_io\.StringIO"),
     "random numbers": (lambda: random.Random(0), lambda model, x: model.kept.random(), r"_random\.Random"),
     "numpy's": (lambda: np.random.default_rng(0), lambda model, x: model.kept.normal(), r"numpy\.random.*Generator"),
-    "PyTorch's": (torch.Generator, lambda model, x: torch.rand(1, generator=model.kept), r"torch\._C\.Generator"),
+    "PyTorch's": (torch.Generator, lambda model, x: torch.rand(1, generator=model.kept), r"_C\.Generator|with rand"),
 }
 
 
