@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from dphypo.dpsgd import check
 from dphypo.dpsgd.watch import looks_across
@@ -31,6 +32,12 @@ ACROSS = {
     "sort": lambda x: x.sort(0).values,
     "running sum": lambda x: x.cumsum(dim=0),
     "softmax": lambda x: x.softmax(0),
+    "running maximum": lambda x: x * (x > 50).long().cummax(0).values,
+    "neighbour": lambda x: x * (x.roll(1, 0) > 50),
+    "places that records name": lambda x: x.index_put((torch.tensor([0]), (x > 50).long().flatten()), torch.ones(())),
+    "values of all": lambda x: x * torch.isin((x > 5).long(), (x < 3).long()),
+    "shifted": lambda x: x.masked_scatter(x > 50, torch.ones(ROWS, 4)),
+    "classes that occur": lambda x: x[:, :1] * functional.one_hot((x[:, 0] > 50).long(), -1),
     "number": lambda x: x * float(x.sum()),
     "truth": lambda x: -x if (x > 50).any() else x,
     "sizes": lambda x: torch.cat([x, x.new_zeros(ROWS, len(x[x > 50]))], 1),
@@ -41,6 +48,8 @@ ACROSS = {
 WITHIN = {
     "layers": nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Dropout()).requires_grad_(False),
     "within a record": lambda x: (x - x.mean(1, keepdim=True)) / x.amax(1, keepdim=True) + x.sort(1).values.cumsum(1),
+    "one value each": lambda x: x[torch.arange(ROWS), (x > 0).sum(1) % 4].unsqueeze(1) * x,
+    "shifted within a record": lambda x: x.roll(1, 1).gather(1, (x > 0).long()) + x.cummax(1).values,
     "flattened": lambda x: x.reshape(-1).exp().reshape(ROWS, 2, 2).softmax(2),
     "in place": lambda x: x.mul_(2.0).masked_fill_(x > 1, 0.0),
     "constants": lambda x: x * float(CONSTANT.max()) + CONSTANT[CONSTANT > 1].sum() + CONSTANT.sort().values,
@@ -76,3 +85,5 @@ def test_the_backward_pass_is_watched():
 
     assert looks_across(hooked, torch.randn(ROWS, 4))
     assert looks_across(lambda x: hooked(TABLE((x > 0).long())), torch.randn(ROWS, 4))
+    layer = nn.Linear(4, 4).requires_grad_(False)
+    assert looks_across(lambda x: hooked(layer(x.float())), torch.ones(ROWS, 4, dtype=torch.uint8))

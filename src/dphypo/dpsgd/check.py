@@ -184,22 +184,31 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     wanted = _bits(program, rows, book, first, records)
     for distance, large in ((shape.records // 3 + 1, False), (1, False), (1, True)):  # far, and by an odd number
         moved = records.roll(distance)
-        kept, second = (records % 2 == 0)[moved], []
-        for number, (part, strange) in enumerate(zip(first, other, strict=True)):
-            turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
-            beside = strange[:-1].reshape(turned.shape)
-            turned[:, ~kept] = (beside if large and number else extreme(beside, large=large))[:, ~kept]
-            second.append(turned.flatten(0, 1))
+        kept = (records % 2 == 0)[moved]
+
+        def beside(*changes: Callable[[torch.Tensor], torch.Tensor], moved: torch.Tensor = moved) -> list[torch.Tensor]:
+            second = []
+            for part, strange, change in zip(first, other, changes, strict=True):
+                turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
+                turned[:, ~kept] = change(strange[:-1].reshape(turned.shape))[:, ~kept]  # noqa: B023
+                second.append(turned.flatten(0, 1))
+            return _bits(program, rows, book, second, moved)
+
+        strange = partial(extreme, large=large)
         try:
-            found = _bits(program, rows, book, second, moved)
+            found = beside(strange, _ordinary if large else strange)
         except Exception:
-            if not large:  # records that raise are left out of a batch
-                continue
-            return program.alone  # a model may refuse large numbers: then the records go one by one
+            if large:  # a model may refuse large numbers: then the records go one by one
+                return program.alone
+            found = beside(_ordinary, _ordinary)  # records that raise are left out of a batch
         pairs = zip(wanted, found, strict=True)
         if not all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in pairs):
             return False
     return True
+
+
+def _ordinary(values: torch.Tensor) -> torch.Tensor:
+    return values
 
 
 def extreme(values: torch.Tensor, *, large: bool) -> torch.Tensor:

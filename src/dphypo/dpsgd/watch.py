@@ -1,28 +1,30 @@
 """Notices what may look across the records of a batch: a model, a loss or an augmentation, by its operators.
 
 One record must not decide what others give. ``if (x > 50).any(): ...`` does, and so does ``x / x.max()``, whatever the
-records of a trial are. So operators are looked at, not values, in a pass over made-up records whose number divides no
+records of a trial are. So operators are looked at, one by one, in a pass over made-up records whose number divides no
 size of the model. What comes from a record is followed by the memory it lies in. Noticed is an operator
 
 - whose result has lost the dimension of the records: a sum, a maximum, one record picked out;
 - whose result has it twice: a comparison of all pairs of records;
-- that runs along this dimension: a sort, a cumulative sum, a softmax;
-- that turns values into Python numbers, or into sizes.
+- that turns values into Python numbers, or into sizes;
+- that gives records another result if one other record is turned (:meth:`_Operators._keeps_apart`): a sort or a scan
+  along the records, a scatter to places that a record names.
 
 The backward pass is watched, too: hooks, and functions with a derivative of one's own. Not noticed is what does
-something else in larger batches than the made-up ones, and what no operator of PyTorch does.
+something else in larger batches than the made-up ones, or rarely; and what no operator of PyTorch does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from dphypo.dpsgd.device import asks_for_padding, called_for_masks
 
@@ -30,8 +32,6 @@ _DEPENDS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _READ = {"numpy", "tolist", "__array__", "__dlpack__", "to_dlpack", "tensor_split"}
 _READ |= {"_pack_padded_sequence", "nested_tensor", "_nested_tensor_from_mask_left_aligned"}
 _ONLY_RAISE = {"one_hot", "gaussian_nll_loss"}  # they look whether values are in range
-_ALONG = {"cumsum", "cumprod", "_cummax_helper", "_cummin_helper", "logcumsumexp", "_logcumsumexp", "sort", "argsort"}
-_ALONG |= {"_softmax", "_log_softmax", "softmax", "log_softmax"}
 
 
 def looks_across(use: Callable[..., torch.Tensor], *records: torch.Tensor, backward: bool = True) -> bool:
@@ -70,28 +70,35 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, rows: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found, self.starts = False, list[torch.Tensor]()
-        self._rows, self._followed = rows, dict[int, torch.UntypedStorage]()  # kept: no address is used again
+        self._rows, self._tried = rows, set[tuple[Any, ...]]()
+        self._followed: dict[int, torch.UntypedStorage] = {}  # kept, so that no address is used again
 
     def follow(self, values: Iterable[object]) -> None:
         """Take what lies in the memory of these tensors for values of records."""
-        for storage in (value.untyped_storage() for value in values if isinstance(value, torch.Tensor)):
-            self._followed[storage._cdata] = storage
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                storage = value.untyped_storage()
+                self._followed[storage._cdata] = storage
+            else:  # nobody can say where it lies
+                self.found |= isinstance(value, torch.Tensor)
 
     def of_records(self, values: object) -> list[torch.Tensor]:
         """Those of some tensors that hold values of records."""
-        some = (value for value in tree_leaves(values) if isinstance(value, torch.Tensor))
-        return [value for value in some if value.untyped_storage()._cdata in self._followed]
+        some = (one for one in tree_leaves(values) if isinstance(one, torch.Tensor) and one.layout is torch.strided)
+        return [one for one in some if one.untyped_storage()._cdata in self._followed]
 
-    def _dimensions(self, values: Iterable[torch.Tensor]) -> int:
-        """In how many dimensions a tensor holds records, at the most."""
-        return max((sum(size % self._rows == 0 for size in value.shape if size) for value in values), default=0)
+    def _dimensions(self, value: torch.Tensor) -> list[int]:
+        """The dimensions in which a tensor may hold records."""
+        return [place for place, size in enumerate(value.shape) if size and size % self._rows == 0]
 
     def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
-        given, name = self.of_records((args, named)), func.overloadpacket.__name__
-        result = func(*args, **named)
-        if not given or name.startswith("new_") or name.endswith("_like"):  # which ask for sizes alone
-            return result
+        values, form = tree_flatten((tuple(args), kwargs or {}))
+        given, name = self.of_records(values), func.overloadpacket.__name__
+        sizes_alone = func.namespace == "aten" and (name.startswith("new_") or name.endswith("_like"))
+        if not given or sizes_alone:
+            return func(*args, **(kwargs or {}))
+        before = [_copied(value) for value in values]  # the operator may write to them
+        result = func(*args, **(kwargs or {}))
         made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
         written = [
             value
@@ -103,12 +110,81 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.found |= any(part.dtype in (torch.bool, torch.uint8) for part in self.of_records(args[1]))
         else:
             self.found |= not _DEPENDS.isdisjoint(func.tags)
-        before, after = self._dimensions(given), self._dimensions(made)
-        self.found |= after > before or (after == 0 and any(value.numel() for value in made))
-        if name in _ALONG:
-            places = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | named
-            self.found |= args[0].dim() > 0 and args[0].shape[places.get("dim", -1)] % self._rows == 0
+        then, now = (max((len(self._dimensions(one)) for one in some), default=0) for some in (given, made))
+        self.found |= now > then or (now == 0 and any(value.numel() for value in made))
+        if torch.Tag.pointwise not in func.tags and torch.Tag.nondeterministic_seeded not in func.tags:
+            of_records = {id(value) for value in given if len(self._dimensions(value)) == 1}
+            held = tuple(place for place, value in enumerate(values) if id(value) in of_records)
+            key = (
+                func,
+                held,
+                str([(one.shape, one.dtype) if isinstance(one, torch.Tensor) else one for one in values]),
+            )
+            if not self.found and key not in self._tried:  # layers of one shape are tried once
+                self._tried.add(key)
+                self.found = not self._keeps_apart(func, before, form, held)
         return result
+
+    def _keeps_apart(self, func: Any, values: list[Any], form: Any, held: Sequence[int]) -> bool:
+        """Whether records keep their results where another one is turned: flags inverted, numbers made large."""
+
+        def results(values: Sequence[Any]) -> list[torch.Tensor]:
+            args, named = tree_unflatten([_copied(value) for value in values], form)
+            return [value for value in tree_leaves(func(*args, **named)) if isinstance(value, torch.Tensor)]
+
+        def stay(apart: bool) -> bool:
+            for odd, (record, sign) in itertools.product((0, 1), ((1, 1.0), (self._rows - 2, -1.0))):
+                start = list(values)
+                for number, place in enumerate(held):
+                    start[place] = _usual(values[place], (number + odd) % 2)
+                with contextlib.suppress(Exception):  # an operator may refuse made-up values
+                    wanted = results(start)
+                    for place in held:
+                        turned = start[place].clone()
+                        row = self._by_record(turned, apart)[record]
+                        row.copy_(_turned(row, sign))
+                        found = results([*start[:place], turned, *start[place + 1 :]])
+                        if not all(
+                            self._agree(one, two, record, apart) for one, two in zip(wanted, found, strict=True)
+                        ):
+                            return False
+            return True
+
+        return stay(apart=False) or stay(apart=True)
+
+    def _by_record(self, value: torch.Tensor, apart: bool) -> torch.Tensor:
+        """A view with the records first; several values of one lie side by side, or ``apart``."""
+        (place,) = self._dimensions(value)
+        if apart:
+            return value.movedim(place, 0).unflatten(0, (-1, self._rows)).transpose(0, 1)
+        return value.movedim(place, 0).unflatten(0, (self._rows, -1))
+
+    def _agree(self, this: torch.Tensor, that: torch.Tensor, record: int, apart: bool) -> bool:
+        """Whether two results agree for all records but one."""
+        if len(self._dimensions(this)) != 1:
+            return True
+        others = torch.arange(self._rows, device=this.device) != record
+        one, two = (self._by_record(value, apart)[others] for value in (this, that))
+        if not one.is_floating_point() and not one.is_complex():
+            return torch.equal(one, two)
+        return torch.allclose(one, two, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _usual(value: torch.Tensor, whole: int) -> torch.Tensor:
+    """What an operator is tried on: numbers as they are, one whole number for all, flags at random."""
+    if value.dtype is torch.bool:
+        return torch.rand(value.shape, device=value.device) < 0.5
+    return value if value.is_floating_point() or value.is_complex() else torch.full_like(value, whole)
+
+
+def _turned(value: torch.Tensor, sign: float) -> torch.Tensor:
+    if value.dtype is torch.bool:
+        return ~value
+    return sign * (value.abs() * 1e3 + 7) if value.is_floating_point() or value.is_complex() else 1 - value
 
 
 class _Functions(TorchFunctionMode):
@@ -127,11 +203,18 @@ class _Functions(TorchFunctionMode):
         before, masks = operators.found, called_for_masks()
         operators.found |= name in _READ and bool(operators.of_records((args, named)))
         result = func(*args, **named)
-        # one_hot alone takes its size from the values
-        if masks or (name in _ONLY_RAISE and len(args) + len(named) > 1):
+        classes = named.get("num_classes", args[1] if len(args) > 1 else -1) if name == "one_hot" else 0
+        if masks or (name in _ONLY_RAISE and classes >= 0):  # one_hot may take its size from the values
             operators.found = before
-        if func is torch.nn.functional.embedding and torch.is_grad_enabled() and operators.of_records(result):
-            operators.starts.append(result.detach().requires_grad_())  # where the backward pass of tokens ends
+        if (
+            isinstance(result, torch.Tensor)
+            and result.is_floating_point()
+            and torch.is_grad_enabled()
+            and not result.requires_grad
+            and any(isinstance(one, torch.nn.Parameter) for one in tree_leaves((args, named)))
+            and operators.of_records(result)
+        ):  # of tokens or bytes: here their backward pass ends
+            operators.starts.append(result.detach().requires_grad_())
             result = operators.starts[-1].clone()
             operators.follow([result])
         return result
