@@ -36,7 +36,7 @@ ACROSS = {
     "neighbour": lambda x: x * (x.roll(1, 0) > 50),
     "places that records name": lambda x: x.index_put((torch.tensor([0]), (x > 50).long().flatten()), torch.ones(())),
     "values of all": lambda x: x * torch.isin((x > 5).long(), (x < 3).long()),
-    "shifted": lambda x: x.masked_scatter(x > 50, torch.ones(ROWS, 4)),
+    "shifted": lambda x: x.masked_scatter(x > 50, torch.arange(ROWS * 4.0).reshape(ROWS, 4)),
     "classes that occur": lambda x: x[:, :1] * functional.one_hot((x[:, 0] > 50).long(), -1),
     "number": lambda x: x * float(x.sum()),
     "truth": lambda x: -x if (x > 50).any() else x,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -15,7 +16,7 @@ from sqlalchemy import make_url, text
 from support.journal_world import read_certificate
 from support.study_world import facts, make
 
-from dphypo.errors import JournalError, LedgerError
+from dphypo.errors import JournalError, JournalInUseError, LedgerError
 from dphypo.errors.faults import JournalMissingError, JournalReadOnlyError, JournalTamperedError
 from dphypo.journal import Ledger, chain
 from dphypo.journal.journal import Journal, keeping
@@ -271,6 +272,27 @@ def test_a_log_that_was_left_behind_is_read_without_a_change(tmp_path):
             Journal(store, "other").begin({}, lambda: 1)
     assert len(before["copy.db-wal"]) > 0
     assert {file.name: snapshot(file) for file in tmp_path.iterdir()} == before
+
+
+def test_a_journal_that_is_written_is_not_read_where_no_lock_can_be_taken(tmp_path, monkeypatch):
+    """On a disk that only we cannot write: the lock of the writer is seen all the same."""
+    path, created = tmp_path / "study.db", os.open
+
+    def refused(name, flags, *mode, **more):
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "read-only")
+        return created(name, flags, *mode, **more)
+
+    with make(path) as study:
+        study.ask()
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "open", refused)
+            with pytest.raises(JournalInUseError):
+                open_store(path, read_only=True).names()
+        study.run(progress=False)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "open", refused)
+        assert read_certificate(path) is not None
 
 
 def test_a_certificate_is_read_from_a_database_without_a_journal(postgres):

@@ -58,6 +58,21 @@ def test_shredding_needs_no_declaration(tmp_path):
     assert b"weights" not in path.read_bytes()
 
 
+def test_a_journal_with_a_certificate_that_cannot_be_read_can_be_shredded(tmp_path, monkeypatch):
+    path = tmp_path / "study.db"
+    make(path).run(progress=False)
+
+    def of_another_version(document):
+        raise errors.FileError("another format")
+
+    monkeypatch.setattr(dphypo.Certificate, "from_dict", of_another_version)
+    with dphypo.open_journal(path) as journal:
+        with pytest.raises(errors.FileError):
+            _ = journal.certificate
+        journal.shred()
+        assert journal.curator().trials() == []
+
+
 def test_a_search_in_stages_is_opened_as_one(tmp_path):
     path = tmp_path / "stages.db"
     release = stages_world.make(path).run(progress=False)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -181,7 +182,7 @@ def keep_in_study(study: Study, question: Mapping[str, Any], solve: Callable[[],
     text = json.dumps(question, sort_keys=True)
     key = f"dphypo solved {hashlib.sha256(text.encode()).hexdigest()[:16]}"
     found = study.user_attrs.get(key)
-    if isinstance(found, int | float):
+    if isinstance(found, int | float) and 0 < found < math.inf:
         return float(found)
     answer = solve()
     study.set_user_attr(key, answer)

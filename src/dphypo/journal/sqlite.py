@@ -81,6 +81,8 @@ class SQLite:
         except JournalReadOnlyError:
             if not read_only:
                 raise
+            if _has_log(path) and os.access(path.parent, os.W_OK):  # to read it without a lock could remove it
+                raise JournalInUseError from None
         try:
             connection = self._connect_locked(path, read_only)
         except BaseException:
@@ -101,9 +103,8 @@ class SQLite:
             raise JournalError(f"{self.address} cannot be used: {what}. {remedy}", what)
         if not read_only and path.stat().st_mode & 0o077:
             path.chmod(0o600)
-        log = Path(f"{path}-wal")
         # A log is read into memory, without SQLite's locks: they need a file that can be written.
-        only = "ro&vfs=unix-none" if log.exists() and log.stat().st_size else "ro&immutable=1"
+        only = "ro&vfs=unix-none" if _has_log(path) else "ro&immutable=1"
         connection = _open(f"{path.as_uri()}?mode={only if read_only else 'rw'}", read_only=read_only)
         self._identity, self._log, self._written = _identity(path), None, None
         return connection
@@ -159,6 +160,11 @@ class SQLite:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _has_log(path: Path) -> bool:
+    log = Path(f"{path}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _foreign(path: Path, *, empty: bool) -> str | None:
@@ -269,12 +275,26 @@ class FileLock:
                     f"the journal's file system cannot lock files ({error.strerror}): {remedy}"
                 ) from None
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                if self._is_held():
+                    return False
                 raise JournalReadOnlyError from None
             raise
         if self.lost:  # the holder before us has removed this file
             self.leave()
             return False
         return True
+
+    def _is_held(self) -> bool:
+        """Whether another process has the lock, where no lock can be taken: on a disk that cannot be written."""
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+        return False
 
     @property
     def lost(self) -> bool:

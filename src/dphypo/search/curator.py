@@ -133,8 +133,7 @@ class Opened:
     def _public(self) -> Release | None:
         """The release without model and tables, as far as the certificate lists it; None before the last part's."""
         record, last = self.record(), self._stages[-1]
-        of_all = (record.declaration or {}).get("stage", 1) == len(self._stages)
-        if record.ending is None or record.certificate is None or not of_all:
+        if not self._released or record.ending is None or record.certificate is None:
             return None
         certificate, ending = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
         listed = () if last.get("part") == "survey" else last["releases"]  # of one run
@@ -146,6 +145,12 @@ class Opened:
             chosen = 0  # λ is a function of what was published: it is released also if the run fails
         params = None if chosen is None else dict(record.trials[chosen].params)
         return Release(params, None, score, certificate, ending)
+
+    @property
+    def _released(self) -> bool:
+        """Whether the last part has released; a certificate that this version cannot read counts."""
+        record = self.record()
+        return record.certificate is not None and (record.declaration or {}).get("stage", 1) == len(self._stages)
 
     @property
     def _stages(self) -> list[dict[str, Any]]:
@@ -162,7 +167,7 @@ class Opened:
 
     def shred(self) -> None:
         """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""
-        if self._public() is None:
+        if not self._released:
             raise errors.NotReleased
         for name in self._names:
             self._journal(name).shred()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Kernel: TypeAlias = Any
 """A frozen distribution of scipy.stats on [0, 1]."""
 Spread = float | Mapping[str, float]
+_LAST = 1 - 1e-15  # beyond it scipy's quantiles may be infinite, or no numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class Around:
         near = points[:, 0] >= self.floor
         unit = points[:, 1:].copy()
         for column, kernel in enumerate(self.kernels):
-            unit[near, column] = kernel.ppf(unit[near, column])
+            unit[near, column] = kernel.ppf(np.minimum(unit[near, column], _LAST))
         return interior(unit)
 
     def within(self, low: Array, high: Array, plain: float, point: Array) -> Array:
@@ -44,7 +45,7 @@ class Around:
             return low + shares * (high - low)
         drawn = []
         for kernel, ends, share in zip(self.kernels, np.column_stack([low, high]), shares, strict=True):
-            first, last = np.clip(kernel.cdf(ends), 0.0, 1.0)  # rounding may exceed 1, which has no quantile
+            first, last = np.clip(kernel.cdf(ends), 0.0, _LAST)
             drawn.append(kernel.ppf(first + share * (last - first)))
         return np.clip(np.array(drawn, dtype=np.float64), low, high)
 

@@ -154,6 +154,8 @@ def is_missing(value: object) -> bool:
 
 def missing_in(y: Any) -> Mask:
     """For each target, whether it is missing."""
+    if isinstance(y, np.ndarray) and y.dtype.kind in "biuf" and len(y):
+        return np.asarray(np.isnan(y).reshape(len(y), -1).any(axis=1))
     rows = y.to_numpy(dtype=object) if hasattr(y, "iloc") else y
     return np.array(
         [any(map(is_missing, row.flat if isinstance(row, np.ndarray) else [row])) for row in rows], dtype=bool
