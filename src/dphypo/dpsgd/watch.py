@@ -155,9 +155,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _by_record(self, value: torch.Tensor, apart: bool) -> torch.Tensor:
         """A view with the records first; several values of one lie side by side, or ``apart``."""
         (place,) = self._dimensions(value)
-        if apart:
-            return value.movedim(place, 0).unflatten(0, (-1, self._rows)).transpose(0, 1)
-        return value.movedim(place, 0).unflatten(0, (self._rows, -1))
+        value = value.movedim(place, 0)
+        each = len(value) // self._rows
+        sizes = (each, self._rows) if apart else (self._rows, each)
+        split = value.view(*sizes, *value.shape[1:])
+        return split.transpose(0, 1) if apart else split
 
     def _agree(self, this: torch.Tensor, that: torch.Tensor, record: int, apart: bool) -> bool:
         """Whether two results agree for all records but one."""
