@@ -22,6 +22,12 @@ def written(x):
     return x * kept.sum()
 
 
+def written_in_a_list(x):
+    kept = [torch.zeros(ROWS, 4)]
+    torch._foreach_add_(kept, [x])
+    return x * kept[0].sum()
+
+
 ACROSS = {
     "mean": lambda x: x - x.mean(0),
     "any": lambda x: torch.where((x > 50).any(), -x, x),
@@ -43,6 +49,7 @@ ACROSS = {
     "sizes": lambda x: torch.cat([x, x.new_zeros(ROWS, len(x[x > 50]))], 1),
     "list": lambda x: x + len(x.tolist()),
     "written": written,
+    "written in a list": written_in_a_list,
     "raises": lambda x: x[:, 99],
 }
 WITHIN = {

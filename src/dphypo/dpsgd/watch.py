@@ -78,14 +78,14 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for value in values:
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 storage = value.untyped_storage()
-                self._followed[storage._cdata] = storage
+                self._followed[storage.data_ptr()] = storage
             else:  # nobody can say where it lies
                 self.found |= isinstance(value, torch.Tensor)
 
     def of_records(self, values: object) -> list[torch.Tensor]:
         """Those of some tensors that hold values of records."""
         some = (one for one in tree_leaves(values) if isinstance(one, torch.Tensor) and one.layout is torch.strided)
-        return [one for one in some if one.untyped_storage()._cdata in self._followed]
+        return [one for one in some if one.numel() and one.untyped_storage().data_ptr() in self._followed]
 
     def _dimensions(self, value: torch.Tensor) -> list[int]:
         """The dimensions in which a tensor may hold records."""
@@ -100,12 +100,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = [_copied(value) for value in values]  # the operator may write to them
         result = func(*args, **(kwargs or {}))
         made = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
-        written = [
-            value
-            for argument, value in zip(func._schema.arguments, args, strict=False)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        self.follow([*made, *tree_leaves(written)])
+        written = tree_leaves(args[0]) if name.endswith("_") else []
+        self.follow([*made, *written])
         if func is torch.ops.aten.index.Tensor:
             self.found |= any(part.dtype in (torch.bool, torch.uint8) for part in self.of_records(args[1]))
         else:
