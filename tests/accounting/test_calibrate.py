@@ -169,3 +169,9 @@ def test_kept_noise_is_solved_for_once_and_checked(tmp_path):
     again, tries = noise(3.0)
     assert tries > 0
     assert again == pytest.approx(first, rel=1e-3)
+
+
+@pytest.mark.parametrize("make_event", [lambda: None, lambda noise, steps: None])
+def test_an_event_that_is_no_function_of_the_noise_alone_is_refused(make_event):
+    with pytest.raises(TypeError, match=r"make_event = .* give a function of the noise multiplier alone"):
+        calibrate(make_event, Geometric(mean=10), epsilon=2.0, delta=1e-6)

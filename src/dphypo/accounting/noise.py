@@ -8,6 +8,7 @@ a study of Optuna's. A kept answer is not trusted: it is solved for again unless
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -74,6 +75,12 @@ def calibrate(
     (3.16, True)
     """
     _validate.function(make_event=make_event)
+    with contextlib.suppress(ValueError):  # it may have no signature
+        try:
+            inspect.signature(make_event).bind(1.0)
+        except TypeError as error:
+            remedy = f"give a function of the noise multiplier alone ({error})"
+            raise TypeError(f"make_event = {make_event!r} is not valid: {remedy}") from None
     return solve_noise(
         lambda noise: account(
             make_event(noise), runs, band, relation=relation, policy=policy, first_from_prior=first_from_prior
