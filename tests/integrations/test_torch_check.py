@@ -20,8 +20,8 @@ from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.runs import Engine
 
 CPU = torch.device("cpu")
-CLASSES = (torch.empty(1, 8), torch.empty(1, dtype=torch.long))
-TOKENS = (torch.empty(1, 10, dtype=torch.long), torch.empty(1, dtype=torch.long))
+CLASSES = (torch.zeros(1, 8), torch.zeros(1, dtype=torch.long))
+TOKENS = (torch.zeros(1, 10, dtype=torch.long), torch.zeros(1, dtype=torch.long))
 
 
 class Layers(nn.Module):
@@ -150,9 +150,9 @@ def test_an_unfit_model_is_refused_when_the_mechanism_is_made() -> None:
 @pytest.mark.parametrize("loss", [functional.mse_loss, nn.MSELoss(), nn.MSELoss(reduction="sum")])
 def test_losses_that_broadcast_over_the_batch_are_refused(loss: Any) -> None:
     """Outputs of shape (n, 1) and targets of shape (n,) make an n by n table: each record meets all others."""
-    with pytest.raises(UnfitModelError, match="mixes records|on the other records"):
-        fit(nn.Linear(8, 1), (torch.empty(1, 8), torch.empty(1)), loss)
-    assert fit(nn.Linear(8, 1), (torch.empty(1, 8), torch.empty(1, 1)), loss) == "hooks"
+    with pytest.raises(UnfitModelError, match="mixes records"):
+        fit(nn.Linear(8, 1), (torch.zeros(1, 8), torch.zeros(1)), loss)
+    assert fit(nn.Linear(8, 1), (torch.zeros(1, 8), torch.zeros(1, 1)), loss) == "hooks"
 
 
 def test_a_loss_that_averages_over_the_batch_is_refused() -> None:
