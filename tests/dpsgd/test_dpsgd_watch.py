@@ -39,6 +39,7 @@ ACROSS = {
     "running sum": lambda x: x.cumsum(dim=0),
     "softmax": lambda x: x.softmax(0),
     "running maximum": lambda x: x * (x > 50).long().cummax(0).values,
+    "another place": lambda x: x[torch.arange(ROWS)] * (x[torch.arange(ROWS).roll(1)] > 50),
     "neighbour": lambda x: x * (x.roll(1, 0) > 50),
     "places that records name": lambda x: x.index_put((torch.tensor([0]), (x > 50).long().flatten()), torch.ones(())),
     "values of all": lambda x: x * torch.isin((x > 5).long(), (x < 3).long()),
