@@ -144,9 +144,40 @@ def test_a_release_is_made_once_and_only_when_all_runs_are_in(journal):
 def test_only_the_best_model_is_kept(journal):
     finished(journal, 1.0, 2.0, 3.0)
     table = chain.secret
-    long = select(func.count()).where(table.c.name == journal._name, func.length(table.c.content) != 16 + 8)
-    assert journal._store.commit(lambda connection: connection.scalar(long)) == 1  # the others are seeds
+    few = select(func.count()).where(table.c.name == journal._name, table.c.number != 0)
+    assert (
+        journal._store.commit(lambda connection: connection.scalar(few)) == 3 + 1
+    )  # three seeds; change 0 has the key
     assert journal.model() == b"model 2"
+
+
+def test_a_journal_has_a_key_of_its_own_from_its_first_row_on(store, journal):
+    key = journal.record.records_key
+    assert len(key) == 32
+    other, again = Journal(store, next(NAMES)), Journal(store, journal._name)
+    other.begin({}, lambda: 1)
+    again.begin({}, lambda: 1)
+    assert again.record.records_key == key != other.record.records_key
+    assert key.hex() not in repr(journal.record)
+
+
+def test_one_fingerprint_of_the_records_is_kept(store, journal):
+    assert journal.fingerprint() is None
+    journal.commit_fingerprint(bytes(range(256)) * 40)
+    refused(journal, lambda: journal.commit_fingerprint(b"other records"))
+    finished(journal, 1.0, 2.0, None)
+    again = Journal(store, journal._name)
+    assert again.fingerprint() == bytes(range(256)) * 40
+    journal = again
+    journal.release("MODEL", "{}")
+    journal.shred()
+    assert journal.fingerprint() is None
+    assert journal.record.records_key is None
+
+
+def test_records_have_no_fingerprint_after_the_first_run_is_drawn(journal):
+    journal.claim(trial(0))
+    refused(journal, lambda: journal.commit_fingerprint(b"late"))
 
 
 def test_shredding_leaves_the_certificate(journal):

@@ -24,7 +24,7 @@ from sqlalchemy import Column, Connection, Integer, Table, Text, bindparam, dele
 from dphypo.errors import JournalError
 from dphypo.errors.faults import JournalTamperedError
 
-FORMAT = 3
+FORMAT = 4
 OLD = "dphypo_study"
 """A table of dphypo 0.1 and 0.2."""
 UNREADABLE = "which this version does not read"

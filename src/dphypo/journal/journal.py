@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dphypo.errors.faults import JournalForkedError, JournalReadOnlyError, Journ
 from dphypo.journal import chain
 from dphypo.journal.chain import Change
 from dphypo.journal.database import REFUSED
-from dphypo.journal.records import Record, Trial
+from dphypo.journal.records import KEY_BYTES, Record, Trial
 from dphypo.journal.reservation import LEDGER, Reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Outcome
@@ -67,7 +68,8 @@ class Journal:
     def _create(self, record: Record, declaration: dict[str, Any], draw: Callable[[], int]) -> Record:
         if self._reservation is not None:
             declaration = self._reservation.begun(declaration)
-        return self._commit(record, json.loads(json.dumps(["begin", declaration, int(draw())], sort_keys=True)))
+        content = json.loads(json.dumps(["begin", declaration, int(draw())], sort_keys=True))
+        return self._commit(record, content, secrets.token_bytes(KEY_BYTES))
 
     def _commit(
         self,
@@ -176,12 +178,27 @@ class Journal:
 
     def model(self) -> bytes:
         """The model of the best run so far."""
-        record = self.record
-        number = -1 if record.model is None else record.model
-        model = self._store.commit(lambda connection: chain.kept_secret(connection, record.place, number))
-        if model is None:
-            raise JournalTamperedError("the model that it keeps is not the one that was committed")
-        return model
+        number = self.record.model
+        return self._kept("model", -1 if number is None else number)
+
+    def commit_fingerprint(self, fingerprint: bytes) -> None:
+        """Commit the fingerprint of the records that the search uses: once, before its first run.
+
+        Compute it under ``record.records_key``, so that nobody without the journal can test a guess of a record.
+        """
+        self._write(["fingerprint"], bytes(fingerprint))
+
+    def fingerprint(self) -> bytes | None:
+        """The fingerprint that was committed; None if there is none."""
+        number = self.record.fingerprint
+        return None if number is None else self._kept("fingerprint of the records", number)
+
+    def _kept(self, what: str, number: int) -> bytes:
+        place = self.record.place
+        found = self._store.commit(lambda connection: chain.kept_secret(connection, place, number))
+        if found is None:
+            raise JournalTamperedError(f"the {what} that it keeps is not the one that was committed")
+        return found
 
     def release(self, ending: str, certificate: str) -> None:
         """Commit that the release is made, after the ledger has closed its entry.

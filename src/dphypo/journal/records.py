@@ -8,6 +8,7 @@
 | an outcome both scored and failed, or neither, or an infinite score | |
 | the model of a run without a score | the model comes with the score |
 | a release before the last outcome, or a second one; anything after it | |
+| a second fingerprint of the records, or one after the first run was drawn | |
 
 The classes keep the ``repr`` of plain objects, which shows no field: tracebacks, notebooks and logs print ``repr``.
 """
@@ -25,6 +26,9 @@ from dphypo.mechanisms import Outcome
 
 MAX_ATTEMPTS = 3
 """A run whose process died this often is a failure."""
+
+KEY_BYTES = 32
+"""The length of the key that every journal makes for fingerprints of its records."""
 
 ERASED = -1
 """In the place of a seed that was erased. No seed is negative."""
@@ -69,6 +73,8 @@ class Record:
     place: Place = field(default_factory=lambda: Place("journal", ""))  # where the journal ends
     seeds: dict[int, int] = field(default_factory=dict)  # the number of the change that has the seed of a run
     model: int | None = None  # the number of the change that has the model of the best run
+    records_key: bytes | None = None  # random, of this journal alone; None once it is shredded
+    fingerprint: int | None = None  # the number of the change that has the fingerprint of the records
 
     @property
     def exists(self) -> bool:
@@ -90,8 +96,9 @@ class Record:
 
     @property
     def _secrets(self) -> set[int]:
-        """The changes whose secrets the journal keeps: seeds that were not erased, and the best model."""
-        return {*self.seeds.values(), *(() if self.model is None else (self.model,))}
+        """The changes whose secrets the journal keeps: its key, seeds that were not erased, fingerprint, best model."""
+        single = (None if self.records_key is None else 0, self.fingerprint, self.model)
+        return {*self.seeds.values(), *(one for one in single if one is not None)}
 
     def apply(self, change: Change, number: int) -> None:
         """Bring the record up to date by change ``number`` of its journal; an error if no study makes it."""
@@ -112,7 +119,12 @@ class Record:
         match change.content:
             case ["begin", dict() as declaration, int() as total]:
                 _require(not self.exists and total >= 0, "its number of runs is missing, or is not a whole number")
-                self.declaration, self.total = declaration, total
+                _require(change.secret is not None and len(change.secret) == KEY_BYTES, "its key is missing")
+                self.declaration, self.total, self.records_key = declaration, total, change.secret
+            case ["fingerprint"]:
+                self._require_open()
+                _require(change.kept and self.fingerprint is None and not self.trials, "a second set of records")
+                self.fingerprint = number
             case ["shred", dict() as declaration, str() as ending, str() as certificate]:
                 _require(not self.exists, "a study was begun before it began")
                 self.declaration, self.ending, self.certificate = declaration, ending, certificate
