@@ -109,10 +109,7 @@ def test_the_model_of_the_release_is_the_one_that_was_saved(release):
     assert np.array_equal(model["weights"], release.model["weights"])
 
 
-def test_a_saver_of_ones_own_is_found_by_its_format(tmp_path):
-    from dphypo.mechanisms import savers
-
-    @savers.register("reversed")
+def test_a_saver_of_your_own_is_given_when_its_release_is_loaded(tmp_path):
     class Reversed:
         format = "reversed"
 
@@ -125,4 +122,6 @@ def test_a_saver_of_ones_own_is_found_by_its_format(tmp_path):
     certificate = make().certificate
     folder = dphypo.Release({"lr": 0.1}, "model", 0.5, certificate, saver=Reversed()).save(tmp_path / "out")
     assert (folder / "model.reversed").read_bytes() == b"ledom"
-    assert dphypo.load_release(folder).model == "model"
+    with pytest.raises(ValueError, match=r"saver=\.\.\."):
+        dphypo.load_release(folder)
+    assert dphypo.load_release(folder, saver=Reversed()).model == "model"

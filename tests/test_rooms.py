@@ -62,7 +62,7 @@ def reached(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dphypo"):
             found += [f"{node.module}.{alias.name}" for alias in node.names if is_private(alias.name)]
             found += [str(node.module)] * any(is_private(part) for part in (node.module or "").split("."))
-    public = {f"dphypo.{name}" for name in ("_validate", "_registry", "_files", "_floats")}  # all rooms share them
+    public = {f"dphypo.{name}" for name in ("_validate", "_files", "_floats")}  # all rooms share them
     return [one for one in found if one not in public]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dphypo import _validate as check
 from dphypo._files import parsing
-from dphypo._registry import class_promises
+from dphypo._validate import class_promises
 from dphypo.errors import FileError
 
 

@@ -1,16 +1,14 @@
-"""An executor of one's own: runs in this process, the one that was started last first."""
+"""An executor of your own, given as ``executor=LatestFirst``: it executes the run that was started last first."""
 
 from __future__ import annotations
 
-from dphypo.executors import executors
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.outcome import attempt
 
 
-@executors.register("latest_first")
 class LatestFirst:
-    """As many runs as there are workers are held back, then made from the last to the first."""
+    """Holds back as many runs as there are workers, then executes them from the last to the first."""
 
     def __init__(self, mechanism: Mechanism, *, workers: int, start_method: str) -> None:
         self._mechanism, self._workers = mechanism, workers
@@ -33,10 +31,3 @@ class LatestFirst:
 
     def close(self) -> None:
         self._waiting.clear()
-
-
-if __name__ == "__main__":
-    from dphypo.testing import check_executor
-
-    check_executor(lambda: "latest_first", deaths=False, megabytes=1)
-    print("latest_first conforms")

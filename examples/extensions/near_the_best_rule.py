@@ -1,4 +1,4 @@
-"""A search rule of one's own: prefer candidates near the best run so far."""
+"""A search rule of your own: prefer candidates near the best run so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An integration of one's own: a mechanism that releases a clipped mean with Gaussian noise."""
+"""An integration of your own: a mechanism that releases a clipped mean with Gaussian noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A researcher: a law of T, a search rule and a mechanism of one's own, each with its conformance test.
+"""A researcher: a law of T, a search rule and a mechanism of your own, and the checks of the last two.
 
 python examples/users/researcher.py
 """
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from scipy.stats import loguniform
 
 import dphypo
-from dphypo.testing import check_law, check_mechanism, check_sampler
+from dphypo.testing import check_mechanism, check_sampler
 
 RECORDS = np.random.default_rng(0).exponential(1.0, 1000)
-LAW = dphypo.Pmf({1: 0.2, 3: 0.3, 8: 0.5})  # any list of probabilities; docs/extending.md for a law with a formula
+LAW = dphypo.Pmf({1: 0.2, 3: 0.3, 8: 0.5})  # any list of probabilities
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ def clipped_mean(params: Mapping[str, Any], *, seed: int) -> tuple[float, float]
 
 def main() -> None:
     space = dphypo.Space({"clip": loguniform(0.1, 100)})
-    check_law(LAW)
     check_sampler(Lowest(), longest=200)
     check_mechanism(clipped_mean, space)  # it trains: on records that are not private
     study = dphypo.Study(space, clipped_mean, LAW, dphypo.Band(0.5, 2), Lowest(), delta=1e-6, journal=None)

@@ -281,3 +281,21 @@ def printable(value: object, most: int = 300) -> str:
     text = str(value)[: 2 * most]
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return shown if len(shown) <= most else shown[:most] + "…"
+
+
+def class_promises(value: object, flag: str, *methods: str) -> bool:
+    """Whether the class of a value promises ``flag`` and defines one of ``methods`` itself.
+
+    With a flag, the author of a class promises something about that class's code. The flag does not count if it is
+    inherited, since a subclass may override the code; if it is set on an instance; or if the instance replaces one of
+    the methods.
+    """
+    own, hidden = vars(type(value)), getattr(value, "__dict__", {})
+    promised = own.get(flag) is True and any(method in own for method in methods)
+    return promised and not any(name in hidden for name in (flag, *methods))
+
+
+def full_name(thing: type | object) -> str:
+    """The module and the name of a class or function, or of the class of a value."""
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{named.__module__}.{named.__qualname__}"

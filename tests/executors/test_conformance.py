@@ -12,21 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.executor_conformance import check_executor
 from support.study_world import facts, make
 
 from dphypo.band import Band
 from dphypo.errors import ExecutorError
 from dphypo.errors.faults import UnreachableStudyError
-from dphypo.executors import Dask, Pool, Ray, Submitit, executors
+from dphypo.executors import Dask, Pool, Ray, Submitit
 from dphypo.executors.executor import Crew, InProcess
 from dphypo.executors.futures import Claims, claim
-from dphypo.testing import check_executor
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Runs of the suite that take less time; processes that are spawned take the usual time."""
-    monkeypatch.setattr("dphypo.testing.runs._SECONDS", {"sleep": 0.05, "slow": 0.4, "stop": 0.3})
+    monkeypatch.setattr("support.executor_conformance._SECONDS", {"sleep": 0.05, "slow": 0.4, "stop": 0.3})
 
 
 @pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
@@ -106,16 +106,6 @@ class Careless(InProcess):
 def test_an_executor_that_repeats_runs_is_told():
     with pytest.raises(AssertionError, match="were made"):
         check_executor(lambda: Careless, workers=1, deaths=False)
-
-
-def test_an_executor_of_ones_own_is_found_by_name():
-    @executors.register("my_cluster")
-    class Mine(InProcess):
-        pass
-
-    with Crew(executor="my_cluster").hire(make().declaration.parts[0].mechanism) as opened:
-        assert isinstance(opened, Mine)
-    check_executor(lambda: "my_cluster", workers=1, deaths=False)
 
 
 def test_an_executor_that_is_none_is_refused():

@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from support.executor_conformance import check_executor
 from support.executor_world import sleeps, waits_for_file
 from support.study_world import facts, make, train
 
@@ -20,7 +21,6 @@ from dphypo.executors import Dask
 from dphypo.executors.executor import Crew
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome
-from dphypo.testing import check_executor
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")

@@ -7,11 +7,11 @@ import warnings
 from pathlib import Path
 
 import pytest
+from support.executor_conformance import check_executor
 from support.study_world import facts, make
 
 from dphypo.band import Band
 from dphypo.executors import Ray
-from dphypo.testing import check_executor
 
 ray = pytest.importorskip("ray")
 TESTS = str(Path(__file__).parents[1])

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.executor_conformance import check_executor
 from support.executor_world import sleeps, waits_for_file
 from support.study_world import facts, make
 
@@ -19,7 +20,6 @@ from dphypo.executors import Submitit, Withdrawn
 from dphypo.executors.executor import Crew
 from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
-from dphypo.testing import check_executor
 
 submitit = pytest.importorskip("submitit")
 TESTS = str(Path(__file__).parents[1])

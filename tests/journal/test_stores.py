@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import make_url
 from support.journal_world import NAMES
 from support.slow import mostly_slow
+from support.store_conformance import check_store
 
 from dphypo.errors import JournalError, JournalInUseError
-from dphypo.journal import PostgreSQL, SQLite, stores
+from dphypo.journal import PostgreSQL, SQLite
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import frozen
 from dphypo.journal.store import Store, open_store
-from dphypo.testing import check_store
 
 HOLDER = """
     import sys, time
@@ -89,24 +89,9 @@ def test_a_database_that_two_processes_may_use_is_told(postgres):
         check_store(lambda: Shared(make_url(postgres)))
 
 
-def test_a_store_of_ones_own_is_found_by_the_scheme_of_its_url(tmp_path, impatient):
-    """One class in one file, anywhere: nothing else is edited."""
-
-    @stores.register("drawer")
-    class Drawer(SQLite):
-        def __init__(self, url):
-            super().__init__(tmp_path / f"{url.database}.db")
-
-    store = open_store("drawer:///study")
-    Journal(store, "study").begin({}, lambda: 3)
-    assert (tmp_path / "study.db").exists()
-    store.close()
-    check_store(lambda: Drawer(make_url("drawer:///other")))
+def test_a_journal_is_a_path_a_url_a_store_or_memory(tmp_path):
     with pytest.raises(ValueError, match="journal"):
         open_store("cupboard:///study")
-
-
-def test_a_journal_is_a_path_a_url_a_store_or_memory(tmp_path):
     store = Store(SQLite(None))
     assert open_store(store) is store
     url = open_store(f"sqlite:///{tmp_path}/a.db")

@@ -13,11 +13,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import special
+from support.law_conformance import check_draws
 from support.slow import mostly_slow
 
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Poisson
-from dphypo.testing.laws import check_draws
 
 
 def chi_square(law: Law, drawn: list[int], bins: int = 16) -> float:

@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         "a flag is inherited",
         "a promise is believed only from the class that defines the method it speaks of",
-        "_registry.py",
+        "_validate.py",
         "    promised = own.get(flag) is True and any(method in own for method in methods)\n",
         "    promised = getattr(type(value), flag, False) is True\n",
         ("samplers/test_samplers_history_only.py::test_a_rule_that_peeks_is_certified_for_anything",),
@@ -199,7 +199,7 @@ MUTANTS = (
     Mutant(
         "an instance may hide the method",
         "a promise is void if the instance hides the method",
-        "_registry.py",
+        "_validate.py",
         "    return promised and not any(name in hidden for name in (flag, *methods))\n",
         "    return promised and flag not in hidden\n",
         ("samplers/test_samplers_history_only.py::test_a_rule_that_peeks_is_certified_for_anything",),

@@ -81,7 +81,7 @@ def account(
     """
     law: object = runs
     if not isinstance(law, Law):
-        remedy = _validate.lacks(Law, law, "check_law") or "give, for example, dphypo.Geometric(mean=10)"
+        remedy = "give, for example, dphypo.Geometric(mean=10), or list probabilities: dphypo.Pmf({1: 0.2, 8: 0.8})"
         raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
     if not isinstance(cast(object, band), (Band, tuple, list)):
         raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2), or (0.75, 2)")

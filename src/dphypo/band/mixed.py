@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from dphypo import _validate
-from dphypo.band.problem import Array, Problem, register
-from dphypo.band.projections import ROUNDING, crossing
+from dphypo.band.problem import Array, Problem, Projection
+from dphypo.band.projections import KL, L2, ROUNDING, Greedy, crossing
 
 GREATEST = 2.0**100  # for ν
 SMALLEST = 2.0**-200  # in place of a root of 0, which is that of a cell at the lower limit
 
 
-@register("mixed")
 @dataclass(frozen=True)
 class Mixed:
     """Minimise ‖f − π‖₂ + ν KL(π, f) over the band; ν = 0 is :class:`L2`, and ν → ∞ tends to :class:`KL`.
@@ -112,3 +112,15 @@ def _cells(problem: Problem, kappa: float, x: float) -> tuple[Array, Array]:
     free = 2.0 * pull / (np.abs(b) + root) + np.maximum(b, 0.0)
     ratios = free.clip(problem.low, problem.high)
     return ratios, (free == ratios) / root
+
+
+def named_projection(name: str, **options: float) -> Projection:
+    """The projection of this name: "greedy", "kl", "l2" or "mixed".
+
+    >>> named_projection("mixed", nu=0.5)
+    Mixed(nu=0.5)
+    """
+    known: dict[str, Callable[..., Projection]] = {"greedy": Greedy, "kl": KL, "l2": L2, "mixed": Mixed}
+    if not isinstance(name, str) or name not in known:
+        raise _validate.fail("projection", name, f"it must be one of {', '.join(known)}")
+    return known[name](**options)

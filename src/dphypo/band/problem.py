@@ -7,7 +7,6 @@ cell, the masses sum to one when Σ p_i u_i = 1, and nothing depends on how smal
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -15,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo._registry import Registry
 from dphypo.errors.faults import NoWeightError as NoWeightError
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -67,24 +65,6 @@ class Projection(Protocol):
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
-
-
-_PROJECTIONS: Registry[Callable[..., Projection]] = Registry("dphypo.band")
-
-register = _PROJECTIONS.register
-"""Decorate a projection, so that :func:`named_projection` finds it by name."""
-
-
-def named_projection(name: str, **options: float) -> Projection:
-    """The projection of this name: "greedy", "kl", "l2", "mixed", or one that was registered.
-
-    >>> named_projection("mixed", nu=0.5)
-    Mixed(nu=0.5)
-    """
-    make = _PROJECTIONS.find(name) if isinstance(name, str) else None
-    if make is None:
-        raise _validate.fail("projection", name, f"it must be one of {', '.join(_PROJECTIONS.names())}")
-    return make(**options)
 
 
 def checked_secret(**named: npt.ArrayLike) -> Array:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphypo._floats import half_way
-from dphypo.band.problem import Array, Problem, mass_of, register
+from dphypo.band.problem import Array, Problem, mass_of
 
 
 def crossing(
@@ -86,7 +86,6 @@ def clipped(
 TRACE = 2.0**-500
 
 
-@register("kl")
 @dataclass(frozen=True)
 class KL:
     """Minimise KL(π, f), or KL(f, π), over the band: both give f_i = clip(s π_i, c p_i, C p_i).
@@ -107,7 +106,6 @@ class KL:
         return clipped(problem, 0.0, slope, start=1.0, bracket=bracket)
 
 
-@register("l2")
 @dataclass(frozen=True)
 class L2:
     """Minimise ‖f − π‖₂ over the band: the functional projection of the paper.
@@ -129,7 +127,6 @@ class L2:
         return clipped(problem, target, base, start=0.0, bracket=bracket)
 
 
-@register("greedy")
 @dataclass(frozen=True)
 class Greedy:
     """Maximise Σ f_i w_i over the band: C p_i on the cells of greatest weight, c p_i on the rest.

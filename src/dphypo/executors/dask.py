@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from dphypo import _validate
-from dphypo.executors.executor import Executor, executors
+from dphypo.executors.executor import Executor
 from dphypo.executors.futures import Futures, package, sendable
 from dphypo.mechanisms import Mechanism
 
@@ -131,7 +131,6 @@ class _Task(Future[Any]):
         return cancelled
 
 
-@executors.register("dask")
 def on_current_client(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
     """``executor="dask"``: the client that was made last."""
     distributed = package("distributed", "dask")

@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
-from dphypo._registry import Registry
 from dphypo.errors.faults import UnsupportedModelError
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome, capabilities
@@ -31,7 +30,7 @@ class Withdrawn:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Something that makes runs, each at most once. :func:`dphypo.testing.check_executor` tests one."""
+    """Executes runs, each at most once."""
 
     @property
     def idle(self) -> bool:
@@ -61,11 +60,6 @@ class Factory(Protocol):
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor: ...
 
 
-executors: Registry[Factory] = Registry("dphypo.executors")
-"""Executors by name. ``@executors.register("my_cluster")`` on a factory of your own adds one."""
-
-
-@executors.register("in_process")
 class InProcess:
     """Makes each run when it is waited for. A run that kills the process kills the study, which can be resumed."""
 
@@ -163,12 +157,12 @@ class Crew:
             from dphypo.executors.futures import Pool
 
             executor = Pool(executor, host="")
-        factory: Any = executors.find(executor) if isinstance(executor, str) else executor
+        factory: Any = _named(executor) if isinstance(executor, str) else executor
         given: dict[str, Any] = {"workers": self.workers, "start_method": self.start_method}
         try:
             inspect.signature(factory).bind(mechanism, **given)
         except (TypeError, ValueError):  # it cannot be called so, or at all
-            known = '"in_process", "processes", "dask", "ray", or one that you have registered'
+            known = '"in_process", "processes", "dask", "ray"'
             made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
             remedy = f"give {known}; {made}; or an executor of concurrent.futures"
             raise _validate.fail("executor", executor, remedy) from None
@@ -176,6 +170,23 @@ class Crew:
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
         return contextlib.closing(opened)
+
+
+def _named(name: str) -> Factory | None:
+    """The executor that a name stands for."""
+    if name == "processes":
+        from dphypo.executors.processes import Processes
+
+        return Processes
+    if name == "dask":
+        from dphypo.executors.dask import on_current_client
+
+        return on_current_client
+    if name == "ray":
+        from dphypo.executors.ray import Ray
+
+        return Ray()
+    return InProcess if name == "in_process" else None
 
 
 class Lost(StrEnum):

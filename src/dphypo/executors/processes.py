@@ -21,7 +21,7 @@ from typing import Any
 
 from dphypo.errors import WorkerError
 from dphypo.errors.faults import UnsupportedModelError
-from dphypo.executors.executor import attempt_elsewhere, executors
+from dphypo.executors.executor import attempt_elsewhere
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
@@ -39,7 +39,6 @@ class _Worker:
     begun: bool = False  # it has said that it begins the run it was given
 
 
-@executors.register("processes")
 class Processes:
     """Makes runs in other processes, each of which may die without taking anything else with it."""
 

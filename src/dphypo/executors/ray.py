@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dphypo import _validate
-from dphypo.executors.executor import Executor, executors
+from dphypo.executors.executor import Executor
 from dphypo.executors.futures import Futures, Task, package, sendable
 from dphypo.mechanisms import Mechanism
 
@@ -61,6 +61,3 @@ class Ray:
             return future  # type: ignore[no-any-return]
 
         return Futures(mechanism, submit, workers=workers, host=host, died=died, gone=gone)
-
-
-executors.register("ray")(Ray())

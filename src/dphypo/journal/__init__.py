@@ -4,7 +4,6 @@ A journal is **secret**: it holds T, every run and every score. So is a ledger. 
 """
 
 from dphypo.journal.database import Database as Database
-from dphypo.journal.database import stores as stores
 from dphypo.journal.ledger import Ledger as Ledger
 from dphypo.journal.postgresql import PostgreSQL as PostgreSQL
 from dphypo.journal.sqlite import SQLite as SQLite

@@ -7,14 +7,13 @@ import logging
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from dphypo._registry import Registry
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.errors.faults import JournalReadOnlyError
 
@@ -26,7 +25,7 @@ for _logger in ("engine.Engine", "pool.impl.StaticPool", "pool.impl.NullPool"):
 
 
 class Database(Protocol):
-    """A database that a store can stand on. :func:`dphypo.testing.check_store` tests one."""
+    """A database that a store can stand on."""
 
     @property
     def durable(self) -> bool:
@@ -81,10 +80,6 @@ class Beating(Protocol):
 
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
         """Give a sign of life for studies that are held."""
-
-
-stores: Registry[Callable[[URL], Database]] = Registry("dphypo.journal")
-"""Databases by the scheme of their URL. ``@stores.register("mysql")`` on a class of your own adds one."""
 
 
 def leak(connection: Connection) -> None:

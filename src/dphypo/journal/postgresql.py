@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.journal.chain import OLD, UNREADABLE, book, lease, metadata, secret
-from dphypo.journal.database import SILENT, stores
+from dphypo.journal.database import SILENT
 
 _WAIT_S = 10.0
 _LEASE_S = 60.0  # how long a coordinator may be silent before another takes its study
@@ -27,7 +27,6 @@ _HOLDER = text(
 )
 
 
-@stores.register("postgresql")
 class PostgreSQL:
     """A database reached by URL; it may hold many studies, told apart by name.
 

@@ -26,7 +26,8 @@ from dphypo.errors.faults import (
     JournalTamperedError,
 )
 from dphypo.journal import chain
-from dphypo.journal.database import Beating, Database, inherited, leak, stores, translate
+from dphypo.journal.database import Beating, Database, inherited, leak, translate
+from dphypo.journal.postgresql import PostgreSQL
 from dphypo.journal.sqlite import SQLite
 
 R = TypeVar("R")
@@ -215,7 +216,7 @@ def find_database(where: str | Path, kind: str = "journal") -> Database:
     remedy = "give a file name or a URL such as postgresql://user@host/database, or None to keep it in memory"
     if not isinstance(given, (str, Path)) or not str(given).strip() or "\0" in str(given) or given == Path():
         raise _validate.fail(kind, given, remedy)
-    text, made = str(where), None
+    text = str(where)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9_.-]+)(\+\w+)?:/", text)
     if scheme is None and (isinstance(where, Path) or "://" not in text):
         return SQLite(Path(where), create=kind == "journal")
@@ -223,7 +224,6 @@ def find_database(where: str | Path, kind: str = "journal") -> Database:
         url = make_url(text)
         if url.get_backend_name() == "sqlite" and url.database:
             return SQLite(Path(url.database), create=kind == "journal")
-        made = stores.find(url.get_backend_name())
-    if made is None:
-        raise _validate.fail(kind, "(not shown)", remedy)
-    return made(url)
+        if url.get_backend_name() == "postgresql":
+            return PostgreSQL(url)
+    raise _validate.fail(kind, "(not shown)", remedy)

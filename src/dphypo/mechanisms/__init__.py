@@ -9,6 +9,5 @@ from dphypo.mechanisms.sampled_gaussian import OwnTraining as OwnTraining
 from dphypo.mechanisms.sampled_gaussian import SampledGaussian as SampledGaussian
 from dphypo.mechanisms.savers import Plain as Plain
 from dphypo.mechanisms.savers import Saver as Saver
-from dphypo.mechanisms.savers import savers as savers
 from dphypo.mechanisms.transfer import NoiseRehearsal as NoiseRehearsal
 from dphypo.mechanisms.transfer import SmallerBatches as SmallerBatches

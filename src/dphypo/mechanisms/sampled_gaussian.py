@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dphypo import _validate
-from dphypo._registry import full_name
+from dphypo._validate import full_name
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnfitModelError
 from dphypo.mechanisms import transfer

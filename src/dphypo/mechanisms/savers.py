@@ -6,14 +6,12 @@ import io
 import json
 import pickle
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from dphypo import _files
-from dphypo._registry import Registry
 from dphypo.errors.faults import UnsupportedModelError
 
 
@@ -22,7 +20,7 @@ class Saver(Protocol):
     """Turns one kind of model into bytes and back.
 
     ``format``, letters and digits such as "npz", names the kind: it ends the model's file name in a saved release
-    (``model.npz``) and tells :func:`dphypo.load_release` which saver to use. The bytes must not hold the time or
+    (``model.npz``) and says which saver :func:`dphypo.load_release` needs. The bytes must not hold the time or
     anything else about the run than the model: they are released.
     """
 
@@ -35,12 +33,6 @@ class Saver(Protocol):
         """The model again. Must not run code found in the bytes."""
 
 
-savers: Registry[Callable[[], Saver]] = Registry("dphypo.mechanisms")
-"""Savers by the name of their format. ``@savers.register("onnx")`` on a saver of your own, which takes no arguments,
-lets :func:`dphypo.load_release` find it."""
-
-
-@savers.register("npz")
 @dataclass(frozen=True)
 class Plain:
     """Numbers, strings, None, numpy arrays, and lists, tuples and dicts of them, as an ``.npz`` archive.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dphypo._registry import class_promises, full_name
+from dphypo._validate import class_promises, full_name
 from dphypo.band.problem import Projection
 from dphypo.samplers.proposals import OptunaSampler, Proposals
 from dphypo.samplers.sampler import Sampler

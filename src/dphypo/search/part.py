@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dphypo import _validate
-from dphypo._registry import full_name
+from dphypo._validate import full_name
 from dphypo.accounting import Term
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record, Trial

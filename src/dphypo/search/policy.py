@@ -16,7 +16,8 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
-from dphypo.band.problem import Projection, named_projection
+from dphypo.band.mixed import named_projection
+from dphypo.band.problem import Projection
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.journal.records import Record, Trial

@@ -15,7 +15,7 @@ from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
 from dphypo.errors.faults import MissingFileError
 from dphypo.journal.records import frozen
-from dphypo.mechanisms import Plain, Saver, savers
+from dphypo.mechanisms import Plain, Saver
 
 if TYPE_CHECKING:
     from dphypo.search.curator import Curator
@@ -154,8 +154,8 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     if saver is None and model is not None:
         # By name: integrations are built on top of this module.
         saver = importlib.import_module("dphypo.integrations").saver_for(format, model)
-    elif saver is None and (known := savers.find(format)) is not None:
-        saver = known()
+    elif saver is None and format == Plain.format:
+        saver = Plain()
     if saver is None or saver.format != format:
         more = {
             "npz": ")",

@@ -18,7 +18,7 @@ from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from dphypo import _validate
-from dphypo._registry import full_name
+from dphypo._validate import full_name
 from dphypo.integrations.sklearn.pipeline import Parts
 from dphypo.integrations.sklearn.table import scaled
 from dphypo.integrations.torch.saver import Safetensors, remember

@@ -33,7 +33,7 @@ from sklearn.preprocessing import (
 )
 
 from dphypo import _validate
-from dphypo._registry import class_promises
+from dphypo._validate import class_promises
 from dphypo.accounting.events import Event
 from dphypo.mechanisms import Saver
 from dphypo.mechanisms.savers import Pickled as Pickled

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from support.projection_conformance import check_projection
 
 from dphypo.band import KL, L2, Greedy, Mixed, Problem
-from dphypo.band.problem import Projection, named_projection
-from dphypo.testing import check_projection
+from dphypo.band.mixed import named_projection
+from dphypo.band.problem import Projection
 
 
 @pytest.mark.parametrize("one", [L2(), KL(), Greedy(), Mixed(0.3)], ids=repr)

@@ -1,11 +1,12 @@
-"""The conformance suites of search rules and of projections into the band.
+"""Checks of a mechanism or a search rule of your own.
 
-None of them can break privacy: the band is enforced after a rule, and checked after a projection and before the draw.
-What is checked here is that a search can rely on them.
+Run ``check_mechanism`` on public or synthetic records before the first study. A search rule cannot break privacy: the
+band is enforced after it. ``check_sampler`` checks that a search can rely on it.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,15 +18,87 @@ from scipy.stats import loguniform, uniform
 
 from dphypo import _validate
 from dphypo._validate import ensure
-from dphypo.band import Band
-from dphypo.band.problem import Projection
-from dphypo.entropy import Seeded, uniforms
+from dphypo.accounting import account
+from dphypo.entropy import SYSTEM, Entropy, Seeded, below, uniforms
+from dphypo.errors import UnaccountableError
+from dphypo.laws import Pmf
+from dphypo.mechanisms import Mechanism, Outcome, over_space
+from dphypo.mechanisms.outcome import attempt
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
 
 Array = npt.NDArray[np.float64]
 
-_BANDS = (Band(0.75, 2), Band(0.5, 4), Band(0.1, 20), Band(0.99, 1.01), Band(1, 1))
+
+def check_mechanism(
+    mechanism: Mechanism,
+    space: Space,
+    *,
+    points: int = 3,
+    deterministic: bool = True,
+    workers: bool = False,
+    entropy: Entropy = SYSTEM,
+) -> None:
+    """Raise an ``AssertionError`` that says what is wrong with a mechanism, if anything is.
+
+    **It trains 4 times for each point and releases nothing: use it on records that are not private.** It cannot check
+    that the event is true. It does check what else the theorems and a resumed study rely on: that the event bounds
+    every λ of the space and can be accounted, that a run carries nothing over to the next, that its noise follows its
+    seed, and that its model can be saved and loaded.
+
+    Args:
+        mechanism: what to check.
+        space: the space it will be searched over.
+        points: how many λ to draw from the prior.
+        deterministic: whether the same λ and seed must give the same model to the last bit. Without that, a resumed
+            study may differ from an uninterrupted one, and no run can be checked for what it carries over.
+        workers: whether it must travel to other processes, for ``study.run(workers=2)``.
+        entropy: where λ and the seeds come from.
+
+    >>> import dp_accounting as dp
+    >>> import numpy as np
+    >>> import dphypo
+    >>> @dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ... def same_noise(params, *, seed):
+    ...     return params["scale"] * np.random.default_rng(0).normal(), 0.0
+    >>> check_mechanism(same_noise, dphypo.Space({"scale": [1.0, 2.0]}))
+    Traceback (most recent call last):
+    AssertionError: two seeds gave the same model: the noise of a run must follow its seed
+    """
+    points = _validate.integer(at_least=1, points=points)
+    ensure(isinstance(mechanism, Mechanism), "it is not a mechanism: declare it with @dphypo.mechanism(...)")
+    _check_event(mechanism, space)
+    if workers:
+        ensure(pickle.loads(pickle.dumps(mechanism)) is mechanism, "other processes would not find it by its name")
+    for _ in range(points):
+        params, other = space.sample(entropy), space.sample(entropy)
+        seed = below(2**63, entropy)
+        first = _attempt(mechanism, params, seed)
+        saved = mechanism.saver.dump(mechanism.saver.load(first.model))
+        ensure(saved == first.model, "a model that is saved, loaded and saved again is not the same")
+        between = _attempt(mechanism, other, below(2**63, entropy))
+        again = _attempt(mechanism, params, seed)
+        told = "the same λ and seed gave another model after another run: a run must depend on its λ and seed alone"
+        ensure(not deterministic or (again.score, again.model) == (first.score, first.model), told)
+        reseeded = _attempt(mechanism, params, below(2**63, entropy))
+        told = "two seeds gave the same model: the noise of a run must follow its seed"
+        ensure(first.model not in (reseeded.model, between.model), told)
+
+
+def _check_event(mechanism: Mechanism, space: Space) -> None:
+    """The supremum exists, and one run has a finite ε at some δ."""
+    try:
+        events = over_space.events(mechanism, space)
+        epsilon = account(events, Pmf({1: 1.0}), relation=mechanism.relation).epsilon(0.1)
+    except UnaccountableError as error:
+        raise AssertionError(str(error)) from None
+    ensure(math.isfinite(epsilon), "one run has no finite ε even at δ = 0.1: the event states no privacy")
+
+
+def _attempt(mechanism: Mechanism, params: dict[str, object], seed: int) -> Outcome:
+    result = attempt(mechanism, params, seed)
+    ensure(result.failure is None, f"a run failed with {params!r}: {result.failure}")
+    return result
 
 
 def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_000, pickled: bool = True) -> None:
@@ -150,62 +223,3 @@ def _check_repeats(
 def _alike(left: Array, right: Array) -> bool:
     """Equal as weights: up to their scale, and to rounding."""
     return bool(np.allclose(left / left.sum(), right / right.sum(), rtol=1e-6, atol=1e-12))
-
-
-def check_projection(projection: Projection) -> None:
-    """Raise an ``AssertionError`` that says what is wrong with a projection, if anything is.
-
-    For weights of every size and pattern, with equal and unequal prior masses, it must give masses inside the band that
-    sum to one; depend neither on the scale of the weights nor on the order of the candidates; never give less to a
-    candidate whose weight has grown; and leave its arguments as they were.
-
-    >>> from dphypo.band import L2
-    >>> check_projection(L2())
-    """
-    ensure(isinstance(projection, Projection), "it has no method ratios(problem)")
-    ensure(pickle.loads(pickle.dumps(projection)) == projection, "a pickled copy must be equal to it")
-    for band in _BANDS:
-        for name, weights, prior in _problems():
-            _check_projected(band, weights, prior, projection, name)
-
-
-def _problems() -> Iterator[tuple[str, Array, Array]]:
-    """Weights and prior masses, with a name."""
-    rng = np.random.default_rng(0)
-    for size in (2, 5, 40):
-        uneven = rng.dirichlet(np.ones(size)) + 1e-3
-        for label, prior in (("equal", np.full(size, 1 / size)), ("unequal", uneven / uneven.sum())):
-            one = np.zeros(size)
-            one[size // 2] = 1.0
-            for name, weights in (
-                ("equal weights", np.ones(size)),
-                ("one weight", one),
-                ("random weights", rng.random(size)),
-                ("weights of many sizes", np.exp(20 * rng.standard_normal(size))),
-                ("the prior", prior.copy()),
-            ):
-                yield f"{name} on {size} candidates of {label} mass", weights, prior
-
-
-def _check_projected(band: Band, weights: Array, prior: Array, projection: Projection, name: str) -> None:
-    def project(weights: Array, prior: Array) -> Array:
-        return band.project(weights, prior, projection, base=prior)
-
-    before = weights.copy(), prior.copy()
-    try:
-        masses = project(weights, prior)
-    except RuntimeError as error:
-        raise AssertionError(f"{name}: {error}") from None
-    kept = np.array_equal(before[0], weights) and np.array_equal(before[1], prior)
-    ensure(kept, f"{name}: its arguments were changed")
-    ensure(abs(masses.sum() - 1) < 1e-9, f"{name}: the masses sum to {masses.sum()!r}, and not to 1")
-    ensure(np.array_equal(masses, project(weights, prior)), f"{name}: asked again, it answers differently")
-    falling = np.argsort(-weights)
-    for order in (falling, falling[::-1], np.random.default_rng(1).permutation(len(weights))):
-        turned = project(weights[order], prior[order])
-        ensure(np.allclose(turned, masses[order], atol=1e-9), f"{name}: it depends on the order of the candidates")
-    larger = project(1024 * weights, prior)
-    ensure(np.allclose(larger, masses, atol=1e-9), f"{name}: it depends on the scale of the weights")
-    grown = weights.copy()
-    grown[0] = 2 * grown[0] + weights.max()
-    ensure(project(grown, prior)[0] >= masses[0] - 1e-9, f"{name}: a candidate got less when its weight grew")

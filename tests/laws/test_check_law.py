@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.law_conformance import check_draws, check_law
 
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Pmf, Poisson
-from dphypo.testing import check_law
-from dphypo.testing.laws import check_draws
 
 SLOW = {  # to draw from: the other checks of these laws are quick
     NegativeBinomial(1e-300, mean=7): 20,

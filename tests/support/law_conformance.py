@@ -1,4 +1,4 @@
-"""The conformance suite of laws of T."""
+"""The conformance suite of laws of T: all functions of a law describe the same law."""
 
 from __future__ import annotations
 
