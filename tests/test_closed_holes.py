@@ -55,9 +55,32 @@ def row() -> Iterator[Row]:
 
 # 6. A record that cannot be read
 
-#
-#
-#
+
+def test_06_a_damaged_file_and_a_panic(row: Row) -> None:
+    torch = pytest.importorskip("torch")
+    from support.torch_world import EXAMPLE, INPUTS, LABELS, dpsgd
+
+    class Panic(BaseException):
+        pass
+
+    class Files:
+        def __init__(self, *odd: BaseException) -> None:
+            self.odd = odd
+
+        def __len__(self) -> int:
+            return len(INPUTS) + len(self.odd)
+
+        def __getitem__(self, index: int) -> object:
+            if index >= len(INPUTS):
+                raise self.odd[index - len(INPUTS)]
+            return torch.tensor(INPUTS[index]), int(LABELS[index])
+
+    data = Files(MemoryError("unable to allocate 4 PiB"), Panic())
+    runs = [dpsgd(data=data, example=EXAMPLE, records=60).many([{}], seeds=[seed])[0] for seed in range(4)]
+    failed = sum(not run.ok for run in runs)
+    row(6, "runs that fail with a record that cannot be read", "4 of 4", f"{failed} of 4")
+    assert failed == 0
+
 
 # 7. Other records at a resume
 

@@ -29,11 +29,8 @@ from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import RecordGradients, Weights, add_clipped
-from dphypo.errors import UnfitModelError
+from dphypo.mechanisms.one_record import is_signal, or_none
 from dphypo.mechanisms.outcome import Follower
-
-FATAL = (UnfitModelError, MemoryError, torch.OutOfMemoryError)
-"""Errors that are not a record's: the model is unfit, memory is short."""
 
 
 class Group:
@@ -175,9 +172,9 @@ class Group:
         """
         try:
             return self._parts(piece)
-        except FATAL:
-            raise
-        except Exception:
+        except BaseException as error:
+            if is_signal(error):
+                raise
             blank = self._synthetic
             # If this raises, it is no record's doing: the model took these at this shape before training.
             self._parts(Piece(blank[0].clone(), blank[1].clone(), piece.numbers, piece.valid))
@@ -187,11 +184,8 @@ class Group:
         for row in valid.flatten().nonzero().flatten().tolist():
             alone = [part.clone() for part in blank]
             alone[0][row], alone[1][row] = inputs[row], targets[row]
-            try:
-                self._parts(Piece(alone[0], alone[1], piece.numbers, piece.valid))
-            except FATAL:
-                raise
-            except Exception:
+            one = Piece(alone[0], alone[1], piece.numbers, piece.valid)
+            if or_none(partial(self._parts, one)) is None:
                 inputs[row], targets[row] = blank[0][row], blank[1][row]
                 valid.view(-1)[row] = False
         return self._parts(Piece(inputs, targets, piece.numbers, valid))

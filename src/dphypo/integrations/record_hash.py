@@ -7,7 +7,6 @@ objects.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import math
@@ -16,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dphypo.mechanisms.one_record import is_signal, or_none
 
 _WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(("none", "nan", "nat", "<na>", ""), math.nan)}
 
@@ -62,7 +63,7 @@ def record_bytes(values: Any) -> list[bytes]:
     rows = _array(values)
     if rows.dtype.kind in "biuf":
         return [row.tobytes() for row in _single(rows.reshape(len(rows), -1 if rows.size else 0))]
-    return [_record(_value(value) for value in _flat(row)) for row in rows]
+    return [or_none(lambda row=row: _record(_value(value) for value in _flat(row))) or b"" for row in rows]  # type: ignore[misc]
 
 
 def _record(values: Iterable[float | str]) -> bytes:
@@ -83,10 +84,9 @@ def _array(values: Any) -> npt.NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
     values = list(values)
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        numbers = np.asarray(values)
-        if numbers.dtype.kind in "biuf":
-            return numbers
+    numbers = or_none(lambda: np.asarray(values))
+    if numbers is not None and numbers.dtype.kind in "biuf":
+        return numbers
     rows = np.empty(len(values), dtype=object)
     for place, row in enumerate(values):
         rows[place] = row
@@ -116,10 +116,8 @@ def _single(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 def _value(value: Any) -> float | str:
     """One value as a number if it can be read as one, else as a text; NaN if missing; its class's name if it raises."""
-    try:
-        return _read(value)
-    except Exception:
-        return type(value).__name__
+    found = or_none(lambda: _read(value))
+    return type(value).__name__ if found is None else found
 
 
 def _read(value: Any) -> float | str:
@@ -136,7 +134,9 @@ def _read(value: Any) -> float | str:
             return float(value)
         except OverflowError:
             return math.inf if value > 0 else -math.inf
-        except Exception:
+        except BaseException as error:
+            if is_signal(error):
+                raise
             # Its text, unless that holds an address in memory.
             kind: Any = type(value)
             silent = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__

@@ -22,6 +22,7 @@ from dphypo import _validate
 from dphypo.accounting import Split
 from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, read_sides
 from dphypo.integrations.record_hash import record_bytes, structure_bytes
+from dphypo.mechanisms.one_record import or_none
 
 Sources = frozenset[tuple[Split, str]]
 """Of each split, a name of what was split: the arrays or the data set, with the values that they had."""
@@ -134,12 +135,7 @@ def _records(dataset: Any, workers: int) -> list[bytes]:
         raise _validate.fail("inputs", type(dataset).__name__, "give inputs and targets, or a data set read by index")
 
     def read(index: int) -> bytes:
-        try:
-            return structure_bytes(dataset[index])
-        except MemoryError:
-            raise
-        except Exception:
-            return b""
+        return or_none(lambda: structure_bytes(dataset[index])) or b""
 
     with ThreadPoolExecutor(max(1, workers)) as pool:
         found = list(pool.map(read, range(len(dataset))))

@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from dphypo import _validate
 from dphypo.integrations.record_hash import record_bytes
+from dphypo.mechanisms.one_record import or_none
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -121,10 +122,8 @@ def _each(values: Any, read: Callable[[Any], object], kind: npt.DTypeLike) -> An
 
 
 def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except Exception:  # whatever a value's own class raises
-        return np.nan
+    found = or_none(lambda: float(value))  # whatever a value's own class raises
+    return np.nan if found is None else found
 
 
 def _plain(value: object) -> Any:
@@ -146,10 +145,9 @@ def scaled(values: npt.ArrayLike, low: float | Floats, high: float | Floats) -> 
 
 def is_missing(value: object) -> bool:
     """Whether a value is None, NaN, NaT or pandas' NA."""
-    try:
-        return value is None or type(value).__name__ == "NAType" or bool(value != value)
-    except Exception:  # an object that cannot be compared
-        return False
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return bool(or_none(lambda: bool(value != value)))  # None of an object that cannot be compared
 
 
 def missing_in(y: Any) -> Mask:

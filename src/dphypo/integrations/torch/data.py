@@ -22,6 +22,7 @@ from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.split import Origin, remember
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import Fields, by_name
+from dphypo.mechanisms.one_record import or_none
 
 Indices = npt.NDArray[np.int64]
 Collate = Callable[[list[Any]], Any]
@@ -116,12 +117,8 @@ class DatasetRecords:
     def _record(self, index: int) -> Batch | None:
         if self.domain is None:
             return self._read(index)
-        try:
-            return self.domain.read(*self._read(index))
-        except MemoryError:
-            raise
-        except Exception:  # it cannot be read, or PyTorch cannot compare or convert numbers of its type
-            return None
+        domain = self.domain
+        return or_none(lambda: domain.read(*self._read(index)))
 
     def _read(self, index: int) -> Batch:
         inputs, targets = _batch(self.dataset[index], self.collate, self.fields)

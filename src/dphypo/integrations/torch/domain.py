@@ -12,27 +12,16 @@ import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from dphypo.dpsgd.batches import Batch
-from dphypo.dpsgd.run import FATAL
 from dphypo.integrations.torch.fields import Called
+from dphypo.mechanisms.one_record import or_none
 
-Found = TypeVar("Found")
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
-
-
-def or_none(call: Callable[[], Found]) -> Found | None:
-    """What is computed; None if that raises because of a record."""
-    try:
-        return call()
-    except FATAL:
-        raise
-    except Exception:
-        return None
 
 
 @dataclass(frozen=True, eq=False)

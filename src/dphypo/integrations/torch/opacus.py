@@ -29,12 +29,12 @@ from torch import nn
 from dphypo import dpsgd, noise
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.check import looks_across
-from dphypo.dpsgd.run import FATAL
 from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
+from dphypo.mechanisms.one_record import is_signal
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 
@@ -195,9 +195,9 @@ class Steps:
         """Leave the per-sample gradients of a batch on the parameters; nothing, and False, if that raises."""
         try:
             self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
-        except FATAL:
-            raise
-        except Exception:
+        except BaseException as error:
+            if is_signal(error):
+                raise
             leave_plain(self.module, self._optimizer, sums=True)
             self.module = attached(self._model, self._mode)
             return False

@@ -30,8 +30,9 @@ from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.domain import Domain, or_none
+from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called
+from dphypo.mechanisms.one_record import or_none
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +119,8 @@ def values(
         size = min(_CHUNK, declared)
         inputs, targets = (part.to(device) for part in records.example)
         size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets), size) else size
+        made_up = synthetic_records((inputs, targets), size)
+        _at(model, value, made_up, list(range(size)), size, beside)  # if this raises, it is no record's doing
         batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
         found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
     model.train(was_training)
@@ -150,18 +153,22 @@ def mixes(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> boo
 
 def _of_batch(model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch, size: int, beside: bool) -> Floats:
     """The values of a batch; a record on which the model or the value raises by itself is left out, as in training."""
-    inputs, targets = batch
-
-    def at(places: list[int]) -> torch.Tensor:
-        filled = places + [places[-1]] * (size - len(places))
-        more = [inputs[filled]] if beside else []
-        found = value(model(inputs[filled]), targets[filled], *more)
-        if found.shape != (size,):
-            raise UnfitModelError("the score is not one value a record")
-        return found[: len(places)].double().cpu()
-
-    everywhere = list(range(len(inputs)))
+    everywhere = list(range(len(batch[0])))
+    at = functools.partial(_at, model, value, batch, size=size, beside=beside)
     if everywhere and (found := or_none(lambda: at(everywhere))) is not None:
         return found.numpy()
     each = [or_none(functools.partial(at, [place])) for place in everywhere]
     return torch.cat([torch.zeros(0), *(one for one in each if one is not None)]).double().numpy()
+
+
+def _at(
+    model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch, places: list[int], size: int, beside: bool
+) -> torch.Tensor:
+    """The values of some records, computed in a batch of ``size``: the last one fills it up."""
+    inputs, targets = batch
+    filled = places + [places[-1]] * (size - len(places))
+    more = [inputs[filled]] if beside else []
+    found = value(model(inputs[filled]), targets[filled], *more)
+    if found.shape != (size,):
+        raise UnfitModelError("the score is not one value a record")
+    return found[: len(places)].double().cpu()

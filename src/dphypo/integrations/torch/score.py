@@ -30,9 +30,9 @@ from dphypo.errors import UnfitModelError
 from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.domain import or_none
 from dphypo.integrations.torch.fields import Called, called
 from dphypo.integrations.torch.record_values import classes_of, correct, is_single, per_record, predicted, values
+from dphypo.mechanisms.one_record import or_none
 
 _LARGEST = 700.0  # e to it is a number
 _ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
