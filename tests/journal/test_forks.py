@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -35,12 +36,15 @@ def where(request, tmp_path):
     return tmp_path / "study.db" if request.param == "sqlite" else None
 
 
-def in_child(act: Callable[[], object], folder: Path, *, end: Callable[[int], object] = os._exit) -> str:
-    """What a forked child says when it has acted: the name of the error, or nothing."""
+def in_child(
+    act: Callable[[], object], folder: Path, *, end: Callable[[int], object] = os._exit, patience: int = 600
+) -> str:
+    """What a forked child says when it has acted: the name of the error, or nothing. It may take so many seconds."""
     said = folder / "said"
     child = os.fork()
     if child == 0:
         status = 1
+        signal.alarm(patience)  # ends it, unless it ends by itself
         try:
             act()
             said.write_text("")
@@ -49,7 +53,7 @@ def in_child(act: Callable[[], object], folder: Path, *, end: Callable[[int], ob
             said.write_text("\n".join((type(error).__name__, *traceback.format_exception(error))))
         finally:
             end(status)
-    os.waitpid(child, 0)
+    assert not os.WIFSIGNALED(os.waitpid(child, 0)[1]), "the child hung"
     return said.read_text().partition("\n")[0]
 
 
@@ -184,3 +188,55 @@ def test_a_fork_while_another_thread_commits_does_not_hang_the_child(tmp_path):
     thread.join()
     journal.claim(trial(0))
     journal.rest()
+
+
+@pytest.mark.parametrize("act", ["close", "ask", "run", "released"])
+def test_a_child_forked_while_another_thread_searches_does_not_hang(act, tmp_path):
+    import threading
+
+    study = make(tmp_path / "study.db")
+    study.ask()
+    inside, go = threading.Event(), threading.Event()
+
+    def search() -> None:
+        with study._chain.turn.long(), study._chain.turn.look:
+            inside.set()
+            go.wait(60)
+
+    def use() -> object:
+        found = getattr(study, act)
+        return found() if callable(found) else found
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    inside.wait(30)
+    try:
+        said = in_child(use, tmp_path, patience=20)
+    finally:
+        go.set()
+        thread.join()
+    assert said == ("" if act == "close" else "JournalForkedError")
+    study.close()
+
+
+def test_a_child_forked_while_another_thread_opens_the_journal_does_not_hang(tmp_path):
+    import threading
+
+    store = open_store(tmp_path / "study.db")
+    inside, go = threading.Event(), threading.Event()
+
+    def connect() -> None:
+        with store.turn():
+            inside.set()
+            go.wait(60)
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    inside.wait(30)
+    try:
+        said = in_child(lambda: Journal(store, "study").begin({}, lambda: 1), tmp_path, patience=20)
+    finally:
+        go.set()
+        thread.join()
+    assert said == ""
+    store.close()

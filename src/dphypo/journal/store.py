@@ -48,6 +48,7 @@ class Store:
         self._held: dict[str, str] = {}  # the token under which this process has each study
         self._end = threading.Event()  # of the signs of life
         self._lock = threading.RLock()
+        inherited.add(self)
 
     @property
     def address(self) -> str | None:
@@ -161,7 +162,6 @@ class Store:
                 self._database.disconnect(connection)
                 raise
             self._connection, self._process = connection, os.getpid()
-            inherited.add(self)
         return self._connection
 
     def rest(self) -> None:
@@ -173,7 +173,7 @@ class Store:
         """End the connection and with it the hold on the studies. In a forked child the parent's stay as they are."""
         if self._foreign:
             self._connection = self._process = None
-            self._held, self._lock = {}, threading.RLock()
+            self._held = {}
             return
         with self._lock:
             self._held.clear()
@@ -183,7 +183,8 @@ class Store:
                 self._database.disconnect(connection)
 
     def leave(self) -> None:
-        """In a forked child: keep the parent's connection from being written to or closed."""
+        """In a forked child: keep the parent's connection from being written to or closed, and reset the lock."""
+        self._lock = threading.RLock()  # a thread of the parent may have held it
         if self._connection is not None:
             leak(self._connection)
 

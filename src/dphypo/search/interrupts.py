@@ -7,11 +7,17 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
 from dphypo.errors import Stopped, refusals
+
+_turns: weakref.WeakSet[Turn] = weakref.WeakSet()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [turn.leave() for turn in list(_turns)])
 
 
 class Turn:
@@ -21,6 +27,11 @@ class Turn:
         self.look = threading.RLock()  # for steps that only read: they wait for the others' steps, and are not refused
         self._runner: threading.Thread | None = None
         self._stages = stages
+        _turns.add(self)
+
+    def leave(self) -> None:
+        """Reset the lock in a forked child: the thread that holds it exists only in the parent."""
+        self.look, self._runner = threading.RLock(), None
 
     @contextlib.contextmanager
     def short(self) -> Iterator[None]:
