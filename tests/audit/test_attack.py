@@ -11,9 +11,9 @@ from dp_accounting.pld import PLDAccountant
 from support.slow import mostly_slow
 
 from benchmarks.sharp_pair import dp_sgd_pair
+from benchmarks.worst_case import WorstCase
 from dphypo.accounting import PureDp, account
 from dphypo.accounting.second_opinion import attack, epsilon_from_below
-from dphypo.audit import WorstCase
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, Pmf, Poisson
 

@@ -11,16 +11,16 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 import dphypo
+from benchmarks.worst_case import WorstCase
 from dphypo.accounting import PureDp, account
 from dphypo.audit import (
-    WorstCase,
     audit,
     audit_mechanism,
     audit_observations,
     gradient_canary,
     input_canary,
+    lower_bound,
 )
-from dphypo.audit.empirical import lower_bound
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 

@@ -12,10 +12,10 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy.stats import loguniform
+from support.replay import replay
 from support.slow import mostly_slow
 
 import dphypo
-from dphypo.audit import replay
 from dphypo.band import Band
 from dphypo.entropy import Entropy
 from dphypo.samplers import Uniform

@@ -1,19 +1,15 @@
-"""``dphypo plan``: the comparison and the files it writes; ``dphypo audit``: claim, attack and proof, in that order."""
+"""``dphypo plan``: the comparison and the files it writes."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from dphypo.accounting import PureDp, account
 from dphypo.cli.app import app
-from dphypo.laws import Geometric
 from dphypo.search import PlanFile
 
-FEW = ["audit", "--run-epsilon", "2", "--mean", "2", "--repetitions", "20", "--confidence", "0.999999"]
 TASK = ["plan", "--records", "20000", "--batch-size", "500", "--steps", "320", "--epsilon", "2", "--compute", "1.3"]
 
 
@@ -93,40 +89,3 @@ def test_a_certificate_is_accounted_for_too(tmp_path):
     again = invoke("account", str(path), "--json")
     assert json.loads(again.output)["epsilon"] == pytest.approx(json.loads(first.output)["epsilon"])
     assert invoke("account", str(tmp_path / "gone.json")).exit_code != 0
-
-
-# Audits
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("band", [[], ["--band", "0.75", "2"]], ids=["uniform", "band"])
-def test_the_three_numbers_are_in_order(band: list[str]) -> None:
-    """False alarms: 1e-6."""
-    done = invoke(*FEW, *band, "--json")
-    assert done.exit_code == 0
-    found = json.loads(done.stdout)
-    assert 0 <= found["proven"] <= found["claimed_by_the_study"] <= found["claimed"]
-    assert 0 < found["attack"] <= found["claimed"]
-    if not band:
-        assert found["claimed"] == pytest.approx(account(PureDp(2.0), Geometric(mean=2)).epsilon(1e-3))
-
-
-@pytest.mark.slow
-def test_it_says_what_came_of_it_and_draws_it(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    done = invoke(*FEW, "--plot", str(tmp_path / "audit.png"))
-    assert done.exit_code == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()[:3]] == ["claimed", "attack", "proven"]
-    assert "the claims stand" in done.stdout
-    assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [["--repetitions", "3"], ["--delta", "0"], ["--mean", "5000"], ["--confidence", "1"], ["--run-epsilon", "0"]],
-)
-def test_numbers_out_of_range_are_refused(wrong: list[str]) -> None:
-    done = invoke(*FEW, *wrong)
-    assert done.exit_code == 2
-    assert wrong[0] in done.output
-    assert "out of range" in done.output

@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo import errors
 from dphypo.cli.app import app
-from dphypo.cli.pictures import server
+from dphypo.cli.watch import live_page, server
 from dphypo.entropy import Seeded
 from dphypo.mechanisms.outcome import Pace
-from dphypo.report.curator_report import live_page
 from dphypo.search import LastRun, Stage, Stages, Survey
 from dphypo.search.live import LiveFile, LiveSteps
 

@@ -36,7 +36,7 @@ def options() -> list[tuple[str, object]]:
 
 
 def test_the_walk_sees_the_commands():
-    assert {"account", "calibrate", "plan", "audit", "verify", "ledger open", "compose"} <= set(commands())
+    assert {"account", "calibrate", "plan", "verify", "ledger open", "compose"} <= set(commands())
 
 
 def test_one_name_is_one_option_with_one_meaning():

@@ -109,18 +109,6 @@ def test_a_folder_is_signed_and_verified_alike(folder, keys, monkeypatch, capsys
     assert "`openssl pkey -in private.pem -pubout -out public.pem` makes one" in shown
 
 
-def test_pictures_of_what_is_no_journal(folder, tmp_path, monkeypatch, capsys) -> None:
-    for wrong, words in (
-        (folder, "is a folder"),
-        (folder / "release.json", "it is a file of another kind"),
-        (folder / "nowhere.db", "there is no journal at"),
-        ("/dev/null", "is not an ordinary file"),
-    ):
-        assert words in said(
-            "plot", "curator", wrong, "--out", tmp_path / "a.svg", monkeypatch=monkeypatch, capsys=capsys
-        )
-
-
 def test_a_plan_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no plan file at .*nowhere"):
         dphypo.tune(SPACE, training(0.5), plan=tmp_path / "nowhere")

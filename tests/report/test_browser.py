@@ -1,11 +1,13 @@
-"""Both reports in a real browser: on a phone and on a desk, in light, in dark and on paper."""
+"""The report and the page of a watched search in a real browser: phone and desk, light, dark and paper."""
 
 from __future__ import annotations
 
 import shutil
 
 import pytest
-from support.report_world import study, surveyed_release
+from support.report_world import surveyed_release
+
+from dphypo.cli.watch import live_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
@@ -37,9 +39,8 @@ def browser():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    with study(1) as one:
-        one.run(progress=False)
-        secret = one.curator().report(folder / "secret.html")
+    secret, watched = folder / "secret.html", surveyed_release().surveys[0].to_dict()
+    secret.write_text(live_page({"cost": "Privacy: ε = 1", "table": watched, "total": 12}, runs=False), "utf-8")
     public = surveyed_release("digits " + 64 * "f")  # as long as a hash, and without a place to break it
     return {"public": public.report(folder / "public.html"), "secret": secret}
 

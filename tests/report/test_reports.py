@@ -12,13 +12,12 @@ from dataclasses import replace
 
 import pytest
 from support.markup import tags
-from support.report_world import SCRIPT, SECRET_MESSAGE, study, surveyed_release
+from support.report_world import SCRIPT, study, surveyed_release
 from typer.testing import CliRunner
 
-import dphypo
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.report.html import PageKind, short, write
+from dphypo.report.html import short, write
 from dphypo.report.release_report import read_tables, release_page, write_folder_report
 from dphypo.search.release import Ending
 from dphypo.search.table import Row, Surveyed
@@ -155,48 +154,26 @@ def test_a_survey_of_failures_has_a_page(release):
 def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_path):
     target = release.report(tmp_path / "report.html")
     assert target.read_text(encoding="utf-8") == page
-    assert write(page, target, PageKind.PUBLIC) == target
+    assert write(page, target) == target
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert stat.S_IMODE(os.stat(target).st_mode) == 0o644
     other = tmp_path / "thesis.html"
     other.write_text("<html>mine</html>")
-    with pytest.raises(FileExistsError, match="is not a public report of a release: give a new name"):
-        write(page, other, PageKind.PUBLIC)
+    with pytest.raises(FileExistsError, match="is not a report of a release: give a new name"):
+        write(page, other)
     assert other.read_text() == "<html>mine</html>"
     with pytest.raises(FileNotFoundError, match="make it first"):
-        write(page, tmp_path / "nowhere" / "report.html", PageKind.PUBLIC)
+        write(page, tmp_path / "nowhere" / "report.html")
     with pytest.raises(FileExistsError):
-        write(page, tmp_path, PageKind.PUBLIC)
+        write(page, tmp_path)
 
 
 def test_what_cannot_be_written_leaves_the_old_page(page, tmp_path):
-    target = write(page, tmp_path / "report.html", PageKind.PUBLIC)
+    target = write(page, tmp_path / "report.html")
     with pytest.raises(UnicodeEncodeError):
-        write(page + "\ud800", target, PageKind.PUBLIC)
+        write(page + "\ud800", target)
     assert target.read_text(encoding="utf-8") == page
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_the_curators_report_is_marked_and_shows_what_is_secret(tmp_path):
-    with study(1, tmp_path / "study.db") as one:
-        one.run(progress=False)
-        curator = one.curator()
-        target = curator.report(tmp_path / "secret.html")
-        page = target.read_text(encoding="utf-8")
-        total, trials = curator.total(), curator.trials()
-    assert page.count("SECRET") >= 5
-    assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
-    read = visible(page)
-    assert re.search(rf"\b{total}\b", read)
-    assert all(f"{trial['score']:.5g}" in read for trial in trials if trial["score"] is not None)
-    assert not any(str(trial["seed"]) in page for trial in trials), "nobody needs seeds on a page"
-    if any(trial["failure"] for trial in trials):
-        assert SECRET_MESSAGE.replace("<", "&lt;").replace(">", "&gt;") in page
-    with pytest.raises(FileExistsError):
-        write("", target, PageKind.PUBLIC)
-    public = write(f"<!-- {PageKind.PUBLIC} -->", tmp_path / "public.html", PageKind.PUBLIC)
-    with dphypo.open_journal(tmp_path / "study.db") as journal, pytest.raises(FileExistsError, match="SECRET report"):
-        journal.curator().report(public)
 
 
 def test_the_command_gives_the_page_that_the_release_gives(release, folder, tmp_path):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dphypo.cli import costs, officer, pictures
+from dphypo.cli import certificates, costs, watch
 
 app = typer.Typer(
     name="dphypo",
@@ -21,12 +21,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(officer.explain, officer.compose, pictures.report, pictures.watch),
-    *(costs.account, costs.calibrate, costs.plan, costs.audit, officer.verify, officer.sign),
+    *(costs.plan, costs.account, costs.calibrate, watch.watch),
+    *(certificates.verify, certificates.explain, certificates.report, certificates.plot),
+    *(certificates.compose, certificates.sign),
 ):
     app.command()(command)
-app.add_typer(officer.ledger, name="ledger")
-app.add_typer(pictures.plot, name="plot")
+app.add_typer(certificates.ledger, name="ledger")
 _PATIENCE = (5.0, 30.0)  # seconds until the first sign of life, and between later ones
 _WITH_BARS = {"plan", "calibrate", "watch"}
 

@@ -1,4 +1,4 @@
-"""The commands that compute what a search costs, or attack it: account, calibrate, plan and audit."""
+"""Commands that compute what a search costs: account, calibrate and plan."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ import typer
 
 from dphypo.cli import options as o
 from dphypo.cli.options import Loss, RunOptions, Search
-from dphypo.cli.pictures import require_matplotlib
 
 if TYPE_CHECKING:
     from dphypo.accounting import Composition, Guarantee
-
-_MOST_RUNS = 1000.0  # of an audit, on average: they are made
 
 
 @o.grouped
@@ -229,54 +226,3 @@ def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
             said = time.monotonic()
             print(f"solving for the noise: {design.name}", file=sys.stderr, flush=True)
         yield design
-
-
-@o.grouped
-def audit(
-    *,
-    run_epsilon: Annotated[float, o.number("ε of one run.", 0.01, 20)] = 1.0,
-    search: Search,
-    delta: Annotated[float, o.number("δ of the guarantee.", 1e-12, 0.1)] = 1e-3,
-    repetitions: Annotated[
-        int, o.number("How often the search is run on each of two neighbours.", 4, 1e6, whole=True)
-    ] = 1000,
-    confidence: Annotated[float, o.number("Of the bound that is proven.", 0.5, 1 - 1e-9)] = 0.99,
-    plot: Annotated[Path | None, typer.Option(help="Draw the profiles into this file; needs matplotlib.")] = None,
-    as_json: o.AsJson = False,
-) -> None:
-    """Run the worst case of a search, and compare what it shows with what is claimed.
-
-    One run is randomised response, the worst run that is ε-DP; the policy knows the data and is at the edges of the
-    band. "claimed" is the accountant's upper bound for any policy. "attack" is what the explicit attack achieves,
-    computed exactly. "proven" is the lower bound that these repetitions prove, an experiment: they are run as a study,
-    which draws its first run from the prior and may claim a little less. The exit status is 1 if a claim is false.
-    """
-    from dphypo.accounting import PureDp, account
-    from dphypo.audit import WorstCase
-
-    if plot is not None:
-        require_matplotlib()
-    law = search.law()
-    if law.mean > _MOST_RUNS:
-        raise typer.BadParameter(
-            f"--mean {law.mean:g} is out of range: the runs are made, so give at most {_MOST_RUNS:g}"
-        )
-    worst = WorstCase(run_epsilon, law, search.to_band(), delta, repetitions)
-    guarantee = account(PureDp(run_epsilon), law, worst.band)
-    claimed, exact, result = guarantee.epsilon(delta), worst.attack_epsilon(), worst.audit(confidence)
-    stands = result.passed and exact <= claimed
-    if as_json:
-        found = {"claimed": claimed, "claimed_by_the_study": result.claimed, "attack": exact, "proven": result.epsilon}
-        print(json.dumps(found | {"delta": delta, "confidence": confidence, "repetitions": repetitions}))
-    else:
-        print(f"claimed  ε = {shown(claimed)} at δ = {delta:g}: no policy in the band costs more")
-        print(f"attack   ε = {exact:.4f}: this policy costs at least that")
-        how = f"confidence {confidence:g}, {repetitions} searches on each side"
-        study = shown(result.claimed or 0.0)
-        print(f"proven   ε ≥ {result.epsilon:.4f} by experiment ({how}), where the study claims {study}")
-        print("the claims stand" if stands else "A CLAIM IS FALSE: please report it")
-    if plot is not None:
-        from dphypo import plots
-
-        plots.save(plots.audit_profile(guarantee, worst, result), plot)
-    raise typer.Exit(0 if stands else 1)

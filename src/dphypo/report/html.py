@@ -9,18 +9,18 @@ import html
 import os
 import re
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dphypo import _files, _validate
+from dphypo import _files, _validate, plots
 from dphypo._validate import printable
-from dphypo.plots import canvas
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+REPORT = "dphypo: public report of a release"
+"""The comment at the beginning of a report, which distinguishes an earlier report from any other file."""
 SIZE = (4.6, 3.4)
 """Of a figure, in inches: its letters stay readable where it is shrunk to the width of a phone."""
 MOST_LETTERS = 2000
@@ -106,7 +106,7 @@ def short(value: object) -> str:
 
 def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
     """A figure as inline SVG, whose colours follow the page; ``key`` is different for every figure of a page."""
-    svg = canvas.to_svg(figure)
+    svg = plots.to_svg(figure)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' id="([^"]+)"', rf' id="{key}-\1"', svg)
@@ -115,16 +115,9 @@ def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
     head = f'<svg {box[0] if box else ""} role="img" aria-label="{text(alt)}" '
     head += 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
     svg = head + svg[svg.index(">") + 1 :]
-    for name, colour in canvas.COLOURS.items():
+    for name, colour in plots.COLOURS.items():
         svg = re.sub(rf"{colour}\b", f"var(--{name})", svg, flags=re.IGNORECASE)
     return tag("figure", Html(svg.strip()), tag("figcaption", caption))
-
-
-class PageKind(StrEnum):
-    """What a page is. Its comment at the beginning of the file tells an earlier report from any other file."""
-
-    PUBLIC = "dphypo: public report of a release"
-    SECRET = "dphypo: SECRET report for a curator"
 
 
 def page(
@@ -162,17 +155,17 @@ def page(
         ),
     ]
     written = tag("html", head, tag("body", *body, class_=None if secret is None else "secret-page"), lang="en")
-    return f"<!doctype html>\n<!-- {PageKind.PUBLIC if secret is None else PageKind.SECRET} -->\n{written}\n"
+    return f"<!doctype html>\n<!-- {REPORT if secret is None else 'dphypo: SECRET'} -->\n{written}\n"
 
 
-def write(page: str, path: str | os.PathLike[str], kind: PageKind) -> Path:
-    """Write a page, whole or not at all. An earlier report of the same kind is replaced, and no other file."""
+def write(page: str, path: str | os.PathLike[str]) -> Path:
+    """Write a report, whole or not at all. An earlier report is replaced, and no other file."""
     target = _validate.path(path=path)
-    if target.exists() and not (target.is_file() and _is_report(target, kind)):
-        raise FileExistsError(f"{str(target)!r} exists and is not a {kind.value[8:]}: give a new name")
-    return _files.write(target, page.encode(), mode=0o644 if kind is PageKind.PUBLIC else 0o600)
+    if target.exists() and not (target.is_file() and _is_report(target)):
+        raise FileExistsError(f"{str(target)!r} exists and is not a report of a release: give a new name")
+    return _files.write(target, page.encode())
 
 
-def _is_report(path: Path, kind: PageKind) -> bool:
+def _is_report(path: Path) -> bool:
     with path.open("rb") as file:
-        return kind.value.encode() in file.read(200)
+        return REPORT.encode() in file.read(200)

@@ -23,7 +23,6 @@ from dphypo.accounting.solve import round_up
 from dphypo.accounting.statement import assumptions, breaks
 from dphypo.accounting.verification import guarantee_of
 from dphypo.errors import FileError
-from dphypo.plots import profile, scores
 from dphypo.report import html
 from dphypo.report.html import SIZE, Html, block, bullets, facts, join, page, picture, short, table, tag
 from dphypo.search import Release
@@ -34,18 +33,17 @@ from dphypo.search.table import Surveyed, at_edge
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
 WHERE = "The wheel comes from whoever gave you the release, or from dphypo's repository: make wheel builds it there."
 _MOST_ROWS = 300
-_MOST_SLICES = 8
 _ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
 
 
 def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
     """Write the report of a release to a file. :meth:`dphypo.Release.report` is the same."""
-    return html.write(release_page(release), path, html.PageKind.PUBLIC)
+    return html.write(release_page(release), path)
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
     """Write the report of a saved release, if its folder holds what its certificate says: that is recomputed."""
-    return html.write(release_page(read_folder(folder), verified=True), path, html.PageKind.PUBLIC)
+    return html.write(release_page(read_folder(folder), verified=True), path)
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Release:
@@ -82,7 +80,7 @@ def release_page(release: Release, *, verified: bool = False) -> str:
     document = certificate.document
     space, several = document["public"].get("space"), len(release.surveys) > 1
     surveys = [
-        (key := f"survey-{number}", f"Survey {number}" if several else "The survey", _survey(survey, space, key))
+        (f"survey-{number}", f"Survey {number}" if several else "The survey", _survey(survey, space))
         for number, survey in enumerate(release.surveys, 1)
     ]
     sections = [
@@ -155,7 +153,7 @@ def _profile(certificate: Certificate) -> Html:
     figure = plots.certificate_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
     stated = {name: " (the sharpest, which is stated)" * (name == document["bound"]) for name in document["bounds"]}
     rows = [
-        (profile.BOUNDS.get(name, name) + stated[name], _epsilon(float(epsilon)))
+        (plots.BOUNDS.get(name, name) + stated[name], _epsilon(float(epsilon)))
         for name, epsilon in document["bounds"].items()
     ]
     below = f"An explicit attack achieves ε = {attack:g}, so that no valid bound is below it."
@@ -179,25 +177,15 @@ def _one_run(certificate: Certificate) -> Html:
     return join(tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1))
 
 
-def _survey(survey: Surveyed, space: Any, key: str) -> Html:
-    """One survey; ``key`` tells its pictures from those of others. What is said of the space may be a stranger's."""
+def _survey(survey: Surveyed, space: Any) -> Html:
+    """One survey. The description of the space may be a stranger's."""
     space = space if isinstance(space, Mapping) else {}
     failed = sum(row.score is None for row in survey.rows)
     words = f"{len(survey)} runs were made, and all their results are published. {failed or 'None'} of them failed. "
     if survey.best is not None:
         words += f"The best score is {survey.best.score:.5g}. Scores are noisy: the best may be a lucky one. "
     words += at_edge(survey, space)
-    alt = "Score of every run of the survey in order, with the best so far. The same numbers are in the table below."
-    caption = "The score of every run, in order."
-    history = picture(plots.survey_history(survey, size=SIZE), f"{key}-history", alt, caption)
-    columns = scores.columns([row.params for row in survey.rows], space)
-    differing = [column.name for column in columns if len(column.levels) > 1]
-    slices = []
-    for place, name in enumerate(differing[:_MOST_SLICES]):
-        figure = plots.survey_slices(survey, names=[name], space=space, width=SIZE[0])
-        alt = f"Scatter plot: score against {name}. The same numbers are in the table below."
-        slices.append(picture(figure, f"{key}-slice-{place}", alt, f"Score against {name}."))
-    return join(tag("p", words), history, tag("div", *slices, class_="pair"), table_of_runs(survey))
+    return join(tag("p", words), table_of_runs(survey))
 
 
 def table_of_runs(survey: Surveyed) -> Html:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -73,15 +72,6 @@ class Curator:
     def best(self) -> int | None:
         """The place in :meth:`trials` of the run that was released, from 0 on; None if none is."""
         return self._search.record().best
-
-    def report(self, path: str | Path) -> Path:
-        """Write all of this as one page of HTML, marked secret on every screen. It is not the page to publish.
-
-        ``release.report`` writes that one. Needs the extra ``plots``.
-        """
-        # By name: reports are built on top of this module.
-        written: Path = importlib.import_module("dphypo.report.curator_report").write_curator_report(self, path)
-        return written
 
     def __repr__(self) -> str:
         return "<the curator's view of a study: what it shows carries no privacy guarantee>"

@@ -26,7 +26,7 @@ from dp_accounting import NeighboringRelation
 
 from dphypo import _validate
 from dphypo.accounting import PureDp
-from dphypo.audit.empirical import Audit, audit, lower_bound
+from dphypo.audit import Audit, audit, lower_bound
 from dphypo.band import KL, Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, mechanism

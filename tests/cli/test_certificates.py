@@ -1,4 +1,4 @@
-"""The privacy officer's commands: explain, compose, the ledger, the version."""
+"""Commands that read certificates: explain, compose, the ledger; and the version."""
 
 from __future__ import annotations
 

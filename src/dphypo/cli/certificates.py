@@ -1,4 +1,4 @@
-"""Commands for whoever answers for a data set: verify, sign, explain, compose, and the ledger."""
+"""Commands that read certificates: verify, sign, explain, compose, report, plot, and the ledger."""
 
 from __future__ import annotations
 
@@ -98,6 +98,38 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     if found.warning:
         print(f"\nIt carries a warning: {printable(found.warning, 2000)}")
     print(f"\nWhether its numbers follow from what it states: dphypo verify {certificate}")
+
+
+def report(
+    release: Annotated[Path, typer.Argument(help="The folder of a saved release.")],
+    out: Annotated[Path, typer.Option(help="The file to write; an earlier report there is replaced.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one self-contained page about a release. The release is verified first."""
+    from dphypo.plots import require_matplotlib
+    from dphypo.report.release_report import write_folder_report
+
+    require_matplotlib()
+    if sys.stderr.isatty():
+        print("recomputing the certificate: this takes up to a minute …", file=sys.stderr)
+    print(write_folder_report(release, out))
+
+
+def plot(
+    certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")],
+    out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf. An existing file is replaced.")],
+) -> None:
+    """Draw the privacy profile of a certificate: δ against ε, and the ε of every bound. Needs matplotlib."""
+    from dphypo import plots
+    from dphypo.accounting import Certificate
+    from dphypo.accounting.second_opinion import epsilon_from_below
+    from dphypo.accounting.verification import guarantee_of
+
+    plots.require_matplotlib()
+    stated = Certificate.load(certificate)
+    attack = epsilon_from_below(guarantee_of(stated), stated.delta)
+    print(plots.save(plots.certificate_profile(stated, attack=attack), out))
 
 
 Book = Annotated[str, typer.Argument(help="The ledger: a file, or the URL of a database.", metavar="LEDGER")]

@@ -1,0 +1,131 @@
+"""``dphypo watch``: a page in the browser about a search while it runs. For the curator, on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dphypo.cli.options import number
+
+if TYPE_CHECKING:
+    from dphypo.report.html import Html
+
+_AGAIN_S = 3
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_TIMED = "For the curator alone: how long runs take is not covered by the guarantee."
+_SILENT_S = 60.0
+
+
+def watch(
+    journal: Annotated[Path, typer.Argument(help="The journal of the search, such as tune.db.")],
+    port: Annotated[int, number("Of the page; 0 takes a free one.", 1, 65535, zero=True, whole=True)] = 8765,
+) -> None:
+    """Show a search in the browser while it runs: table, cost, speed, time left. For the curator, on this machine."""
+    word = secrets.token_urlsafe(12)  # other users of the machine do not know it
+    with server(journal, word, port) as serving:
+        print(f"http://127.0.0.1:{serving.server_port}/{word} shows {journal}. End with Ctrl-C.", flush=True)
+        try:
+            serving.serve_forever()
+        except KeyboardInterrupt:
+            print()
+
+
+def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
+    """The server, on the loopback address; the page is at ``/word``."""
+    from dphypo.errors import FileError
+    from dphypo.search.live import ENDING, LiveFile
+
+    if not journal.is_file():
+        raise FileError(f"there is no journal at {journal}: give the file with which the search was started")
+    with journal.open("rb") as file:
+        if file.read(16) not in (b"", b"SQLite format 3\0"):
+            raise FileError(f"{journal} is not a journal: give the file with which the search was started")
+    live = LiveFile(Path(f"{journal.resolve()}{ENDING}"))
+    last: dict[str, Any] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        server_version, sys_version = "dphypo", ""
+
+        def do_GET(self) -> None:
+            host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+            if host not in _LOOPBACK:  # a page elsewhere whose name leads here must not read this one
+                self.send_error(403)
+            elif not secrets.compare_digest(self.path.encode(), f"/{word}".encode()):
+                self.send_error(404)
+            else:
+                found = live.read()
+                last.update(found or {})
+                content = live_page(last, runs=found is not None).encode()
+                headers = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(content))}
+                headers |= {"Refresh": str(_AGAIN_S), "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
+                self.send_response(200)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Requests are not logged."""
+
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+
+
+def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
+    """The page of ``dphypo watch``: what the file of the search says, if there is one, and whether it still runs."""
+    from dphypo import __version__
+    from dphypo.report.html import bullets, page
+
+    known = known or {}
+    cost = str(known.get("cost", "Nothing is known yet."))
+    sections = [("cost", "What it costs", bullets(cost.splitlines()))]
+    if known.get("table"):
+        sections.insert(0, ("runs", "Runs so far", _runs_so_far(json.dumps(known["table"]))))
+    lead = "Read only. The page is loaded again every few seconds."
+    foot = f"Served by dphypo {__version__} on the loopback address."
+    return page("A search under way", lead, _now(known, runs=runs), sections, foot, secret=_TIMED)
+
+
+def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
+    from dphypo.report.html import facts
+
+    rows: list[tuple[object, object]] = []
+    if not known:
+        rows.append(("search", "none runs on this journal"))
+    elif "written" not in known:  # the same when it has stopped: the page never tells how long a study took
+        rows.append(("search", "begun; how long a study takes is secret"))
+    elif not runs:
+        rows.append(("search", "stopped: released, or can be resumed"))
+    else:
+        silent = time.time() - float(known["written"])
+        rows.append(("search", "runs" if silent < _SILENT_S else f"no sign of life for {silent:.0f} s"))
+    if known.get("total"):
+        rows.append(("runs", f"{len((known.get('table') or {}).get('rows', []))} of {known['total']}"))
+    if runs and known.get("step"):
+        rows.append((known["what"], f"step {known['step']} of {known['steps']}"))
+        rows.append(("speed", f"{known['speed']:.4g} steps/s"))
+        left = "time left of these" if " at once" in known["what"] else "time left"
+        rows.append((left, str(timedelta(seconds=round(known["left"])))))
+    return facts(rows, class_="headline")
+
+
+@lru_cache(maxsize=1)
+def _runs_so_far(written: str) -> Html:
+    """The table and its picture, drawn once for each table."""
+    from dphypo.plots import survey_history
+    from dphypo.report.html import SIZE, join, picture
+    from dphypo.report.release_report import table_of_runs
+    from dphypo.search.table import Surveyed
+
+    table = Surveyed.from_dict(json.loads(written))
+    alt = "Score of every run in order, with the best so far. The same numbers are in the table below."
+    history = picture(survey_history(table, size=SIZE), "history", alt, "The score of every run, in order.")
+    return join(history, table_of_runs(table))
