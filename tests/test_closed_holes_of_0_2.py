@@ -67,13 +67,13 @@ def test_14_sums_in_half_precision(row: Row) -> None:
     torch = pytest.importorskip("torch")
     from support.torch_steps import one_step
 
-    from dphypo.errors import UnfitModelError
+    from dphypo.errors import UnsupportedModelError
 
     total = torch.ones(4112, dtype=torch.bfloat16).sum(), torch.ones(4113, dtype=torch.bfloat16).sum()
     rounded = float(total[1] - total[0])
     half = torch.nn.Linear(2, 2).to(torch.bfloat16)
     for engine in ENGINES:
-        with pytest.raises(UnfitModelError, match="bfloat16"):
+        with pytest.raises(UnsupportedModelError, match="bfloat16"):
             one_step(lambda: half, torch.zeros(4, 2).bfloat16(), torch.zeros(4).long(), 4, engine=engine)
     row(14, "weights in bfloat16: one record moves", f"{rounded:.4g} C", "refused")
     assert rounded > 1
@@ -104,7 +104,7 @@ def test_16_state_in_slots(row: Row) -> None:
     torch = pytest.importorskip("torch")
     from support.torch_world import dpsgd
 
-    from dphypo.errors import UnfitModelError
+    from dphypo.errors import UnsupportedModelError
 
     class Kept:
         __slots__ = ("mean",)
@@ -122,7 +122,7 @@ def test_16_state_in_slots(row: Row) -> None:
             return self.linear(inputs - self.kept.mean)
 
     for engine in ENGINES:
-        with pytest.raises(UnfitModelError, match=r"'kept\.mean' of the model changes"):
+        with pytest.raises(UnsupportedModelError, match=r"'kept\.mean' of the model changes"):
             dpsgd(model=Centred, engine=engine)
     seen = "kept.mean" in {f"kept.{name}" for name in getattr(Centred().kept, "__dict__", {})}
     row(16, "a running mean in __slots__ is", "seen" if seen else "not seen: 8.9 σ at 0.160", "refused")

@@ -18,12 +18,15 @@ import numpy.typing as npt
 
 from dphypo._validate import printable
 from dphypo.errors import FileError
-from dphypo.errors.faults import MissingFileError
 
 Json: TypeAlias = Mapping[str, Any]
 """An object as a document holds it."""
 MOST_BYTES, MOST_MODEL_BYTES, MOST_TABLE_BYTES = 4_000_000, 2**34, 2**28
 """Of a document, of a saved model, and of the tables of surveys."""
+
+
+class _MissingFileError(FileError, FileNotFoundError):
+    """A ``FileError`` that ``except FileNotFoundError`` catches too."""
 
 
 def read(
@@ -46,7 +49,7 @@ def read(
                 raise FileError(f"{shown}: the {what} is not a regular file")
             content = b"" if opened.st_size > most else file.read(opened.st_size + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(f"there is no {what} at {shown}") from None
+        raise _MissingFileError(f"there is no {what} at {shown}") from None
     except OSError as error:
         raise FileError(f"{shown}: the {what} cannot be read ({error.strerror})") from None
     except ValueError as error:  # a name with a zero in it, or one that no file can have

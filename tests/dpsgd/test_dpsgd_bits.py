@@ -13,7 +13,7 @@ from torch import nn
 
 from dphypo.dpsgd import Program, Run, Setting, Tensors, check, train
 from dphypo.dpsgd.stack import Shape
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 
 SIZE = 60
 RUN = Run(
@@ -93,7 +93,7 @@ class Counting(nn.Module):
 def test_a_model_whose_passes_differ_in_the_last_bits_is_refused():
     made = Program.of(Counting(), cross_entropy, KINDS["linear"].records(1))
     rows = made.layout.stacked([Counting()], torch.device("cpu"))
-    with pytest.raises(UnfitModelError, match="last bits"):
+    with pytest.raises(UnsupportedModelError, match="last bits"):
         made.on(rows, Shape(1, 32))
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from dphypo.dpsgd import Program, Run, Setting, Tensors, cuda_graph, optimisers, train
 from dphypo.dpsgd.many import memory_of
 from dphypo.dpsgd.stack import Layout, Shape
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 
 SIZE = 50
 RUN = Run(
@@ -315,12 +315,12 @@ def _two_types() -> nn.Module:
     ],
 )
 def test_unfit_models_are_refused_by_name(model, message):
-    with pytest.raises(UnfitModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         Program.of(model(), cross_entropy, LINEAR.records(1))
 
 
 def test_a_loss_that_averages_is_refused():
-    with pytest.raises(UnfitModelError, match=r"values of shape \(\) for 31 records: give one value a record"):
+    with pytest.raises(UnsupportedModelError, match=r"values of shape \(\) for 31 records: give one value a record"):
         Program.of(LINEAR.build(), nn.functional.cross_entropy, LINEAR.records(1))
 
 
@@ -331,7 +331,7 @@ def test_a_frozen_batch_norm_stays_in_evaluation():
     assert not made.model.fixed.training
     done = train(made, lambda: model, Tensors(*KINDS["residual"].records(SIZE)), [RUN])[0]
     assert torch.equal(done.fixed.running_mean, model.fixed.running_mean)
-    with pytest.raises(UnfitModelError, match=r"layer 'fixed' is BatchNorm2d: .* call eval\(\) on it"):
+    with pytest.raises(UnsupportedModelError, match=r"layer 'fixed' is BatchNorm2d: .* call eval\(\) on it"):
         Program.of(model.train(), cross_entropy, KINDS["residual"].records(1))
 
 

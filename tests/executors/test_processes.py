@@ -16,7 +16,7 @@ from support.study_world import EVENT, RELATION, make
 
 import dphypo
 from dphypo.entropy import SYSTEM
-from dphypo.errors import WorkerError
+from dphypo.errors import ExecutorError
 from dphypo.laws import Pmf
 from dphypo.search.release import Ending
 
@@ -76,7 +76,7 @@ def test_a_worker_killed_before_it_greets_is_replaced(tmp_path, deaths):
 def test_workers_that_never_greet_are_an_error_and_cost_no_attempt(tmp_path):
     mechanism = dphypo.mechanism(event=EVENT, relation=RELATION)(world.DiesUnpickled(str(tmp_path), 10**6))
     study = make(mechanism=mechanism)
-    with pytest.raises(WorkerError):
+    with pytest.raises(ExecutorError, match="several worker processes"):
         study.run(workers=2, progress=False)
     assert all(trial["attempts"] == 0 for trial in study.curator().trials())
 

@@ -306,7 +306,7 @@ shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.prin
     ],
 )
 def test_what_is_wrong_is_named_before_anything_runs(changes, message):
-    with pytest.raises((ValueError, TypeError, dphypo.errors.UnfitModelError), match=message):
+    with pytest.raises((ValueError, TypeError, dphypo.errors.UnsupportedModelError), match=message):
         training(**changes)
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.table import numbers
 from dphypo.integrations.split import split_by_hash
@@ -36,7 +36,7 @@ KINDS = sorted(
     (kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)),
     key=lambda kind: kind.__name__,
 )
-KINDS = [*dict.fromkeys(KINDS), Panic, UnfitModelError, torch.OutOfMemoryError]
+KINDS = [*dict.fromkeys(KINDS), Panic, UnsupportedModelError, torch.OutOfMemoryError]
 MARK = 1000.0  # the numbers of the record that raises the first kind; those of the next are larger by one
 
 

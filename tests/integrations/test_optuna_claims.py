@@ -15,7 +15,7 @@ from support.optuna_survey import SURVEY, objective, study, survey
 
 from dphypo import Ledger, errors
 from dphypo.accounting import verify
-from dphypo.errors.refusals import NotThisStudy, RemadeStudy, TooManyTrials
+from dphypo.errors import Refusal
 from dphypo.integrations.optuna_claims import TrialClaims
 
 
@@ -50,9 +50,9 @@ def test_trials_that_were_made_outside_the_survey_are_refused():
     driven = study()
     SURVEY.optimize(driven, objective, timeout=0.0)
     driven.optimize(objective, n_trials=1)
-    with pytest.raises(NotThisStudy):
+    with pytest.raises(Refusal, match="not started by this survey"):
         SURVEY.optimize(driven, objective)
-    with pytest.raises(NotThisStudy):
+    with pytest.raises(Refusal, match="not started by this survey"):
         SURVEY.last_run(driven, lambda lr: lr)
 
 
@@ -71,7 +71,7 @@ def test_a_copied_study_does_not_go_on(tmp_path):
     optuna.copy_study(from_study_name="tuned", from_storage=first, to_storage=second)
     copied = optuna.load_study(study_name="tuned", storage=second)
     for refused in (lambda: SURVEY.optimize(copied, objective), lambda: SURVEY.last_run(copied, lambda lr: lr)):
-        with pytest.raises(NotThisStudy):
+        with pytest.raises(Refusal, match="not started by this survey"):
             refused()
     SURVEY.optimize(driven, objective)
 
@@ -99,9 +99,9 @@ def test_a_study_that_is_deleted_and_made_again_does_not_go_on(tmp_path, backend
         optuna.storages.InMemoryStorage() if backend == "memory" else f"sqlite:///{tmp_path}/a.db"
     )
     for _ in range(2):
-        with pytest.raises(RemadeStudy, match="another study_name"):
+        with pytest.raises(Refusal, match=r"started by a survey and deleted.*another study_name"):
             SURVEY.optimize(remade, lambda trial: made.append(trial.number) or objective(trial))
-        with pytest.raises(RemadeStudy):
+        with pytest.raises(Refusal, match="started by a survey and deleted"):
             SURVEY.last_run(remade, lambda lr: made.append(lr), {"lr": 1.0})
         remade.optimize(objective, n_trials=4)  # now each of its trials has a number that was claimed
     assert made == []
@@ -115,7 +115,7 @@ def test_a_number_that_was_claimed_before_is_not_made_again():
     def claimed_again(trial):
         made.append(trial.number)
         claims = TrialClaims(driven, 8)
-        with pytest.raises(RemadeStudy):
+        with pytest.raises(Refusal, match="started by a survey and deleted"):
             claims.claim_run(trial.number)
         assert claims._counted() == [trial.number]
         raise KeyboardInterrupt
@@ -145,7 +145,7 @@ def test_more_trials_are_refused_once_the_last_run_was_begun():
     with pytest.raises(KeyboardInterrupt):
         SURVEY.optimize(driven, stops)
     _, _, certificate = SURVEY.last_run(driven, lambda lr: lr)
-    with pytest.raises(TooManyTrials, match="closed for its last run"):
+    with pytest.raises(Refusal, match="closed for its last run"):
         SURVEY.optimize(driven, objective)
     assert certificate.document["public"]["released"][0]["sha256"] == SURVEY.table(driven).hash
     assert len(SURVEY.table(driven)) == 4
@@ -163,7 +163,7 @@ def test_a_lost_last_run_can_be_made_again_where_two_were_declared():
     model, _, certificate = twice.last_run(driven, lambda lr: {"lr": lr})
     assert model["lr"] > 0
     assert verify(certificate)
-    with pytest.raises(TooManyTrials):
+    with pytest.raises(Refusal, match="All declared trials"):
         twice.last_run(driven, lambda lr: {"lr": lr})
 
 
@@ -176,9 +176,9 @@ def test_of_two_declarations_that_begin_at_the_same_time_one_holds():
     with pytest.raises(IndexError):
         claims.begin(SURVEY._declared, None)
     claims._all = read
-    with pytest.raises(NotThisStudy):
+    with pytest.raises(Refusal, match="not started by this survey"):
         claims.begin(SURVEY._declared, None)
-    with pytest.raises(NotThisStudy):
+    with pytest.raises(Refusal, match="not started by this survey"):
         SURVEY.optimize(driven, objective)
     other.optimize(driven, objective)
 
@@ -195,7 +195,7 @@ def test_a_trial_that_begins_while_the_survey_is_closed_is_not_made():
     SURVEY.optimize(driven, closes)
     assert made == [0, 1, 2]
     assert len(SURVEY.table(driven)) == 3
-    with pytest.raises(TooManyTrials, match="closed for its last run"):
+    with pytest.raises(Refusal, match="closed for its last run"):
         SURVEY.optimize(driven, objective)
 
 
@@ -228,7 +228,7 @@ def test_a_process_that_claims_the_last_run_a_moment_later_is_refused():
         write(kind, content)
 
     late._claim = overtaken
-    with pytest.raises(TooManyTrials):
+    with pytest.raises(Refusal, match="All declared trials"):
         late.claim_last_run(1)
     assert made == ["other"]
 
@@ -237,7 +237,7 @@ LAST_RUN = """
 import sys, time
 import optuna
 from pathlib import Path
-from dphypo.errors.refusals import TooManyTrials
+from dphypo.errors import Refusal
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.optuna_claims import TrialClaims
 from support.plain_run import PlainRun
@@ -253,8 +253,8 @@ while not Path(go).exists():
     time.sleep(0.001)
 try:
     survey.last_run(study, lambda lr: print("trained"))
-except TooManyTrials:
-    print("refused")
+except Refusal as refusal:
+    print("refused" if "All declared trials" in str(refusal) else refusal)
 """
 
 

@@ -18,8 +18,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from dphypo.accounting.events import ideal
-from dphypo.errors import UnfitModelError
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.integrations.torch import seeds as _seeds
 from dphypo.integrations.torch.saver import Safetensors
@@ -289,7 +288,7 @@ def test_failures_inside_a_run_are_outcomes_and_an_unfit_model_is_not() -> None:
     def factory(norm: bool) -> nn.Module:
         return nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 2)) if norm else nn.Linear(5, 2)
 
-    with pytest.raises(UnfitModelError):
+    with pytest.raises(UnsupportedModelError):
         attempt(dpsgd(model=factory), {"norm": True}, 1)
 
 

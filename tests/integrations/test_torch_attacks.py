@@ -22,7 +22,7 @@ from support.torch_steps import (
 )
 from torch import nn
 
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch.runs import Engine
 
 every_engine = pytest.mark.parametrize("engine", list(Engine))
@@ -125,7 +125,7 @@ def test_whatever_is_done_with_gradients_one_record_is_clipped(changes: dict[str
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_weights_below_single_precision_are_refused(engine: Engine, kind: torch.dtype) -> None:
     """Sums were taken in the type of the weights: in bfloat16 one record more than 4112 moved them by 32."""
-    with pytest.raises(UnfitModelError, match=r"'weight' is torch\.b?float16.*float32"):
+    with pytest.raises(UnsupportedModelError, match=r"'weight' is torch\.b?float16.*float32"):
         one_step(
             lambda: nn.Linear(2, 2).to(kind), torch.zeros(4, 2, dtype=kind), torch.zeros(4).long(), 4, engine=engine
         )

@@ -14,7 +14,7 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn import functional
 
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, check, opacus, seeds
 from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.runs import Engine
@@ -123,7 +123,7 @@ def fit(model: nn.Module, example: Any = CLASSES, loss: Any = functional.cross_e
     ],
 )
 def test_unfit_models_are_refused_with_the_remedy(model: nn.Module, message: str) -> None:
-    with pytest.raises(UnfitModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=message):
         fit(model)
 
 
@@ -131,13 +131,13 @@ def test_the_remedy_for_batch_normalisation_works() -> None:
     model = nn.Sequential(
         nn.Unflatten(1, (1, 2, 4)), nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(12, 3)
     )
-    with pytest.raises(UnfitModelError, match="BatchNorm2d"):
+    with pytest.raises(UnsupportedModelError, match="BatchNorm2d"):
         fit(model)
     assert fit(ModuleValidator.fix(model)) == "hooks"
 
 
 def test_an_unfit_model_is_refused_when_the_mechanism_is_made() -> None:
-    with pytest.raises(UnfitModelError, match="GroupNorm"):
+    with pytest.raises(UnsupportedModelError, match="GroupNorm"):
         DPSGD(
             model=lambda: nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3)),
             data=(torch.randn(20, 8), torch.zeros(20, dtype=torch.long)),
@@ -150,13 +150,13 @@ def test_an_unfit_model_is_refused_when_the_mechanism_is_made() -> None:
 @pytest.mark.parametrize("loss", [functional.mse_loss, nn.MSELoss(), nn.MSELoss(reduction="sum")])
 def test_losses_that_broadcast_over_the_batch_are_refused(loss: Any) -> None:
     """Outputs of shape (n, 1) and targets of shape (n,) make an n by n table: each record meets all others."""
-    with pytest.raises(UnfitModelError, match="mixes records"):
+    with pytest.raises(UnsupportedModelError, match="mixes records"):
         fit(nn.Linear(8, 1), (torch.zeros(1, 8), torch.zeros(1)), loss)
     assert fit(nn.Linear(8, 1), (torch.zeros(1, 8), torch.zeros(1, 1)), loss) == "hooks"
 
 
 def test_a_loss_that_averages_over_the_batch_is_refused() -> None:
-    with pytest.raises(UnfitModelError, match="one value a record"):
+    with pytest.raises(UnsupportedModelError, match="one value a record"):
         fit(nn.Linear(8, 3), loss=lambda outputs, targets: (outputs**2).mean())
 
 
@@ -198,7 +198,7 @@ def test_a_mode_that_gives_wrong_gradients_is_not_used(monkeypatch: pytest.Monke
     monkeypatch.setattr(opacus, "attached", halves)
     assert fit(nn.Linear(8, 3)) == "functorch"
     wrong.append("functorch")
-    with pytest.raises(UnfitModelError, match="per-sample gradients"):
+    with pytest.raises(UnsupportedModelError, match="per-sample gradients"):
         fit(nn.Linear(8, 3))
 
 

@@ -13,7 +13,7 @@ from support.torch_world import INPUTS, LABELS, dpsgd
 from torch import nn
 
 import dphypo
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch.runs import Engine
 from dphypo.integrations.torch.saver import Safetensors
 
@@ -100,7 +100,7 @@ def test_a_score_that_writes_back_what_a_run_has_learnt_ends_the_search() -> Non
         whole.load_state_dict(model.state_dict())
         return 0.5
 
-    with pytest.raises(UnfitModelError, match=r"copy\.deepcopy\(backbone\)"):
+    with pytest.raises(UnsupportedModelError, match=r"copy\.deepcopy\(backbone\)"):
         dpsgd(model=lambda: whole, score=write_back)({}, seed=1)
 
 
@@ -113,7 +113,7 @@ def test_a_factory_with_a_generator_of_its_own_is_refused() -> None:
             model.bias += float(generator.normal())
         return model
 
-    with pytest.raises(UnfitModelError, match="generator of its own"):
+    with pytest.raises(UnsupportedModelError, match="generator of its own"):
         dpsgd(model=drawn)({}, seed=1)
 
 
@@ -141,7 +141,7 @@ class Computed(nn.Linear):
     ],
 )
 def test_what_cannot_be_copied_is_refused_with_the_remedy(factory: Any, message: str) -> None:
-    with pytest.raises((UnfitModelError, TypeError), match=message):
+    with pytest.raises((UnsupportedModelError, TypeError), match=message):
         dpsgd(model=factory)
 
 

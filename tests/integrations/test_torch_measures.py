@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import dphypo
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import GAPS, auc
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.integrations.torch.metrics import Metrics, is_private
@@ -55,7 +55,7 @@ def test_auc_is_that_of_scikit_learn_up_to_the_bins(outputs: int) -> None:
     score = PrivateConfusion((X, Y), noise_multiplier=1e-6, measure="auc")
     assert score(network(outputs), seed=1) == pytest.approx(roc_auc_score(Y, margin(network(outputs))), abs=0.01)
     assert auc(np.zeros((2, 64))) == 0.5
-    with pytest.raises(UnfitModelError, match="'auc' is of two classes, and the model tells 3 apart"):
+    with pytest.raises(UnsupportedModelError, match="'auc' is of two classes, and the model tells 3 apart"):
         score(network(3), seed=1)
 
 

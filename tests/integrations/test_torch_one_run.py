@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import dphypo
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import PrivateAccuracy, seeds
 
 
@@ -89,7 +89,7 @@ def test_a_rehearsal_touches_no_private_record_and_shows_what_is_wrong() -> None
     wider = dpsgd(
         model=lambda width=4: nn.Sequential(nn.Linear(5, width), nn.BatchNorm1d(width)) if width > 4 else net()
     )
-    with pytest.raises(UnfitModelError, match="GroupNorm"):
+    with pytest.raises(UnsupportedModelError, match="GroupNorm"):
         wider.rehearse({"width": 8}, seed=0)
 
 

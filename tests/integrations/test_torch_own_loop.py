@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import OwnRun
@@ -100,11 +100,11 @@ def test_the_rate_and_the_noise_are_those_that_were_declared() -> None:
 
 @pytest.mark.parametrize("wrong", [{"stop": 3}, {"loud": 0.5}, {"loud": 2.0}, {"stop": 0}])
 def test_a_loop_that_trains_otherwise_is_the_callers_mistake(wrong: Any) -> None:
-    with pytest.raises(UnfitModelError, match="the loop did not train as declared: 6 steps at rate"):
+    with pytest.raises(UnsupportedModelError, match="the loop did not train as declared: 6 steps at rate"):
         looped(run(), **wrong)
     training = OwnTraining(lambda params, *, seed, run: (looped(run, **wrong)[2], 0.5), RUN)
     study = dphypo.Study(dphypo.Space({"lr": [0.1]}), training, dphypo.Pmf({1: 1.0}), delta=1e-5, journal=None)
-    with pytest.raises(UnfitModelError, match="stops early"):  # not a failed run among others
+    with pytest.raises(UnsupportedModelError, match="stops early"):  # not a failed run among others
         study.run(progress=False)
 
 
@@ -139,7 +139,7 @@ def test_a_step_has_the_records_of_its_batch_once(loop: Any) -> None:
     net = nn.Linear(3, 2)
     optimizer, loader = torch.optim.SGD(net.parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
     with (
-        pytest.raises(UnfitModelError, match="does not have the records of its batch"),
+        pytest.raises(UnsupportedModelError, match="does not have the records of its batch"),
         run().make_private(net, optimizer, loader, max_grad_norm=1.0) as parts,
     ):
         loop(*parts)
@@ -150,7 +150,9 @@ def test_the_clipping_norm_changes_between_steps_alone(between: bool) -> None:
     """Before, records of the first piece were clipped to 1 and got the noise of 0.34."""
     net = nn.Linear(3, 2)
     optimizer, loader = torch.optim.SGD(net.parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
-    wanted = contextlib.nullcontext() if between else pytest.raises(UnfitModelError, match="changed within a step")
+    wanted = (
+        contextlib.nullcontext() if between else pytest.raises(UnsupportedModelError, match="changed within a step")
+    )
     with (
         wanted,
         run(rate=1.0).make_private(net, optimizer, loader, max_grad_norm=1.0) as (model, private, batches),
@@ -184,7 +186,7 @@ def test_sums_are_cleared_however_the_loop_clears_gradients(cut: bool) -> None:
 def test_a_run_trains_once_and_all_its_parameters() -> None:
     given = run()
     looped(given)
-    with pytest.raises(UnfitModelError, match="called before in this run"):
+    with pytest.raises(UnsupportedModelError, match="called before in this run"):
         looped(given)
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     head = torch.optim.SGD(net[1].parameters(), 0.1)
@@ -200,7 +202,7 @@ def test_frozen_statistics_stay_frozen_when_the_loop_says_train() -> None:
     net = nn.Sequential(frozen, nn.Linear(3, 2))
     optimizer, loader = torch.optim.SGD(net[1].parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
     with (
-        pytest.raises(UnfitModelError, match="writes to its own parameters or buffers"),
+        pytest.raises(UnsupportedModelError, match="writes to its own parameters or buffers"),
         run().make_private(net, optimizer, loader, max_grad_norm=1.0) as (model, private, batches),
     ):
         _step(model.train(), private, next(iter(batches)))
@@ -210,7 +212,7 @@ def test_models_and_loaders_that_are_unfit_are_named() -> None:
     batch_norm = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.SGD(batch_norm.parameters(), 0.1)
     with (
-        pytest.raises(UnfitModelError, match="BatchNorm1d"),
+        pytest.raises(UnsupportedModelError, match="BatchNorm1d"),
         run().make_private(batch_norm, optimizer, DataLoader(RECORDS, batch_size=8), max_grad_norm=1.0),
     ):
         pass

@@ -16,7 +16,7 @@ from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
 from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.device import pinned
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.record_values import per_record, values
@@ -201,7 +201,7 @@ def test_a_loss_that_mixes_records_is_refused_as_a_score(loss: Any) -> None:
     score = PrivateLoss((INPUTS, LABELS), 5.0, bound=2.0, loss=loss)
     trained = model()
     before = torch.get_rng_state()
-    with pytest.raises(UnfitModelError, match="how many records"):
+    with pytest.raises(UnsupportedModelError, match="how many records"):
         score(trained, seed=1)
     assert torch.equal(before, torch.get_rng_state())
     mechanism = DPSGD(
@@ -213,7 +213,7 @@ def test_a_loss_that_mixes_records_is_refused_as_a_score(loss: Any) -> None:
         epochs=0.1,
         device="cpu",
     )
-    with pytest.raises(UnfitModelError, match="how many records"):
+    with pytest.raises(UnsupportedModelError, match="how many records"):
         mechanism.rehearse({}, seed=1)  # before T is drawn
 
 

@@ -19,7 +19,7 @@ from dphypo.accounting.statement import assumptions
 from dphypo.dpsgd import check as engine_check
 from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.stack import Shape
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
 from dphypo.integrations.torch.fields import called
 
@@ -266,12 +266,12 @@ def test_what_mixes_records_or_hides_passes_is_refused_by_name() -> None:
         model.gradient_checkpointing_enable()
         return model  # type: ignore[no-any-return]
 
-    with pytest.raises(UnfitModelError, match=r"gradient_checkpointing_disable\(\)"):
+    with pytest.raises(UnsupportedModelError, match=r"gradient_checkpointing_disable\(\)"):
         dpsgd(checkpointed)
-    with pytest.raises(UnfitModelError, match=r"the model's own \.loss, which averages"):
+    with pytest.raises(UnsupportedModelError, match=r"the model's own \.loss, which averages"):
         dpsgd(probe, loss=lambda outputs, targets: outputs.loss)
     config: Any = bert().config
-    with pytest.raises(UnfitModelError, match="without logits"):
+    with pytest.raises(UnsupportedModelError, match="without logits"):
         dpsgd(lambda: transformers.BertModel(config))
 
 

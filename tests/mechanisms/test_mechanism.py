@@ -14,7 +14,7 @@ import pytest
 from support.slow import mostly_slow
 
 import dphypo
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
 from dphypo.mechanisms.outcome import attempt, settle
 

@@ -8,8 +8,7 @@ from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
-from dphypo.errors import RehearsalError
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import RehearsalError, UnsupportedModelError
 from dphypo.mechanisms import Declared
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Plain
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -331,7 +331,7 @@ MUTANTS = (
         "a study is released twice",
         "one release, and no other",
         "search/under_way.py",
-        "            if record.released:\n                raise errors.SecondRelease(stages=stages)\n",
+        "            if record.released:\n                raise errors.Refusal(refusals.SECOND_RELEASE)\n",
         "            if record.released:\n                return\n",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),
@@ -339,8 +339,7 @@ MUTANTS = (
         "runs are made after the release",
         "a released study makes no more runs",
         "search/under_way.py",
-        "            if record.released:\n"
-        "                raise refusals.RunsAfterRelease(stages=not self.declaration.alone)\n",
+        "            if record.released:\n                raise errors.Refusal(refusals.RUNS_AFTER_RELEASE)\n",
         "",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),

@@ -11,8 +11,8 @@ from support.stages_world import FEW, cheap, make, stages
 from support.study_world import RELATION, SPACE
 
 import dphypo
+from dphypo import errors
 from dphypo.accounting import PureDp
-from dphypo.errors import refusals
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
 from dphypo.search.part import Released
 from dphypo.search.release import Ending
@@ -76,7 +76,7 @@ def test_a_rule_that_leaves_what_was_accounted_for_is_refused_and_can_be_mended(
         return Space({"lr": [0.1], "depth": [1, 4]}) if wide else space
 
     chain = [Stage(cheap, FEW, prior=rule), Stage(deep, FEW)]
-    with pytest.raises(refusals.WiderPrior, match="'depth' was not declared with the value 4"):
+    with pytest.raises(errors.Refusal, match=r"leaves the declared one.*'depth' was not declared with the value 4"):
         make(tmp_path / "stages.db", stages=chain).run(progress=False)
     wide.clear()
     search = make(tmp_path / "stages.db", stages=chain)
@@ -117,7 +117,7 @@ def test_a_rule_that_leaves_the_space_is_refused_though_the_event_is_constant(sp
     if (space, prior) == allowed:
         assert search.run(progress=False).params["depth"] in (1, 2)
         return
-    with pytest.raises(refusals.WiderPrior, match="leaves the one that was declared"):
+    with pytest.raises(errors.Refusal, match="leaves the declared one"):
         search.run(progress=False)
 
 

@@ -14,7 +14,7 @@ import dphypo
 from dphypo.accounting import account
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.laws import Pmf

@@ -15,7 +15,7 @@ from support.study_world import EVENT, RELATION, deadly, facts, make, score, slo
 
 import dphypo
 from dphypo.entropy import SYSTEM
-from dphypo.errors import JournalError, Unfinished
+from dphypo.errors import JournalError, Refusal
 from dphypo.search.release import Ending
 
 
@@ -48,7 +48,7 @@ def test_an_interrupt_leaves_a_resumable_study_and_releases_nothing(tmp_path, un
         with make(path) as study:
             assert study.released() is None
             assert all(trial["attempts"] <= 1 for trial in study.curator().trials())
-            with pytest.raises(Unfinished):
+            with pytest.raises(Refusal, match="nothing to release"):
                 study.release()
     with make(path) as study:
         study.run(progress=False)
@@ -246,7 +246,7 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_an_outcome(tmp_path):
     script.write_text("\n".join([*lines, "make('study.db').run(workers=2)", ""]))
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "WorkerError: several worker processes" in done.stderr
+    assert "ExecutorError: several worker processes" in done.stderr
     with make(tmp_path / "study.db") as study:
         assert all(trial["attempts"] == 0 and not trial["done"] for trial in study.curator().trials())
 

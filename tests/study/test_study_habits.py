@@ -9,14 +9,14 @@ from support.study_world import LAW, RELATION, SPACE, make, train
 
 import dphypo
 from dphypo.band import Band
-from dphypo.errors.refusals import StopsOnTime, WatchesRuns
+from dphypo.errors import Refusal
 
 
 @pytest.mark.parametrize(
     ("option", "error", "words"),
     [
-        ("callbacks", WatchesRuns, r"study\.curator\(\)"),
-        ("timeout", StopsOnTime, "Interrupt it instead"),
+        ("callbacks", Refusal, r"study\.curator\(\)"),
+        ("timeout", Refusal, "Interrupt it instead"),
         ("n_jobs", TypeError, "give workers="),
         ("catch", TypeError, "a failed run"),
         ("show_progress_bar", TypeError, "progress=True"),

@@ -12,10 +12,10 @@ import pytest
 from support.study_world import LAW, SPACE, make, train
 
 import dphypo
+from dphypo import errors
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Greedy
 from dphypo.entropy import Seeded
-from dphypo.errors import refusals
 from dphypo.journal.store import open_store
 from dphypo.samplers import History, Parzen, Uniform
 
@@ -101,7 +101,9 @@ def test_the_rule_sees_results_by_number_with_a_fixed_lag():
     while True:
         try:
             trial = study.ask()
-        except refusals.TellFirst:
+        except errors.Refusal as refusal:
+            if "Tell the trials" not in str(refusal):
+                raise
             last = given.pop()  # the latest run ends first
             study.tell(last, ({}, float(last.number)))
             continue
@@ -123,7 +125,7 @@ def test_a_study_that_is_resumed_with_other_workers_keeps_its_lag():
     study = make(store, sampler=Recorder(first), lag=1)
     trial = study.ask()
     study.ask()
-    with pytest.raises(refusals.TellFirst):
+    with pytest.raises(errors.Refusal, match="Tell the trials"):
         study.ask()
     study.tell(trial, ({}, 0.5))
     again = make(store, sampler=Recorder(first))
@@ -135,7 +137,7 @@ def test_another_rule_on_the_way_is_refused_unless_anything_is_declared():
     store = open_store(None)
     study = make(store, sampler=Parzen())
     study.ask()
-    with pytest.raises(refusals.ChangedRule, match="anything"):
+    with pytest.raises(errors.Refusal, match="anything"):
         make(store, sampler=Uniform()).run(progress=False)
     release = make(store, sampler=Uniform(), policy="anything").run(progress=False)
     assert release.certificate.to_dict()["terms"][0]["policy"]["class"] == "anything"
@@ -147,7 +149,7 @@ def test_a_study_that_has_gone_on_with_any_rule_does_not_become_history_only_aga
     study.ask()
     other = make(store, sampler=Uniform(), policy="anything")
     other.ask()
-    with pytest.raises(refusals.LateHistoryOnly):
+    with pytest.raises(errors.Refusal, match="cannot be promised"):
         make(store, sampler=Parzen()).run(progress=False)
 
 
@@ -182,7 +184,7 @@ def test_a_rule_whose_state_has_changed_on_the_way_is_another_rule():
         study.tell(study.ask(), ({}, score))
     study.close()
     assert rule.calls == 1
-    with pytest.raises(refusals.ChangedRule):
+    with pytest.raises(errors.Refusal, match="started with another sampler"):
         make(store, sampler=rule).ask()
     assert (
         make(store, sampler=Promised()).run(progress=False).certificate.to_dict()["terms"][0]["policy"]["class"]

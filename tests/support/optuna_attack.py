@@ -20,7 +20,7 @@ import optuna
 from support.plain_run import PlainRun
 
 import dphypo
-from dphypo.errors.refusals import NotThisStudy, TooManyTrials
+from dphypo.errors import Refusal
 from dphypo.integrations.optuna import OptunaSurvey
 
 RUNS = 4
@@ -33,6 +33,12 @@ def with_ledger(ledger: str) -> OptunaSurvey:
     made = replace(SURVEY, ledger=ledger)
     made.__dict__["full"] = SURVEY.full
     return made
+
+
+def expect(refusal: Refusal, words: str) -> None:
+    """Raise a refusal again that is not the expected one."""
+    if words not in str(refusal):
+        raise refusal
 
 
 def take_part(survey: OptunaSurvey, study: optuna.Study, rng: random.Random) -> list[Any]:
@@ -48,7 +54,8 @@ def take_part(survey: OptunaSurvey, study: optuna.Study, rng: random.Random) -> 
     def optimize() -> None:
         try:
             survey.optimize(study, objective)
-        except TooManyTrials:
+        except Refusal as refusal:
+            expect(refusal, "All declared trials")
             said.append(["refused", "trials"])
 
     def last() -> None:
@@ -56,7 +63,8 @@ def take_part(survey: OptunaSurvey, study: optuna.Study, rng: random.Random) -> 
             try:
                 _, _, certificate = survey.last_run(study, lambda **params: said.append(["last"]), {"x": 0.5})
                 said.append(["certificate", certificate.to_dict()["public"]["released"][0]["sha256"]])
-            except TooManyTrials:
+            except Refusal as refusal:
+                expect(refusal, "All declared trials")
                 said.append(["refused", "last run"])
             except ValueError:  # trials are still running
                 time.sleep(0.01)
@@ -81,7 +89,8 @@ def serve(pipe: Connection, storage: str, ledger: str, seed: int) -> None:
     while (name := pipe.recv()) is not None:
         try:
             pipe.send(take_part(survey, optuna.load_study(study_name=name, storage=opened), rng))
-        except NotThisStudy:
+        except Refusal as refusal:
+            expect(refusal, "not started by this survey")
             pipe.send([["foreign"]])
 
 

@@ -13,7 +13,7 @@ from support.slow import mostly_slow
 from support.survey_world import SPACE
 
 from dphypo import mechanism
-from dphypo.errors.refusals import OutcomeTwice
+from dphypo.errors import Refusal
 from dphypo.search import Stages, Survey
 from dphypo.search.kept_models import MARKER
 
@@ -87,7 +87,7 @@ def test_a_refused_outcome_leaves_no_file(tmp_path):
             search.tell(trial, 7)
         assert left(journal) == (set(), set())
         search.tell(trial, outcome)
-        with pytest.raises(OutcomeTwice):
+        with pytest.raises(Refusal, match="already been told"):
             search.tell(trial, outcome)
     assert left(journal) == ({"run-001.npz"}, set())
 

@@ -10,8 +10,7 @@ from scipy.stats import loguniform
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.errors import AllFailedError
-from dphypo.errors.refusals import WatchesRuns
+from dphypo.errors import AllFailedError, Refusal
 from dphypo.report.release_report import release_page
 from dphypo.search.table import Row, Surveyed, at_edge
 
@@ -67,10 +66,10 @@ def test_what_a_stranger_says_of_a_space_is_no_edge(space):
 
 def test_a_study_refuses_it_with_the_reason():
     study = dphypo.Study(SPACE, train, dphypo.Geometric(mean=3), delta=1e-6, journal=None)
-    with pytest.raises(WatchesRuns, match=r"runs are secret.*tune\(on_run=...\)"):
+    with pytest.raises(Refusal, match=r"runs are secret.*tune\(on_run=...\)"):
         study.run(progress=False, on_run=print)
     parts = [dphypo.Stage(train, dphypo.Geometric(mean=3)), dphypo.Survey(train, 2)]
-    with pytest.raises(WatchesRuns):  # when it is first told would tell how long the study took
+    with pytest.raises(Refusal, match="has no callbacks"):  # when it is first told would tell how long the study took
         dphypo.Stages(SPACE, parts, delta=1e-6, journal=None).run(progress=False, on_run=print)
 
 
@@ -90,7 +89,7 @@ def test_a_survey_that_begins_with_five_failures_ends_and_its_curator_learns_why
         assert len(search.run(progress=False).survey.rows) == 8
         return
     for _ in range(2):  # going on makes no other run
-        with pytest.raises(AllFailedError, match="the first 5 runs have all failed") as caught:
+        with pytest.raises(AllFailedError, match="the first 5 runs all failed") as caught:
             search.run(progress=False)
         assert "shapes do not fit" not in str(caught.value)
     assert len(made) == 5

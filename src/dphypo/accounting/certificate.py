@@ -31,8 +31,7 @@ from dphypo.accounting.documents import plain, to_json
 from dphypo.accounting.second_pair import run_epsilon_from_below
 from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
-from dphypo.errors import ContradictionError, FileError
-from dphypo.errors.faults import MissingFileError
+from dphypo.errors import FileError, UnaccountableError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -182,7 +181,7 @@ def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
         least = max(run_epsilon_from_below(event, one.relation, delta) for event in compared)
         for name, epsilon in one.run.epsilons(delta).items():
             if epsilon < least - 1e-6:
-                raise ContradictionError(
+                raise UnaccountableError(
                     f"the {name} accountant says that one run costs epsilon = {epsilon:.6g} at delta = {delta:g}, but "
                     f"an explicit test of the same event achieves {least:.6g}: nothing is certified. This is a fault "
                     f"of dp_accounting or of dphypo; please report the event {one.events[0]!r}"
@@ -251,7 +250,7 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
         return
     try:
         described = documents.read(folder / "release.json", "description of a release", within=folder)
-    except MissingFileError:
+    except FileNotFoundError:
         yield "release: there is no release.json in the folder, so that it is no saved release"
         return
     more = sorted({path.name for path in folder.glob("*") if not path.name.startswith("model.")} - _FILES)
@@ -288,7 +287,7 @@ def _tables(document: Json, folder: Path) -> Iterator[str]:
         paid = [term.get("published", 0) for term in document["terms"] if not term.get("scores")]  # by the part
     try:
         tables = documents.read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=folder)
-    except MissingFileError:
+    except FileNotFoundError:
         tables = []
     with _files.parsing(path, "it was not written by Release.save"):
         found = [table_hash(table) for table in tables]

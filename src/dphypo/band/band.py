@@ -135,7 +135,7 @@ class Band:
                 the counting measure. ``KL`` does not depend on it; ``Greedy`` takes weights without it as scores.
 
         Raises:
-            NoWeightError: every weight is zero.
+            ValueError: every weight is zero.
             ValueError: an argument is not valid.
 
         >>> Band(0.5, 2).project([0, 1, 3], prior=[0.5, 0.25, 0.25]).round(4)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.errors.faults import NoWeightError as NoWeightError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -97,7 +96,10 @@ def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | Non
     """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
     greatest = weights.max()
     if greatest == 0:
-        raise NoWeightError
+        raise ValueError(
+            "all weights are 0, so they name no candidate: give at least one positive weight, or equal weights to "
+            "prefer none"
+        )
     scores, target, divisor = weights, weights / greatest, prior  # divided, so that the sum of huge weights is finite
     if not isinstance(prior, float) and prior.min() < TINY:
         divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)

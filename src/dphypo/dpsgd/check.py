@@ -23,7 +23,7 @@ from dphypo.dpsgd.book import Book, Masks, UnknownUse
 from dphypo.dpsgd.layers import HANDLERS
 from dphypo.dpsgd.stack import Layout, Shape, Sums
 from dphypo.dpsgd.step import combined
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from dphypo.dpsgd.program import Program
@@ -39,41 +39,41 @@ _MIXES = (
 
 
 def refuse_layers(model: nn.Module) -> None:
-    """:class:`UnfitModelError` for what is known to be unfit, by the name of the layer."""
+    """:class:`UnsupportedModelError` for what is known to be unfit, by the name of the layer."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trained:
-        raise UnfitModelError("the model has no trainable parameter: there is nothing to train")
+        raise UnsupportedModelError("the model has no trainable parameter: there is nothing to train")
     device, dtype = next((value.device.type, value.dtype) for value in trained.values())
     if device not in ("cpu", "cuda"):
         remedy = 'norms and sums need it. Train on device="cpu" or a CUDA device'
-        raise UnfitModelError(f"the model is on {device!r}, which may have no double precision: {remedy}")
+        raise UnsupportedModelError(f"the model is on {device!r}, which may have no double precision: {remedy}")
     for name, value in trained.items():
         if nn.parameter.is_lazy(value):
-            raise UnfitModelError(f"parameter {name!r} has no shape yet: give every layer its sizes")
+            raise UnsupportedModelError(f"parameter {name!r} has no shape yet: give every layer its sizes")
         if value.dtype not in (torch.float32, torch.float64):
             remedy = 'Keep the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
-            raise UnfitModelError(f"parameter {name!r} is {value.dtype}: sums in it lose single records. {remedy}")
+            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}: sums in it can lose a record. {remedy}")
         if value.dtype != dtype:
-            raise UnfitModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one type")
+            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one type")
     for name, layer in model.named_modules():
         called = f"layer {name or 'the model itself'!r}"
         if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
             remedy = "which hides what is done with its parameters: give the module that was compiled"
-            raise UnfitModelError(f"{called} was compiled with torch.compile, {remedy}")
+            raise UnsupportedModelError(f"{called} was compiled with torch.compile, {remedy}")
         frozen = not any(value.requires_grad for value in layer.parameters(recurse=False))
         if _is_batch_norm(layer) and (layer.training or not frozen or layer.running_mean is None):
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"{called} is {type(layer).__name__}: batch normalisation makes each record's output depend on the "
                 f"others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm or "
                 f"LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
             )
         if isinstance(layer, nn.RNNBase) and not frozen:
             name = f"opacus.layers.DP{type(layer).__name__}"
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"{called} is {type(layer).__name__}, a kernel that keeps no record apart: use {name}"
             )
         if getattr(layer, "max_norm", None) is not None:
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"{called} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that occur "
                 f"in the batch, without noise. Leave max_norm out"
             )
@@ -125,13 +125,13 @@ def refuse_wrong(program: Program, batch: Batch) -> None:
         wanted = _tried(program, lambda: _reference(program, batch, Masks(keys), range(_TRIED)))
         beside = _tried(program, lambda: _reference(program, (other[0], other[1]), Masks(order), [_TRIED]))
         if not _close(beside[0], wanted[0]):
-            raise UnfitModelError(_MIXES)
+            raise UnsupportedModelError(_MIXES)
         for record, right in enumerate(wanted):
             norm, found = _tried(program, partial(_alone, program, rows, batch, Masks(keys), record))
             if not _close(found, right) or not bool(norm >= right.norm() * (1 - _TOLERANCE)):
                 if program.axes is not None:
                     raise UnknownUse("the formulas give another gradient")
-                raise UnfitModelError(_MIXES)
+                raise UnsupportedModelError(_MIXES)
 
 
 @contextlib.contextmanager
@@ -250,19 +250,19 @@ def _tried(program: Program, use: Callable[[], Found]) -> Found:
     """What a trial gives; an error that says what was tried if it raises."""
     try:
         return use()
-    except UnfitModelError:
+    except UnsupportedModelError:
         raise
     except UnknownUse as error:
         if program.axes is not None:
             raise
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"the model cannot be differentiated record by record: {error}. A mask of dropout must be drawn for each "
             f"record, with the batch in the first dimension, and not for a table that all of them share"
         ) from error
     except Exception as error:
         if program.axes is not None:
             raise UnknownUse("the formulas fail") from error
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"the model cannot be differentiated record by record on made-up records with the shape and type of the "
             f"data ({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "
             f"for a batch of any size, with the batch in the first dimension, and that no layer writes to its own "
@@ -289,7 +289,7 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
         found.append(torch.zeros_like(rows, dtype=torch.float64))
         for name, into, part in zip(layout.names, layout.each(found[-1][0]), parts, strict=True):
             if part is None:
-                raise UnfitModelError(
+                raise UnsupportedModelError(
                     f"the trainable parameter {name!r} does not enter the output: remove it, or freeze "
                     f"it with requires_grad_(False)"
                 )
@@ -298,9 +298,9 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
 
 
 def refuse_average(losses: torch.Tensor, count: int) -> None:
-    """:class:`UnfitModelError` for a loss that does not give one value a record."""
+    """:class:`UnsupportedModelError` for a loss that does not give one value a record."""
     if losses.shape != (count,):
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"the loss gives values of shape {tuple(losses.shape)} for {count} records: give one value a record, "
             f"not an average over them"
         )

@@ -27,7 +27,7 @@ from dphypo.dpsgd.layers.products import held
 from dphypo.dpsgd.perceptron import Pass, Perceptron
 from dphypo.dpsgd.stack import Layout, Shape, Slot, trained
 from dphypo.dpsgd.step import RecordGradients
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
 _ROWS = (31, 37)  # sizes of a made-up batch that no layer is likely to have
@@ -83,7 +83,7 @@ class Program:
         views: int = 1,
         augment: Augment | None = None,
     ) -> Program:
-        """Decide how to differentiate a model; :class:`UnfitModelError` names the layer that cannot be trained.
+        """Decide how to differentiate a model; :class:`UnsupportedModelError` names the layer that cannot be trained.
 
         Args:
             model: an untrained model on its device. It is copied.
@@ -113,7 +113,7 @@ class Program:
                 return made
         try:
             check.refuse_wrong(plain, batches[0])
-        except UnfitModelError as error:
+        except UnsupportedModelError as error:
             if not isinstance(error.__cause__, RuntimeError):
                 raise
             plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
@@ -145,7 +145,7 @@ class Program:
             except RuntimeError:
                 if way.axes is not None or way.alone:  # only vmap refuses what the other ways can do
                     raise
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             "a record's gradient changes in its last bits with the records beside it, even if each is differentiated "
             "by itself: one bit can flip a decision of the model, so that no noise covers it. Make each record's "
             'output and loss a function of that record alone, or use engine="opacus", which takes rounding as exact'

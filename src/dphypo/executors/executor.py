@@ -18,10 +18,19 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome, capabilities
 from dphypo.mechanisms.outcome import attempt
+
+BROKEN = (
+    "a worker died and the executor accepts no more work: run the study again with a new executor; it resumes where it "
+    "stopped"
+)
+NO_WORKERS = (
+    "several worker processes in a row ended before they could start a run; what they printed says why. With the start "
+    "method \"spawn\" they import the main module again: protect the code there with if __name__ == '__main__'"
+)
 
 
 class Withdrawn:

@@ -25,9 +25,8 @@ from dataclasses import dataclass, replace
 from multiprocessing import connection
 from typing import Any
 
-from dphypo.errors import ExecutorError, Stopped, WorkerError
-from dphypo.errors.faults import UnreachableStudyError, UnsupportedModelError
-from dphypo.executors.executor import Withdrawn, attempt_elsewhere
+from dphypo.errors import ExecutorError, Stopped, UnsupportedModelError
+from dphypo.executors.executor import BROKEN, NO_WORKERS, Withdrawn, attempt_elsewhere
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Declared, Mechanism, Outcome
 
@@ -78,7 +77,7 @@ class Futures:
         with contextlib.suppress(concurrent.futures.BrokenExecutor, *self._gone):
             future = self._submit(make_once, task, self._mechanism)
         if future is None:  # raised here: what a cluster says may hold its task
-            raise ExecutorError
+            raise ExecutorError(BROKEN)
         self._working[future] = trial, task
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
@@ -105,7 +104,11 @@ class Futures:
         self._early_deaths += ended is None
         if self._early_deaths >= _PATIENCE * self._count:
             host, port = self._claims.address
-            raise WorkerError if future.exception() is not None else UnreachableStudyError(f"{host}:{port}")
+            unreachable = (
+                f"several workers in a row could not reach the process that runs the study at {host}:{port}: give an "
+                "address of this machine that they can reach (host=...), and let them through its firewall"
+            )
+            raise ExecutorError(unreachable if future.exception() is None else NO_WORKERS)
         return trial, Withdrawn()
 
     def _read(self, future: Future[Ended]) -> Ended:
@@ -117,7 +120,7 @@ class Futures:
             return None
         except self._gone:
             pass
-        raise ExecutorError  # outside the handler: what a cluster says may hold its task
+        raise ExecutorError(BROKEN)  # outside the handler: what a cluster says may hold its task
 
     def close(self) -> None:
         self._claims.close()

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from multiprocessing import connection as pipes
 from typing import Any
 
-from dphypo.errors import WorkerError
-from dphypo.errors.faults import UnsupportedModelError
-from dphypo.executors.executor import attempt_elsewhere
+from dphypo.errors import ExecutorError, UnsupportedModelError
+from dphypo.executors.executor import NO_WORKERS, attempt_elsewhere
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
@@ -116,7 +115,7 @@ class Processes:
             return trial, None
         self._early_deaths += 1
         if self._early_deaths >= _PATIENCE:
-            raise WorkerError
+            raise ExecutorError(NO_WORKERS)
         self._give(self._hire(), trial)
         return None
 

@@ -23,7 +23,6 @@ from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition, Term, solve_noise
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
-from dphypo.errors import refusals
 from dphypo.integrations.optuna_claims import TrialClaims, keep_in_study
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
@@ -270,11 +269,12 @@ class _Watched:
 
         def suggest(name: str, *arguments: Any, **options: Any) -> Any:
             if name in RESERVED:
-                raise refusals.DeclaredParameter(f"({name!r}.)")
+                raise errors.Refusal(_declared_parameter(name))
             try:
                 check_name(name)
             except ValueError as error:
-                raise _UnfitName(str(error)) from None
+                unfit = "The objective suggests a parameter that the published table cannot show."
+                raise errors.Refusal(f"{unfit} {error}") from None
             return found(name, *arguments, **options)
 
         return suggest if attribute.startswith("suggest_") else found
@@ -283,13 +283,20 @@ class _Watched:
         """An intermediate score, if it was declared or costs nothing."""
         if self._left is not None:
             if self._left == 0:
-                raise refusals.UndeclaredReport
+                raise errors.Refusal(
+                    "The objective reports more intermediate scores than were declared. Each score on private records "
+                    "is an event of its own: declare them with OptunaSurvey(reports=...)."
+                )
             self._left -= 1
         self._trial.report(value, step)
 
 
-class _UnfitName(errors.Refusal):
-    why = "The objective suggests a parameter that the published table cannot show."
+def _declared_parameter(name: str) -> str:
+    return (
+        f"The objective suggests {name!r}, which the privacy event reads. The event is declared before the first trial "
+        "and bounds every one of them, so the noise, batch size and steps are those of survey.short: use them. To "
+        "tune them, use dphypo.tune, which solves for the noise of each setting."
+    )
 
 
 def _score(trial: FrozenTrial) -> float | None:

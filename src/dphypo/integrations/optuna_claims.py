@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate, errors
-from dphypo.errors import refusals
 from dphypo.journal.reservation import Reservation
 
 if TYPE_CHECKING:
@@ -32,8 +31,22 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 _MARK = "dphypo survey"  # the study attribute that its claims name
-_LATE = "(The survey was closed for its last run: the table that it is certified with is complete.)"
-_AGAIN = "(The last run was begun before: declare last_runs=2 to allow for one that is lost.)"
+_NOT_THIS_STUDY = (
+    "This Optuna study was not started by this survey: it has other trials, or another declaration. Every trial of a "
+    "survey is paid for, and their number and cost are declared before the first. Create a new study (another "
+    "study_name), or open it with the same OptunaSurvey as before."
+)
+_REMADE_STUDY = (
+    "An Optuna study of this name was started by a survey and deleted. Its trials were executed and count: the claims "
+    'kept beside it, in the study whose name ends in "(dphypo)", are used up, so trials of this study would not be '
+    "paid for. Create a study with another study_name: it is a new survey, and the two compose."
+)
+_TOO_MANY = (
+    "All declared trials have been executed. One more would not be paid for, and a number of runs chosen from the "
+    "results is not covered. Execute the last run, or start a new survey on a new study: the two compose."
+)
+_LATE = "(The survey was closed for its last run: the table in its certificate is complete.)"
+_AGAIN = "(The last run was started before: declare last_runs=2 to allow for one that is lost.)"
 
 
 class TrialClaims:
@@ -49,12 +62,12 @@ class TrialClaims:
         made = any(trial.state.name != "WAITING" for trial in self._study.trials)  # read before the claims
         if not self._all("begin"):
             if made:
-                raise refusals.NotThisStudy
+                raise errors.Refusal(_NOT_THIS_STUDY)
             entry = {} if reservation is None else reservation.begun({})
             self._claim("begin", {"declared": dict(declared), "study": secrets.token_hex(16), **entry})
         first: dict[str, Any] = self._all("begin")[0]
         if first["declared"] != json.loads(json.dumps(declared)):
-            raise refusals.NotThisStudy
+            raise errors.Refusal(_NOT_THIS_STUDY)
         self.refuse_foreign()
         if reservation is not None:
             reservation.enter(first)
@@ -72,13 +85,13 @@ class TrialClaims:
         marks = [claim["study"] for kind, claim in claims if kind == "begin"]
         used = any(kind != "begin" for kind, _ in claims)
         if used and [self._study.user_attrs.get(_MARK)] != marks[:1]:
-            raise refusals.RemadeStudy
+            raise errors.Refusal(_REMADE_STUDY)
         trials = self._study.trials  # read before the claims: what has a value by now was claimed by now
         claimed = {claim["trial"] for claim in self._all("run")}
         for trial in trials:
             made = trial.state.is_finished() and (trial.params or trial.values or trial.intermediate_values)
             if made and trial.number not in claimed:
-                raise refusals.NotThisStudy
+                raise errors.Refusal(_NOT_THIS_STUDY)
 
     @property
     def closed(self) -> bool:
@@ -104,16 +117,16 @@ class TrialClaims:
     def refuse_late(self) -> None:
         """Refuse to begin trials where none is left."""
         if self.closed:
-            raise refusals.TooManyTrials(_LATE)
+            raise errors.Refusal(f"{_TOO_MANY} {_LATE}")
         if len(self._counted()) >= self._runs:
-            raise refusals.TooManyTrials
+            raise errors.Refusal(_TOO_MANY)
 
     def claim_run(self, number: int) -> bool:
         """Claim a trial that is about to be made; False if it is surplus."""
         mine = {"trial": number, "token": secrets.token_hex(16)}
         self._claim("run", mine)
         if next(claim for claim in self._all("run") if claim["trial"] == number) != mine:  # it was made before
-            raise refusals.RemadeStudy
+            raise errors.Refusal(_REMADE_STUDY)
         order = self._counted()
         if number in order:
             self._pay(f"trial {order.index(number)}")
@@ -135,12 +148,12 @@ class TrialClaims:
     def claim_last_run(self, allowed: int) -> None:
         """Claim a last run; refused if ``allowed`` of them were begun before, by whatever process."""
         if len(self._all("last")) >= allowed:
-            raise refusals.TooManyTrials(_AGAIN)
+            raise errors.Refusal(f"{_TOO_MANY} {_AGAIN}")
         mine = {"token": secrets.token_hex(16)}
         self._claim("last", mine)
         place = self._all("last").index(mine)
         if place >= allowed:  # another process was faster
-            raise refusals.TooManyTrials(_AGAIN)
+            raise errors.Refusal(f"{_TOO_MANY} {_AGAIN}")
         self._pay(f"last run {place}")
 
     def _pay(self, part: str) -> None:

@@ -15,7 +15,7 @@ import dp_accounting
 from dphypo import _validate, dpsgd
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
 from dphypo.integrations.measures import PrivateScore
@@ -271,7 +271,7 @@ def no_score(model: object) -> float:
 def _tried(call: Callable[[], T]) -> T | Exception:
     try:
         return call()
-    except UnfitModelError:
+    except UnsupportedModelError:
         raise
     except Exception as error:
         return error

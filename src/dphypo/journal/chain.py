@@ -22,7 +22,6 @@ import sqlalchemy as sql
 from sqlalchemy import Column, Connection, Integer, Table, Text, bindparam, delete, insert, select, update
 
 from dphypo.errors import JournalError
-from dphypo.errors.faults import JournalTamperedError
 
 FORMAT = 4
 OLD = "dphypo_study"
@@ -32,6 +31,15 @@ _SALT = 16
 _SHORT = 64  # bytes of a secret that is read with its book: a seed; models are longer and read when they are asked for
 
 metadata = sql.MetaData()
+
+
+def tampered(what: str) -> JournalError:
+    """The error for rows that are not those that were committed."""
+    return JournalError(
+        f"the journal was changed by something other than this library: {what}. Nothing was released from it, and "
+        "releases saved earlier are not affected. Do not continue with these runs: restore an unchanged copy of the "
+        "latest state. If there is none, the study is lost, and its guarantee counts as spent",
+    )
 
 
 def _table(name: str, key: str, *columns: Column[Any]) -> Table:
@@ -127,14 +135,14 @@ def read(connection: Connection, kind: str, name: str) -> tuple[Place, list[Chan
     kept = {number: None if content is None else bytes(content) for number, content in rows}
     for row in connection.execute(select(change).where(*place.rows(change)).order_by(change.c.number)).all():
         if row.number != place.length or not isinstance(row.content, str):
-            raise JournalTamperedError("a change is missing")
+            raise tampered("a change is missing")
         content = kept.pop(row.number, b"")
         if content and _digest(content) != row.sealed:
-            raise JournalTamperedError("a secret value was changed")
+            raise tampered("a secret value was changed")
         changes.append(Change(_parsed(row.content), content != b"", content[_SALT:] if content else None))
         place = place.next(row.content, row.sealed)
     if place.head != found.head or kept:
-        raise JournalTamperedError("changes were edited, added or removed")
+        raise tampered("changes were edited, added or removed")
     return place, changes
 
 
@@ -204,4 +212,4 @@ def _parsed(content: str) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         pass
-    raise JournalTamperedError("a change cannot be read")  # outside the handler: what it quotes may be secret
+    raise tampered("a change cannot be read")  # outside the handler: what it quotes may be secret

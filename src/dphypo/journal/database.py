@@ -14,8 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from dphypo.errors import JournalError, JournalInUseError
-from dphypo.errors.faults import JournalReadOnlyError
+from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, JournalReadOnlyError
 
 SILENT: dict[str, Any] = {"hide_parameters": True, "logging_name": "dphypo", "pool_logging_name": "dphypo"}
 """How to make an SQLAlchemy engine that logs nothing: its log would show rows, and their number shows T."""
@@ -55,7 +54,7 @@ class Database(Protocol):
         """
 
     def guard(self, connection: Connection) -> AbstractContextManager[None]:
-        """Wraps every transaction: ``JournalMovedError`` if what is open is no longer what others find there."""
+        """Wraps every transaction: ``MovedError`` if what is open is no longer what others find there."""
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """Called outside a transaction after rows were deleted: leave none of their bytes behind.
@@ -94,6 +93,41 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.leave() for one in list(inherited)])
 
 
+class MovedError(JournalError):
+    """What is open is no longer what others find at the journal's address."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} while the study was open: nothing was released, and nothing more is committed. The study belongs "
+            "to the file that was there before: put that file back under its name and run the study again. A new file "
+            "would start a new study, whose guarantee composes with this one's"
+        )
+
+
+def in_use() -> JournalInUseError:
+    """The error for a journal that another process holds."""
+    return JournalInUseError(
+        "the journal is in use by another process, or by another open study in this one. Only one process runs a study "
+        "at a time (it may have many workers): if a run were executed twice, the faster of two outcomes would count. "
+        "Wait for the other one, or stop or close it, and try again",
+        "another process uses it",
+    )
+
+
+def not_writable() -> JournalReadOnlyError:
+    """The error for a journal that can only be read."""
+    return JournalReadOnlyError(
+        "the journal cannot be written: its file, its folder or its file system is read-only. A release that it holds "
+        "can be read; to resume a study, copy the file to a writable folder",
+        "it cannot be written",
+    )
+
+
+def missing(address: str) -> JournalMissingError:
+    """The error for an address at which there is no journal."""
+    return JournalMissingError(f"there is no journal at {address}: give the journal with which the study was run")
+
+
 REFUSED = "the journal refused a change that would contradict what it holds; nothing was changed"
 _SQLITE = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -111,9 +145,9 @@ def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
     code = getattr(cause, "sqlite_errorcode", -1) & 0xFF  # 255, which is none of SQLite's, elsewhere
     state = getattr(cause, "sqlstate", None)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return JournalInUseError()
+        return in_use()
     if code == sqlite3.SQLITE_READONLY or state == "25006":
-        return JournalReadOnlyError()
+        return not_writable()
     if isinstance(error, IntegrityError):
         return JournalError(REFUSED)
     if hasattr(cause, "sqlite_errorname"):

@@ -14,10 +14,9 @@ from sqlalchemy import Connection, insert, select
 from dphypo import _validate
 from dphypo.accounting.noise import Keep
 from dphypo.errors import JournalError, LedgerError
-from dphypo.errors.faults import JournalForkedError, JournalReadOnlyError, JournalTakenError, JournalTamperedError
 from dphypo.journal import chain
 from dphypo.journal.chain import Change
-from dphypo.journal.database import REFUSED
+from dphypo.journal.database import REFUSED, not_writable
 from dphypo.journal.records import KEY_BYTES, Record, Trial
 from dphypo.journal.reservation import LEDGER, Reservation
 from dphypo.journal.store import Store, open_store
@@ -82,10 +81,10 @@ class Journal:
     ) -> Record:
         """Commit a change that the record allows; return the record with it. The arguments are those of the chain."""
         if not self._store.writable:
-            raise JournalReadOnlyError
+            raise not_writable()
         place, token, allowed = record.place, self._token or "", False
         after = Record() if alone else record
-        with contextlib.suppress(JournalTamperedError):
+        with contextlib.suppress(JournalError):
             after.apply(Change(content, kept is not None, kept), place.length)
             allowed = True
         if not allowed:
@@ -95,7 +94,7 @@ class Journal:
             end = chain.append(connection, place, content, owner=token, kept=kept, erase=erase, alone=alone)
             if end is None:
                 _check_owner(connection, self._name, self._token)
-                raise JournalTamperedError("it does not end where this process has left it")
+                raise chain.tampered("it does not end where this process has left it")
             return end
 
         after.place = self._store.commit(work)
@@ -197,7 +196,7 @@ class Journal:
         place = self.record.place
         found = self._store.commit(lambda connection: chain.kept_secret(connection, place, number))
         if found is None:
-            raise JournalTamperedError(f"the {what} that it keeps is not the one that was committed")
+            raise chain.tampered(f"the {what} that it keeps is not the one that was committed")
         return found
 
     def release(self, ending: str, certificate: str) -> None:
@@ -225,8 +224,9 @@ class Journal:
 
     def rest(self) -> None:
         """Let other processes use the journal."""
-        with contextlib.suppress(JournalForkedError), self._store.turn():
-            self._record = self._token = self._agreed = None
+        if not self._store.foreign:
+            with self._store.turn():
+                self._record = self._token = self._agreed = None
         if not self._shared:
             self._store.rest()
 
@@ -239,7 +239,11 @@ def refuse_without_ledger(record: Record) -> None:
 
 def _check_owner(connection: Connection, name: str, token: str | None) -> None:
     if chain.owner_of(connection, KIND, name) not in (None, "", token):
-        raise JournalTakenError
+        raise JournalError(
+            "another process has taken this study over since this one opened it, so this one commits nothing more: two "
+            "processes that run one study could release two models. Let the other one finish; its release can be read "
+            "from the journal"
+        )
 
 
 @contextlib.contextmanager

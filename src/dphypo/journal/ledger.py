@@ -31,8 +31,7 @@ from sqlalchemy import ColumnElement, Connection, select, text, update
 from dphypo import _validate
 from dphypo._validate import printable
 from dphypo.accounting import Composition, Guarantee
-from dphypo.errors import JournalError, JournalInUseError, LedgerError
-from dphypo.errors.faults import JournalMissingError
+from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
 from dphypo.journal import chain, ledger_book
 from dphypo.journal.chain import place
 from dphypo.journal.ledger_book import FOR_SLACK, ORDERS, Declared, Entry, LedgerState, budget

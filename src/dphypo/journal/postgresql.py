@@ -13,9 +13,9 @@ from sqlalchemy import URL, Connection, create_engine, delete, insert, inspect, 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from dphypo.errors import JournalError, JournalInUseError
+from dphypo.errors import JournalError
 from dphypo.journal.chain import OLD, UNREADABLE, book, lease, metadata, secret
-from dphypo.journal.database import SILENT
+from dphypo.journal.database import SILENT, in_use
 
 _WAIT_S = 10.0
 _LEASE_S = 60.0  # how long a coordinator may be silent before another takes its study
@@ -89,17 +89,17 @@ class PostgreSQL:
             now = time.monotonic()
             if beat != known:
                 if known is not None:
-                    raise JournalInUseError  # it lives
+                    raise in_use()  # it lives
                 known, since = beat, now
             if known is None and now > began + _WAIT_S:
-                raise JournalInUseError  # it gave no sign of life yet
+                raise in_use()  # it gave no sign of life yet
             if known is not None and now > since + _LEASE_S:
                 try:
                     connection.execute(_HOLDER, key)
                     connection.commit()
                 except DBAPIError:  # the session is of another user
                     connection.rollback()
-                    raise JournalInUseError from None
+                    raise in_use() from None
                 since = now
             time.sleep(0.05)
         connection.execute(delete(lease).where(lease.c.study == name))

@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dphypo.errors.faults import JournalTamperedError
-from dphypo.journal.chain import Change, Place
+from dphypo.journal.chain import Change, Place, tampered
 from dphypo.mechanisms import Outcome
 
 MAX_ATTEMPTS = 3
@@ -106,7 +105,7 @@ class Record:
             return self._apply(change, number)
         except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
             wrong = f"a change cannot be read ({type(error).__name__})"
-        raise JournalTamperedError(wrong)  # outside the handler: what it quotes may be secret
+        raise tampered(wrong)  # outside the handler: what it quotes may be secret
 
     def replay(self, changes: list[Change]) -> None:
         """Bring a new record up to date; an error if no study makes these changes, or keeps these secrets."""
@@ -150,7 +149,7 @@ class Record:
                 _require(self.complete, "a release was made before the last outcome")
                 self.ending, self.certificate = ending, certificate
             case _:
-                raise JournalTamperedError("a change is of no known kind")
+                raise tampered("a change is of no known kind")
 
     def _finish(self, one: int, score: object, failure: object, best: bool, erased: bool, more: list[Any]) -> None:
         self._require_open()
@@ -175,4 +174,4 @@ class Record:
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise JournalTamperedError(otherwise)
+        raise tampered(otherwise)

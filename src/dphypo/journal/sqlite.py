@@ -18,10 +18,9 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, event, inspect, select
 from sqlalchemy.pool import StaticPool
 
-from dphypo.errors import JournalError, JournalInUseError
-from dphypo.errors.faults import JournalMissingError, JournalMovedError, JournalReadOnlyError
+from dphypo.errors import JournalError, JournalReadOnlyError
 from dphypo.journal.chain import OLD, UNREADABLE, book, metadata
-from dphypo.journal.database import SILENT, inherited, leak
+from dphypo.journal.database import SILENT, MovedError, in_use, inherited, leak, missing, not_writable
 
 try:
     import fcntl
@@ -74,7 +73,7 @@ class SQLite:
         if path.exists() and not path.is_file():
             raise JournalError(f"{self.address} is not an ordinary file: give the name of one")
         if (read_only or not self._create) and not (path.exists() and path.stat().st_size):
-            raise JournalMissingError(str(self.address))
+            raise missing(str(self.address))
         lock = FileLock(Path(f"{path}-lock"))
         try:
             lock.acquire(_WAIT_S)
@@ -82,7 +81,7 @@ class SQLite:
             if not read_only:
                 raise
             if _has_log(path) and os.access(path.parent, os.W_OK):  # to read it without a lock could remove it
-                raise JournalInUseError from None
+                raise in_use() from None
         try:
             connection = self._connect_locked(path, read_only)
         except BaseException:
@@ -93,7 +92,7 @@ class SQLite:
 
     def _connect_locked(self, path: Path, read_only: bool) -> Connection:
         if self._identity is not None and _identity(path) != self._identity:
-            raise JournalMovedError(f"the journal {self.address} was replaced or deleted")
+            raise MovedError(f"the journal {self.address} was replaced or deleted")
         if not read_only:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -127,7 +126,7 @@ class SQLite:
             return
         self._check(self.path, connection)
         if self._written is not None and _written(self.path) != self._written:
-            raise JournalMovedError(f"the journal {self.address} was written by another program")
+            raise MovedError(f"the journal {self.address} was written by another program")
         try:
             yield
         finally:
@@ -137,14 +136,14 @@ class SQLite:
 
     def _check(self, path: Path, connection: Connection) -> None:
         if _identity(path) != self._identity:
-            raise JournalMovedError(f"the journal {self.address} was replaced or deleted")
+            raise MovedError(f"the journal {self.address} was replaced or deleted")
         if self._log is not None and _identity(Path(f"{path}-wal")) != self._log:
-            raise JournalMovedError(f"the log {self.address}-wal of the journal was replaced or deleted")
+            raise MovedError(f"the log {self.address}-wal of the journal was replaced or deleted")
         if self._lock is not None and self._lock.lost:
             # Another process may be writing: closing would write what this connection remembers over that.
             leak(connection)
             self._leaked = connection
-            raise JournalMovedError(f"the lock {self.address}-lock of the journal was replaced or deleted")
+            raise MovedError(f"the lock {self.address}-lock of the journal was replaced or deleted")
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """``secure_delete`` has zeroed the deleted rows; this empties the write-ahead log, where they still are."""
@@ -256,7 +255,7 @@ class FileLock:
         deadline = time.monotonic() + wait_s
         while not self._try():
             if time.monotonic() > deadline:
-                raise JournalInUseError
+                raise in_use()
             time.sleep(0.02)
 
     def _try(self) -> bool:
@@ -277,7 +276,7 @@ class FileLock:
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                 if self._is_held():
                     return False
-                raise JournalReadOnlyError from None
+                raise not_writable() from None
             raise
         if self.lost:  # the holder before us has removed this file
             self.leave()

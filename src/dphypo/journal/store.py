@@ -17,16 +17,10 @@ from sqlalchemy import Connection, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from dphypo import _validate
-from dphypo.errors import JournalError
-from dphypo.errors.faults import (
-    JournalForkedError,
-    JournalMissingError,
-    JournalMovedError,
-    JournalReadOnlyError,
-    JournalTamperedError,
-)
+from dphypo.errors import JournalError, JournalReadOnlyError
 from dphypo.journal import chain
-from dphypo.journal.database import Beating, Database, inherited, leak, translate
+from dphypo.journal.chain import tampered
+from dphypo.journal.database import Beating, Database, MovedError, inherited, leak, missing, translate
 from dphypo.journal.postgresql import PostgreSQL
 from dphypo.journal.sqlite import SQLite
 
@@ -63,13 +57,19 @@ class Store:
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """A block in which no other thread uses the store. Refused in a process that was forked off."""
-        if self._foreign:  # before the lock, which a thread of the parent may have held for ever
-            raise JournalForkedError
+        if self.foreign:  # before the lock, which a thread of the parent may have held for ever
+            raise JournalError(
+                "this process was forked from the one that has the journal open, and must not use it: commits of both "
+                "would damage it or be lost. Call ask and tell in the process that opened it; a child that a run forks "
+                "must end by os._exit(), also when it fails",
+                "another process has opened it",
+            )
         with self._lock:
             yield
 
     @property
-    def _foreign(self) -> bool:
+    def foreign(self) -> bool:
+        """Whether this process was forked from the one that opened the store."""
         return self._process not in (None, os.getpid())
 
     @property
@@ -91,7 +91,7 @@ class Store:
         statement = select(chain.book.c.name).where(chain.book.c.kind == "journal")
         found: list[object] = self.commit(lambda connection: list(connection.scalars(statement)))
         if not all(isinstance(name, str) for name in found):
-            raise JournalTamperedError("the name of a study cannot be read")
+            raise tampered("the name of a study cannot be read")
         return [str(name) for name in found]
 
     def hold(self, name: str) -> str:
@@ -132,7 +132,7 @@ class Store:
         with self.turn():
             try:
                 return work(self._open())
-            except JournalMovedError:
+            except MovedError:
                 self.close()
                 raise
             except (SQLAlchemyError, sqlite3.Error) as error:
@@ -140,7 +140,7 @@ class Store:
                 if isinstance(error, DBAPIError) and error.connection_invalidated:
                     self.close()  # the hold on the study went with the connection: it must be taken again
             except UnicodeDecodeError:
-                failure = JournalTamperedError("it holds text that is not UTF-8")
+                failure = tampered("it holds text that is not UTF-8")
         # Raised here, outside the handler, so that the driver's error, which quotes rows, is not attached to it.
         raise failure
 
@@ -156,7 +156,7 @@ class Store:
                 if not read_only:
                     self._database.prepare(connection, self._kind)
                 elif not inspect(connection).has_table(chain.book.name):
-                    raise JournalMissingError(self.address or "memory")
+                    raise missing(self.address or "memory")
                 connection.rollback()
             except BaseException:
                 self._database.disconnect(connection)
@@ -171,7 +171,7 @@ class Store:
 
     def close(self) -> None:
         """End the connection and with it the hold on the studies. In a forked child the parent's stay as they are."""
-        if self._foreign:
+        if self.foreign:
             self._connection = self._process = None
             self._held = {}
             return

@@ -20,8 +20,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from dphypo.entropy import Seeded
-from dphypo.errors import RehearsalError, Stopped
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import RehearsalError, Stopped, UnsupportedModelError
 from dphypo.mechanisms.capabilities import DryRun, ManyAtOnce
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.savers import Saver

@@ -14,7 +14,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting.sides import Sides
-from dphypo.errors.refusals import UnboundedEvent
+from dphypo.errors import Refusal
 from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.transfer import COSTS
@@ -22,6 +22,10 @@ from dphypo.space import Space
 from dphypo.space.dimension import Finite, ends
 
 MOST_EVENTS = 20_000
+_UNBOUNDED = (
+    "The privacy event depends on a hyperparameter over which its supremum cannot be computed. The guarantee needs an "
+    "event that bounds the run for every value in the space, not only for those that are drawn."
+)
 
 
 def check_fit(mechanism: Mechanism, space: Space) -> None:
@@ -119,9 +123,9 @@ def everywhere(
         known = unexplored.pop()
         visited += 1
         if visited > MOST_EVENTS:
-            raise UnboundedEvent(
-                f"It takes more than {MOST_EVENTS} different combinations of the parameters it reads: declare those in "
-                "which it is monotone (monotone=), or state one event that bounds them all."
+            raise Refusal(
+                f"{_UNBOUNDED} It takes more than {MOST_EVENTS} different combinations of the parameters it reads: "
+                "declare those in which it is monotone (monotone=), or state one event that bounds them all."
             )
         try:
             found.update((repr(value), value) for value in function(_Watched(space, known, at_ends)))
@@ -234,8 +238,8 @@ def _values(space: Space, name: str, at_ends: frozenset[str]) -> list[Any]:
         return list(ends(dimension))
     if isinstance(dimension, Finite):
         return list(dimension.choices)
-    raise UnboundedEvent(
-        f"It reads {name!r}, which is continuous. If the run is always more private, or always less, as {name!r} "
-        f"grows, declare monotone=[{name!r}]: the supremum is then at an end of its range. Otherwise give {name!r} a "
-        "list of values, or state one event that bounds every value."
+    raise Refusal(
+        f"{_UNBOUNDED} It reads {name!r}, which is continuous. If the run is always more private, or always less, as "
+        f"{name!r} grows, declare monotone=[{name!r}]: the supremum is then at an end of its range. Otherwise give "
+        f"{name!r} a list of values, or state one event that bounds every value."
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dphypo import _validate
 from dphypo._validate import full_name
 from dphypo.accounting.sides import Sides, read_sides
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.mechanism import check_signature
 from dphypo.mechanisms.savers import Plain, Saver
@@ -161,7 +161,7 @@ class OwnRun(SampledGaussian):
         # By name: this room knows no library that trains.
         loop = importlib.import_module("dphypo.integrations.torch.own_loop")
         if self._made:
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 "run.make_private was called before in this run: the run is declared to train once. To train k models, "
                 "declare k times the steps, and use one block"
             )

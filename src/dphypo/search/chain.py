@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dphypo import _validate, errors
+from dphypo import _validate
 from dphypo.entropy import Entropy
-from dphypo.errors import refusals
+from dphypo.errors import Refusal
 from dphypo.executors.executor import Crew
 from dphypo.journal import Ledger
 from dphypo.journal.journal import Journal, refuse_without_ledger
@@ -23,6 +23,7 @@ from dphypo.journal.reservation import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import capabilities
 from dphypo.search import progress as _progress
+from dphypo.search import refusals
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
@@ -65,7 +66,7 @@ class Chain:
         self._parts: dict[int, PartUnderWay] = {}
         self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
         self._workers: int | None = None  # how many runs are made at a time, if that is known
-        self.turn = Turn(stages=not declaration.alone)
+        self.turn = Turn()
 
     def run(
         self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
@@ -129,7 +130,7 @@ class Chain:
         with self.turn.short():
             number = self._first()
             if number < self.last:
-                raise errors.Unfinished(stages=not self.declaration.alone)
+                raise Refusal(refusals.UNFINISHED)
             self.publish(number)
             self._live.erase()  # left by a run() that was killed
             self._log_release()
@@ -177,7 +178,7 @@ class Chain:
             if not record.released:
                 break
             if record.shredded:
-                raise refusals.Shredded
+                raise Refusal(refusals.SHREDDED)
             found.append(part.read(record))
         return found
 
@@ -206,7 +207,7 @@ class Chain:
         with self.turn.short(), self.looking():
             last = self._journal(self.last).record
             if not (last.exists and last.shredded) and not self.finished():
-                raise errors.NotReleased(stages=not self.declaration.alone)
+                raise Refusal(refusals.NOT_RELEASED)
             self._parts.clear()
             for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
                 self._journal(number).shred()

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dphypo import _validate, errors
+from dphypo import _validate
 from dphypo.accounting import Certificate
-from dphypo.errors import refusals
+from dphypo.errors import Refusal
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import Record
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
+from dphypo.search import refusals
 from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import Surveyed, table_of
@@ -113,9 +114,9 @@ class Opened:
     def release(self, saver: Saver | None = None) -> Release:
         """The release again. A model that was saved by a saver of your own needs that saver."""
         if (found := self._public()) is None:
-            raise errors.NotReleased
+            raise Refusal(refusals.UNFINISHED)
         if self.record().shredded:
-            raise refusals.Shredded
+            raise Refusal(refusals.SHREDDED)
         saver = Plain() if saver is None else saver
         model = saver.load(self._journal(self.name).model()) if found.ending is Ending.MODEL else None
         return replace(found, model=model, saver=saver, surveys=self._surveys(), read_from=self._store.address)
@@ -158,7 +159,7 @@ class Opened:
     def shred(self) -> None:
         """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""
         if not self._released:
-            raise errors.NotReleased
+            raise Refusal(refusals.NOT_RELEASED)
         for name in self._names:
             self._journal(name).shred()
         LiveFile(self._store.beside(ENDING)).erase()

@@ -14,9 +14,10 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Term
-from dphypo.errors import ChangedStudy, refusals
+from dphypo.errors import ChangedStudy, Refusal
 from dphypo.mechanisms import capabilities
 from dphypo.mechanisms.outcome import rehearse
+from dphypo.search import refusals
 from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Part
 from dphypo.search.stage import FIRST, HISTORY_ONLY, Stage
@@ -192,11 +193,11 @@ def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | No
         declared = {name: value for name, value in declared.items() if name != "model"}
     changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
     if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:
-        raise refusals.ChangedRule if HISTORY_ONLY in found else refusals.LateHistoryOnly
+        raise Refusal(refusals.CHANGED_SAMPLER if HISTORY_ONLY in found else refusals.LATE_HISTORY_ONLY)
     if changed and changed != [HISTORY_ONLY]:  # with any search rule at all, it costs more: that may be declared later
         remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
-        raise ChangedStudy(f"(Different: {', '.join(changed)}.{costs}{remedy})")
+        raise ChangedStudy(f"{refusals.CHANGED_STUDY} (Different: {', '.join(changed)}.{costs}{remedy})")
 
 
 def check_space(space: object) -> None:
@@ -217,20 +218,24 @@ def refuse_wider(prior: Space, space: Space) -> None:
     known = {parameter.name: parameter for parameter in space.parameters}
     for parameter in prior.parameters:
         if parameter.name not in known:
-            raise refusals.WiderPrior(f"({parameter.name!r} is none of the declared hyperparameters.)")
+            raise _wider(f"{parameter.name!r} is not a declared hyperparameter.")
         _refuse_values(parameter.name, parameter.dimension, known[parameter.name].dimension)
     _refuse_conditions(prior, space)
+
+
+def _wider(detail: str) -> Refusal:
+    return Refusal(f"{refusals.WIDER_PRIOR} ({detail})")
 
 
 def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None:
     if isinstance(dimension, Finite):
         values = dimension.choices
     elif isinstance(declared, Finite):
-        raise refusals.WiderPrior(f"({name!r} was declared as a list of values, and the rule made a range of it.)")
+        raise _wider(f"{name!r} was declared as a list of values, and the rule returned a range.")
     else:
         values = tuple(ends(dimension))
         if isinstance(ends(declared)[0], int) and not isinstance(values[0], int):
-            raise refusals.WiderPrior(f"({name!r} was declared as a range of whole numbers.)")
+            raise _wider(f"{name!r} was declared as a range of whole numbers.")
     for value in values:
         number: Any = value
         try:
@@ -240,7 +245,7 @@ def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None
         else:  # the event was taken at what can be drawn, which is less than the support
             known = isinstance(declared, Finite) or bool(ends(declared)[0] <= number <= ends(declared)[1])
         if not known:
-            raise refusals.WiderPrior(f"({name!r} was not declared with the value {value!r}.)")
+            raise _wider(f"{name!r} was not declared with the value {value!r}.")
 
 
 def _refuse_conditions(prior: Space, space: Space) -> None:
@@ -249,11 +254,11 @@ def _refuse_conditions(prior: Space, space: Space) -> None:
     given = {parameter.name: parameter.dimension for parameter in prior.parameters if parameter.name in parents}
     choices = {name: dimension.choices for name, dimension in given.items() if isinstance(dimension, Finite)}
     if prod(len(values) for values in choices.values()) > _MOST_CASES:
-        raise refusals.WiderPrior("(It has too many conditions to be checked: shape the prior with space.around.)")
+        raise _wider("It has too many conditions to be checked: shape the prior with space.around.")
     for values in product(*choices.values()):
         case = dict(zip(choices, values, strict=True))
         if other := sorted(_active(prior, case) ^ _active(space, case)):
-            raise refusals.WiderPrior(f"({other[0]!r} is active where it was not declared, or missing where it was.)")
+            raise _wider(f"{other[0]!r} is active where it was not declared, or missing where it was.")
 
 
 def _active(space: Space, case: Mapping[str, Any]) -> set[str]:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from dphypo.errors import Stopped, refusals
+from dphypo.errors import Refusal, Stopped
+from dphypo.search import refusals
 
 _turns: weakref.WeakSet[Turn] = weakref.WeakSet()
 
@@ -21,12 +22,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class Turn:
-    """A lock: while one thread makes the runs, others are refused. ``stages`` selects the wording of the refusal."""
+    """A lock: while one thread makes the runs, others are refused."""
 
-    def __init__(self, *, stages: bool = False) -> None:
+    def __init__(self) -> None:
         self.look = threading.RLock()  # for steps that only read: they wait for the others' steps, and are not refused
         self._runner: threading.Thread | None = None
-        self._stages = stages
         _turns.add(self)
 
     def leave(self) -> None:
@@ -38,7 +38,7 @@ class Turn:
         """A step that no other thread may interrupt."""
         with self.look:
             if self._runner not in (None, threading.current_thread()):
-                raise refusals.OtherThread(stages=self._stages)
+                raise Refusal(refusals.OTHER_THREAD)
             yield
 
     @contextlib.contextmanager
@@ -46,7 +46,7 @@ class Turn:
         """Making all the runs: until the block ends, no other thread may take a step."""
         with self.look:
             if self._runner is not None:
-                raise refusals.OtherThread(stages=self._stages)
+                raise Refusal(refusals.OTHER_THREAD)
             self._runner = threading.current_thread()
         try:
             yield

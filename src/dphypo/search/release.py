@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from dphypo import _files, _validate
 from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
-from dphypo.errors.faults import MissingFileError
 from dphypo.journal.records import frozen
 from dphypo.mechanisms import Plain, Saver
 
@@ -174,7 +173,7 @@ def read_surveys(source: Path) -> tuple[Surveyed, ...]:
     path = source / "surveys.json"
     try:
         tables = read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=source)
-    except MissingFileError:
+    except FileNotFoundError:
         return ()
     with _files.parsing(path, "it was not written by Release.save"):
         return tuple(Surveyed.from_dict(table) for table in tables)

@@ -15,12 +15,13 @@ from typing import Any, Self
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.errors import refusals
+from dphypo.errors import SecretValue
 from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism
+from dphypo.search import refusals
 from dphypo.search.chain import Chain
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
@@ -124,8 +125,7 @@ class Search:
 
     def __getattr__(self, name: str) -> Any:
         if name in refusals.SECRETS:
-            word = "study" if self.declaration.alone else "stages"
-            raise refusals.SecretValue(f"({word}.{name})", stages=not self.declaration.alone)
+            raise SecretValue(f"{refusals.SECRET_VALUE} ({name!r} was asked for.)")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 

@@ -21,12 +21,13 @@ from typing import Any
 from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
-from dphypo.errors import faults, refusals
 from dphypo.executors.executor import Lost
+from dphypo.journal.chain import tampered
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.mechanisms import Outcome, capabilities
 from dphypo.mechanisms.outcome import settle, well_formed
+from dphypo.search import refusals
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check
 from dphypo.search.interrupts import Turn
@@ -102,7 +103,7 @@ class PartUnderWay:
                 self._journal.redeclare({**declared, **kept})
             self._lag = kept[LAG] if decider.in_order else self._lag
             if record.total is not None and not decider.possible(record.total):
-                raise faults.JournalTamperedError("its number of runs is one that the law of T never gives")
+                raise tampered("its number of runs is one that the law of T never gives")
             self._past = Past(decider.space, declaration.sign)
             if self.last_run and record.results:
                 erase(self.checkpoint)  # its process died when it had committed
@@ -123,7 +124,7 @@ class PartUnderWay:
         with self._turn.short():
             record = self.record()
             if record.released:
-                raise refusals.RunsAfterRelease(stages=not self.declaration.alone)
+                raise errors.Refusal(refusals.RUNS_AFTER_RELEASE)
             while (trial := self._lost_run(record)) is not None:
                 if (died := self._died(trial)) is None:
                     trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine())
@@ -145,7 +146,7 @@ class PartUnderWay:
         """The next run, which the caller makes; None if there is none to give out."""
         with self._turn.short():
             if (trial := self.next()) is None and self.decider.in_order and self.waiting:
-                raise refusals.TellFirst
+                raise errors.Refusal(refusals.TELL_FIRST)
             return trial
 
     @property
@@ -199,7 +200,7 @@ class PartUnderWay:
         with self._turn.short():
             record = self.record()
             if trial.number in record.results:
-                raise refusals.OutcomeTwice
+                raise errors.Refusal(refusals.TOLD_TWICE)
             model = outcome.model if beats(trial, outcome, record, self.declaration.sign) else None
             kept = self._models if outcome.model is not None else None
             if kept is not None:
@@ -274,13 +275,13 @@ class PartUnderWay:
     def publish(self, certificate: Certificate) -> None:
         """Commit that the part has published. Refused a second time, and before every outcome is in."""
         with self._turn.short():
-            record, stages = self.record(), not self.declaration.alone
+            record = self.record()
             if record.shredded:
-                raise refusals.Shredded
+                raise errors.Refusal(refusals.SHREDDED)
             if record.released:
-                raise errors.SecondRelease(stages=stages)
+                raise errors.Refusal(refusals.SECOND_RELEASE)
             if not record.complete:
-                raise errors.Unfinished(stages=stages)
+                raise errors.Refusal(refusals.UNFINISHED)
             if record.best != best_of(record, self.declaration.sign):
                 raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
             self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
@@ -290,7 +291,7 @@ class PartUnderWay:
         with self._turn.look:
             record, saver = self.record(), self.mechanism.saver
             if record.shredded or record.ending is None or record.certificate is None:
-                raise refusals.Shredded
+                raise errors.Refusal(refusals.SHREDDED)
             certificate, how = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
             if record.best is None:
                 return Release(None, None, None, certificate, how, saver)

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from dphypo.dpsgd.batches import in_classes
 from dphypo.dpsgd.book import Book, Handlers
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 
 
 def _keep(book: Book, values: torch.Tensor, probability: float, *, channels: bool = False) -> torch.Tensor:
@@ -38,7 +38,7 @@ def _dropout(
 
 def _refused(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     name = getattr(func, "__name__", str(func))
-    raise UnfitModelError(
+    raise UnsupportedModelError(
         f"the model draws random numbers with {name} in its forward pass: which of them a record gets depends on its "
         f"place in the batch. Use nn.Dropout, whose masks are the record's own here, or augment="
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import optax
 
 from dphypo.dpsgd.draws import MULTIPLE
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Tree, TreeRecords
 from dphypo.integrations.jax.step import RecordGradients, gradients
@@ -59,9 +59,11 @@ class Program:
         whole = [next(some) if leaf is None else leaf for leaf in self._others]
         self._kept = [None if _is_trained(leaf) else leaf for leaf in whole]
         if not shown:
-            raise UnfitModelError("init returns nothing to train: give a tree of arrays of single precision")
+            raise UnsupportedModelError("init returns nothing to train: give a tree of arrays of single precision")
         if len(kinds := {str(leaf.dtype) for leaf in shown}) > 1 or not kinds <= {"float32", "float64"}:
-            raise UnfitModelError(f"the parameters are {', '.join(sorted(kinds))}: use one type, float32 or float64")
+            raise UnsupportedModelError(
+                f"the parameters are {', '.join(sorted(kinds))}: use float32 or float64 for all"
+            )
         self._shapes, self.dtype = [leaf.shape for leaf in shown], shown[0].dtype
         self.sizes = [leaf.size for leaf in shown]
         self.size = sum(self.sizes)
@@ -79,10 +81,10 @@ class Program:
         row = jnp.zeros(self.size, self.dtype)
         code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
         if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
-            raise UnfitModelError("the loss of one record must be one real number: loss(params, record) -> scalar")
+            raise UnsupportedModelError("the loss of a record must be one real number: loss(params, record) -> scalar")
         backwards = jax.make_jaxpr(jax.grad(self.loss))(row, record, jax.random.key(0))
         if any(one.effects or "callback" in str(one) for one in (code, backwards)):
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 "the loss calls back into Python (jax.debug.print, pure_callback or the like): what it sees there of "
                 "single records gets no noise. Leave the callback out"
             )
@@ -103,7 +105,7 @@ class Program:
         """The trained numbers of a tree."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree) if _is_trained(leaf)]
         if [leaf.shape for leaf in leaves] != self._shapes:
-            raise UnfitModelError("init returns arrays of other shapes than before: build the model from its arguments")
+            raise UnsupportedModelError("init returned other shapes than before: build the model from its arguments")
         return np.concatenate([leaf.reshape(-1) for leaf in leaves]).astype(self.dtype)
 
     def leaves(self, row: Any) -> list[Any]:

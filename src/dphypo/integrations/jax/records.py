@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.split import Origin, remember
 from dphypo.mechanisms import Plain
 

@@ -21,7 +21,7 @@ from torch import nn
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.stack import trained
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords
 from dphypo.integrations.torch.state import unchanged
@@ -33,10 +33,10 @@ _ROUNDING, _ROUNDING_ELSEWHERE = 1e-5, 1e-3
 
 
 def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
-    """:class:`UnfitModelError` for a model that cannot be trained privately, with what to do instead."""
+    """:class:`UnsupportedModelError` for a model that cannot be trained privately, with what to do instead."""
     dpsgd.refuse_layers(model)
     if any(getattr(layer, "gradient_checkpointing", False) for layer in model.modules()):
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             "the model has gradient checkpointing, which hides forward passes from the formulas of per-record "
             "gradients: call model.gradient_checkpointing_disable(), and save memory with physical_batch_size="
         )
@@ -46,15 +46,15 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
         try:
             _refuse_mixing(probe, loss, *synthetic_batches(example))
             _refuse_places(probe, loss, dpsgd.synthetic_records(example, _MANY_RECORDS))
-        except UnfitModelError:
+        except UnsupportedModelError:
             raise
         except Exception as error:
             if isinstance(error, AttributeError) and error.name == "loss":
-                raise UnfitModelError(
+                raise UnsupportedModelError(
                     "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
                     "records. Compute one value a record from the logits: loss=lambda logits, targets: ..."
                 ) from None
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"the model cannot be tried on made-up records with the shape and type of the data "
                 f"({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "
                 f"for a batch of any size, with the batch in the first dimension"
@@ -72,7 +72,7 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
         alone = gradients(model, loss, first)
     # Dropout is the same in all passes.
     if not _equal(alone, gradients(model, loss, first)):
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             "the same records give other gradients in a second pass with the same random numbers: the model keeps "
             "something of a batch, or has a random generator of its own. Make the forward pass a function of the "
             "parameters, one batch and PyTorch's global generator"
@@ -82,12 +82,12 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
     drawn = seeds.global_states()
     beside = gradients(model, loss, (mixed[0], mixed[1]))
     if drawn != seeds.global_states():
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             "the values of the records decide how many random numbers a pass draws, or seed a global generator: "
             "a record would change the dropout of others. Draw random numbers by the shapes of the records alone"
         )
     if not _equal(alone[0], beside[0]):
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             "a record's gradient depends on the other records of its batch: a layer or the loss mixes records (batch "
             "statistics, attention or a softmax across the batch, outputs and targets of different shapes). Make each "
             "record's output and loss a function of that record alone"
@@ -95,7 +95,7 @@ def _refuse_mixing(model: nn.Module, loss: Loss, first: Batch, second: Batch) ->
 
 
 def refuse_mixed_scores(model: nn.Module, loss: Loss, example: Batch) -> None:
-    """:class:`UnfitModelError` if a value that a score sums up for each record depends on the other records."""
+    """:class:`UnsupportedModelError` if a value that a score sums up for each record depends on the other records."""
     device = next(model.parameters()).device
     inputs, targets = (part.to(device) for part in example)
     with seeds.everything_else(0, device, torch.get_num_threads()), warnings.catch_warnings(action="ignore"):
@@ -128,7 +128,7 @@ def _refuse_places(model: nn.Module, loss: Loss, batch: Batch, modes: tuple[bool
             turned = losses(every.flip(0)).flip(0)
             alone = torch.cat([losses(one) for one in every[:_RECORDS].unsqueeze(1)])
         if not close(whole, turned, rounding) or not close(whole[:_RECORDS], alone, rounding):
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 "a record's loss depends on its place in the batch, or on how many records are in it, and so on the "
                 "other records: do not divide by the batch size, and use the first dimension for nothing but the "
                 "records (positions go along the second: x + encoding[:, : x.shape[1]])"
@@ -144,7 +144,7 @@ def gradients(model: nn.Module, loss: Loss, batch: Batch) -> torch.Tensor:
         parts = torch.autograd.grad(value, trained(model), retain_graph=True, allow_unused=True)
         if any(part is None for part in parts):
             remedy = "remove it, or freeze it with requires_grad_(False)"
-            raise UnfitModelError(f"a trainable parameter of the model does not enter its output: {remedy}")
+            raise UnsupportedModelError(f"a trainable parameter of the model does not enter its output: {remedy}")
         found.append(torch.cat([part.flatten() for part in parts]))
     return torch.stack(found)
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from dphypo import _validate
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.record_hash import fields_of
 
 TARGET = "labels"
@@ -165,7 +165,7 @@ class Called(nn.Module):
         if isinstance(given, torch.Tensor):
             return given
         if not isinstance(logits := getattr(given, "logits", None), torch.Tensor):
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"the model gives a {type(given).__name__} without logits, of which the loss is computed: use a model "
                 f"with a head, such as AutoModelForSequenceClassification, or return a tensor"
             )

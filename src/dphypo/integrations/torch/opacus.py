@@ -30,7 +30,7 @@ from dphypo import dpsgd, noise
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.stack import trained
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
@@ -39,13 +39,13 @@ from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 
 def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
-    """The mode in which Opacus computes the model's gradients; :class:`UnfitModelError` if there is none.
+    """The mode in which Opacus computes the model's gradients; :class:`UnsupportedModelError` if there is none.
 
     The choice depends on the model alone, never on a clock, so that a resumed study makes the same run again.
     """
     errors = ModuleValidator.validate(copy.deepcopy(model).train(), strict=False)
     if errors:
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"Opacus refuses the model: {errors[0]}. opacus.validators.ModuleValidator.fix(model) replaces what it can"
         )
     batch = check.synthetic_batches(example)[0]
@@ -53,7 +53,7 @@ def fit(model: nn.Module, loss: Loss, example: Batch) -> str:
     for mode in ("hooks", "functorch"):
         if _agrees(copy.deepcopy(model).train(), loss, batch, reference, mode):
             return mode
-    raise UnfitModelError(
+    raise UnsupportedModelError(
         "Opacus does not compute this model's per-sample gradients correctly in any mode: use layers that it knows, "
         "each once a pass, or register a rule with opacus.grad_sample.register_grad_sampler"
     )

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.device import padded_attention
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import opacus, seeds
 from dphypo.integrations.torch.state import no_writes_in_forward
 from dphypo.mechanisms.sampled_gaussian import OwnRun
@@ -78,7 +78,7 @@ def make_private(
     finally:
         opacus.leave_plain(module, private)
     if accountant.history != [(run.noise_multiplier, run.rate, run.steps)]:
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"the loop did not train as declared: {run.steps} steps at rate {run.rate:g} with noise multiplier "
             f"{run.noise_multiplier:g}. Make one optimizer.step() with each batch of the loader, to its end, and leave "
             "the optimiser's noise alone: a run that stops early, or makes further steps, has another event"
@@ -100,12 +100,12 @@ class _Held(opacus.Optimizer):
 
     def add_noise(self) -> None:
         if not self._sizes or self._rows != self._sizes.popleft():
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 "a step does not have the records of its batch. Compute the loss on each batch of the loader that "
                 "make_private gives, all of its records, once, and make one optimizer.step() with it"
             )
         if self._norms - {float(self.max_grad_norm)}:
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 "max_grad_norm changed within a step: a record that was clipped to a larger norm gets the noise of a "
                 "smaller one. Change it between steps: with BatchMemoryManager, only after the last piece of a batch"
             )

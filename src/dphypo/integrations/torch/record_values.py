@@ -27,7 +27,7 @@ from dphypo.dpsgd import synthetic_records
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.check import extreme, looks_across
 from dphypo.dpsgd.device import SomePadding, padded_attention
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
 from dphypo.integrations.torch.domain import Domain
@@ -170,5 +170,5 @@ def _at(
     more = [inputs[filled]] if beside else []
     found = value(model(inputs[filled]), targets[filled], *more)
     if found.shape != (size,):
-        raise UnfitModelError("the score is not one value a record")
+        raise UnsupportedModelError("the score is not one value a record")
     return found[: len(places)].double().cpu()

@@ -69,7 +69,7 @@ class TorchRun:
     fits: dict[str, tuple[Way, TorchRecords]]
 
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
-        """Build the untrained model on its device; :class:`UnfitModelError` if it cannot be trained."""
+        """Build the untrained model on its device; :class:`UnsupportedModelError` if it cannot be trained."""
         told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
         built = self._built()
         untrained = saver.fingerprint(built)

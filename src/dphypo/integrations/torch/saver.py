@@ -19,8 +19,7 @@ import torch
 from torch import nn
 
 from dphypo._validate import printable
-from dphypo.errors import FileError, UnfitModelError
-from dphypo.errors.faults import UnsupportedModelError
+from dphypo.errors import FileError, UnsupportedModelError
 from dphypo.integrations.torch.state import bits
 
 ARGUMENTS = "dphypo_arguments"
@@ -88,14 +87,14 @@ def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn
     try:
         model = copy.deepcopy(given)
     except Exception as error:
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"the model cannot be copied ({type(error).__name__}: {error}): keep in it only what copy.deepcopy can "
             "copy, and detach() tensors that were computed"
         ) from error
     theirs = {tensor.untyped_storage().data_ptr() for _, tensor in _tensors(given)}
     for name, tensor in _tensors(model):
         if tensor.untyped_storage().data_ptr() in theirs:
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"{name!r} of the model stays shared when the model is copied: one run would go on where another "
                 f"ended. {_REMEDY}, and do not share tensors in __deepcopy__"
             )
@@ -118,9 +117,9 @@ def fingerprint(model: nn.Module) -> bytes:
 
 
 def refuse_other_weights(before: bytes, model: nn.Module) -> None:
-    """:class:`UnfitModelError` if a factory does not give the weights any more that it gave before a run."""
+    """:class:`UnsupportedModelError` if a factory does not give the weights any more that it gave before a run."""
     if fingerprint(model) != before:
-        raise UnfitModelError(
+        raise UnsupportedModelError(
             f"the model's factory gives other weights after the run than before it, from the same seed: the run or its "
             f"score wrote to what the factory reads, or the factory has a random generator of its own. {_REMEDY}"
         )

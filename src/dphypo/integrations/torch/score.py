@@ -26,7 +26,7 @@ from torch.utils.data import Subset
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import as_records
@@ -203,7 +203,7 @@ class PrivateConfusion:
         classes = classes_of(model, records)
         columns = _BINS if self.measure == "auc" else classes
         if self.measure == "auc" and classes != 2:
-            raise UnfitModelError(f"'auc' is of two classes, and the model tells {classes} apart")
+            raise UnsupportedModelError(f"'auc' is of two classes, and the model tells {classes} apart")
         fields = model.fields if isinstance(model, Called) else records.fields
 
         def group_of(row: torch.Tensor) -> float:

@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dphypo.errors import UnfitModelError
+from dphypo.errors import UnsupportedModelError
 
 _LIBRARIES = {"torch", "torchvision", "torchaudio", "transformers", "peft", "timm", "einops", "opacus"}
 _LIBRARIES |= {"numpy", "scipy", "safetensors", "dphypo"}
@@ -127,7 +127,7 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield "object", value()
     else:
         if (hidden := _hidden(type(value))) is not None:  # type: ignore[arg-type]
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"{_readable(name)!r} of the model is a {hidden}, which cannot be looked into: it may keep something "
                 "of the records without noise. Keep tensors, numbers and collections of them; draw random numbers from "
                 "PyTorch's global generator"
@@ -240,7 +240,7 @@ def _readable(name: str) -> str:
 
 @contextlib.contextmanager
 def unchanged(*roots: object, trained: Iterable[torch.Tensor] = ()) -> Iterator[None]:
-    """:class:`UnfitModelError` if what happens inside changes anything that is reached, to the bit.
+    """:class:`UnsupportedModelError` if what happens inside changes anything that is reached, to the bit.
 
     ``trained`` are parameters that a step of the optimiser changes, which are left out.
     """
@@ -257,7 +257,7 @@ def unchanged(*roots: object, trained: Iterable[torch.Tensor] = ()) -> Iterator[
     for (name, value), (now, other) in itertools.zip_longest(before, found, fillvalue=("", None)):
         if name != now or not _same(value, other):
             changed = name if now in known or not now else now
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 f"{changed!r} of the model changes when records go through it, without noise. Use layers without "
                 "running statistics (GroupNorm, LayerNorm) and without max_norm, create what the forward pass needs in "
                 "__init__, and keep nothing of a batch"
@@ -280,7 +280,7 @@ def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     def leave(module: nn.Module, inputs: object, outputs: object) -> None:
         pairs = zip(before, held(), strict=True)
         if not all(this[0] == that[0] and torch.equal(this[1], that[1]) for this, that in pairs):
-            raise UnfitModelError(
+            raise UnsupportedModelError(
                 "the model's forward pass writes to its own parameters or buffers: what it learns there from records "
                 "gets no noise. Make the forward pass a function of the parameters and one batch"
             )

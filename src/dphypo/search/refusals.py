@@ -1,0 +1,131 @@
+"""What a search refuses because it would void the guarantee, and why.
+
+The guarantee of a study covers one algorithm: draw T from its law, execute T runs inside the band, release the best and
+nothing else. That of a survey covers the runs that were declared. No message holds T, a count, a score or a seed.
+"""
+
+from __future__ import annotations
+
+from dphypo.errors import Refusal
+
+_NEW = "start a new search with a new journal: the two guarantees compose"
+
+SECOND_RELEASE = (
+    "This search has already made its release. The guarantee covers that output only; a second output of the same "
+    "runs, such as the second best, would have to be paid for again. run() returns the same release again. For a new "
+    f"one, {_NEW}."
+)
+RUNS_AFTER_RELEASE = (
+    "This search has made its release and can execute no more runs. Their number was fixed before the first one; runs "
+    f"added after the release would not be paid for. run() returns the same release again. For more runs, {_NEW}."
+)
+UNFINISHED = (
+    "Some runs of this search have no outcome yet, so there is nothing to release. The number of runs must not depend "
+    "on their results, as it would if the search stopped at a good score or when time is up. To spend less, declare "
+    "less before the search starts: runs.capped(K) in a study, fewer runs in a survey. Call run(), or continue until "
+    "ask() returns None and every trial has been told (a failed one with Outcome.failed)."
+)
+NOT_RELEASED = (
+    "A search can be shredded only after its release: destroying unreleased runs and starting again would be a way to "
+    "choose among several searches. Finish it with run(), or keep the journal."
+)
+SHREDDED = (
+    "The journal of this search was reduced to its certificate. The release was made and cannot be made again: load "
+    "the saved one with dphypo.load_release(folder)."
+)
+TOLD_TWICE = (
+    "This trial has already been told. A run has one outcome: a second one would replace a draw from the mechanism by "
+    "a choice between two, which the event does not bound."
+)
+TELL_FIRST = (
+    "The sampler sees results in the order of the runs, with a fixed lag, never in the order in which they finish. "
+    "Tell the trials that were asked before asking for the next one. To have n trials open at a time, declare the "
+    "study with "
+    'lag=n-1, or with policy="anything", which costs more.'
+)
+OTHER_THREAD = (
+    "Another thread is executing the runs of this search. If two threads started or withdrew the same run, the faster "
+    "of two outcomes would count. Call run() once, with workers= for several runs at a time; or use ask() and tell(), "
+    "from any number of threads."
+)
+CHANGED_STUDY = (
+    "The journal belongs to a search that was declared differently. The guarantee is computed from values fixed before "
+    "the data are read: space, events, number of runs or law of T, band, neighbouring relation, and which scores are "
+    "better. Open it with the same declaration, or start a new search with a new journal."
+)
+CHANGED_SAMPLER = (
+    "The study was started with another sampler. Its guarantee relies on a sampler that sees only the history: one "
+    "chosen later may have been chosen by somebody who saw the journal. Open the study with the sampler it was started "
+    'with, or with policy="anything", which costs more and cannot be taken back.'
+)
+LATE_HISTORY_ONLY = (
+    'The study was started or resumed with policy="anything": a sampler that sees only the history cannot be promised '
+    'afterwards. Open it with policy="anything", or start a new study with a new journal.'
+)
+WIDER_PRIOR = (
+    "The rule for the next prior returned a space that leaves the declared one. The guarantee was computed before the "
+    "first run, for the values of the declared space only. Stay inside it: space.around(...) changes only its prior. "
+    "Nothing was drawn: correct the rule and run the search again."
+)
+SECRET_VALUE = (
+    "The trials of a study are secret: the guarantee covers the release and nothing else, so T, the other runs and "
+    "their scores may not be published or influence anything published. The release has the best run. For the "
+    "curator, who may see the data, curator() shows the rest, without any guarantee."
+)
+
+_ON_TIME = (
+    "A search cannot release when time is up: how many runs finish in time depends on the data, and fast runs would "
+    "win. Interrupt it instead: it resumes later, and releases nothing before the last run. To limit the compute, "
+    "declare less before the search starts: runs.capped(K) in a study, fewer or shorter runs in a survey."
+)
+_FIXED_NUMBER = (
+    "The number of runs cannot be chosen here: a fixed or hand-picked number is not a draw from the law of T, and the "
+    "best of a fixed number of runs costs far more than the certificate would say. Choose the law instead: its mean, "
+    "or runs.capped(K) for a bound."
+)
+_ON_SCORE = (
+    "A search cannot stop because of a score: the number of runs of a study must be independent of the data, and a "
+    "survey pays for all runs that it declared. To spend less, declare less before the search starts: a law with a "
+    "smaller mean or runs.capped(K) in a study, fewer runs in a survey."
+)
+_CALLBACKS = (
+    "A study has no callbacks: they would see every run, and runs are secret. Use progress=True for a progress bar, "
+    "and study.curator() for the runs, if you may see the data. A survey publishes all its runs: tune(on_run=...) and "
+    "Optuna's callbacks receive them."
+)
+_PRUNING = (
+    "A run cannot be stopped by comparison with other runs, nor see them: given its hyperparameters, each run must be "
+    "independent of all others. A rule inside the training function that uses only its own run is part of the "
+    "mechanism and is allowed, provided that the event covers it."
+)
+
+OPTIONS = {
+    **dict.fromkeys(("timeout", "deadline", "max_time"), _ON_TIME),
+    **dict.fromkeys(("n_trials", "n_runs", "max_runs"), _FIXED_NUMBER),
+    **dict.fromkeys(("target", "stop", "stop_score", "patience", "early_stopping"), _ON_SCORE),
+    **dict.fromkeys(("callbacks", "on_run"), _CALLBACKS),
+    **dict.fromkeys(("pruner", "scheduler"), _PRUNING),
+}
+"""Options of other optimisers that would void the guarantee."""
+
+_ELSEWHERE = {
+    "n_jobs": "give workers= for several runs at a time, or executor= for a cluster",
+    "show_progress_bar": "give progress=True or False",
+    "catch": "leave it out: an exception inside a run makes it a failed run, and the study continues",
+    "gc_after_trial": "leave it out: with workers= each run is executed in a process of its own",
+}
+
+SECRETS = frozenset(
+    {"trials", "history", "results", "best_trial", "best_trials", "best_params", "best_value", "best_score", "T"}
+)
+"""Attributes in which other optimisers show their trials."""
+
+
+def refuse_options(options: dict[str, object]) -> None:
+    """Explain an option of another optimiser that is refused or named differently; otherwise raise a TypeError."""
+    for name in options:
+        if name in OPTIONS:
+            raise Refusal(f"{OPTIONS[name]} (run was given {name}=.)")
+        if name in _ELSEWHERE:
+            raise TypeError(f"run() has no {name}: {_ELSEWHERE[name]}")
+        raise TypeError(f"run() got an unexpected keyword argument {name!r}")
