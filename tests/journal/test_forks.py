@@ -221,7 +221,7 @@ def test_a_child_forked_while_another_thread_searches_does_not_hang(act, tmp_pat
     finally:
         go.set()
         thread.join()
-    assert said == ("" if act == "close" else "JournalForkedError")
+    assert said == ("" if act == "close" else FORKED)
     study.close()
 
 
