@@ -145,3 +145,23 @@ def test_a_survey_is_resumed_from_its_journal(found: PrivateSearch, journal: Pat
     assert np.array_equal(found.decision_function(X), again.decision_function(X))
     with pytest.raises(ValueError, match="a journal holds one search"):
         clone(found).fit(X, Y)
+
+
+def test_the_last_fit_predicts_no_record_for_a_score_that_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dphypo.integrations.sklearn.fitting import Fitting
+
+    seen: list[Any] = []
+    fitted = Fitting.__call__
+
+    def noted(self: Fitting, params: Any, *, seed: int) -> Any:
+        seen.append((self.fraction, self.score_event is None))
+        return fitted(self, params, seed=seed)
+
+    monkeypatch.setattr(Fitting, "__call__", noted)
+    search().fit(X, Y)
+    assert set(seen) == {(0.25, False), (1.0, True)}
+    seen.clear()
+    scored = search(survey=dphypo.SurveyPlan(runs=5, fraction=0.25, score=True)).fit(X, Y)
+    assert set(seen) == {(0.25, False), (1.0, False)}
+    assert scored.best_score_ is not None
+    assert scored.certificate_.epsilon <= 3.0

@@ -125,7 +125,6 @@ def test_a_replaced_record_may_leave_training_and_enter_scoring():
 def test_the_events_of_each_side():
     train, score = dp.GaussianDpEvent(1.0), dp.LaplaceDpEvent(2.0)
     assert by_side(made(train, score_event=score, split=APART), SPACE) == ([train], [score])
-    assert by_side(made(train, score_event=score), SPACE, scored=False) == ([train], [])
     assert by_side(made(train), SPACE) == ([train], [])
     assert by_side(made(train, score_event=score, split="same"), SPACE) == ([dp.ComposedDpEvent((train, score))], [])
 

@@ -29,6 +29,10 @@ class Noted:
         return self.stage.mechanism
 
     @property
+    def executed(self):
+        return self.stage.executed
+
+    @property
     def lost_runs(self):
         return self.stage.lost_runs
 

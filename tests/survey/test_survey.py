@@ -146,13 +146,44 @@ def test_seeds_are_erased_from_the_file(tmp_path):
 
 
 def test_the_score_of_the_last_run_is_released_where_it_was_declared_and_paid_for():
-    private = replace(FULL, score_noise_multiplier=5.0)
+    private = Silenced(noise_multiplier=3.0, steps=20, score_noise_multiplier=5.0)
     silent = stages(LastRun(private))
     heard = stages(LastRun(private, score=True))
     assert set(silent.guarantee.costs(1e-6)) == {"training"}
     assert set(heard.guarantee.costs(1e-6)) == {"training", "scoring"}
     assert silent.run(progress=False).score is None
     assert heard.run(progress=False).score is not None
+    assert "score on" not in str(silent.certificate.to_dict()["public"])
+    assert "taken on private records that did not train the model" in heard.certificate.statement()
+
+
+class Silenced(Descent):
+    """Training that can leave out its private score."""
+
+    def without_score(self):
+        return replace(self, score_noise_multiplier=None)
+
+
+def test_a_private_score_that_a_mechanism_cannot_leave_out_is_paid_for_though_it_is_not_released():
+    """A score that raises, or is not finite, fails the last run: whether it does is part of the release."""
+    private = replace(FULL, score_noise_multiplier=5.0)
+    plan = stages(LastRun(private))
+    assert plan.guarantee.costs(1e-6) == stages(LastRun(private, score=True)).guarantee.costs(1e-6)
+    assert plan.run(progress=False).score is None
+
+
+def test_a_score_that_is_not_paid_for_is_not_computed_by_ask_and_tell_either():
+    private = Silenced(noise_multiplier=3.0, steps=20, score_noise_multiplier=5.0)
+    with stages(LastRun(private)) as plan:
+        trial = plan.ask()
+        assert trial.mechanism.score_event is None
+
+
+def test_the_score_of_a_release_is_not_taken_on_records_that_may_have_trained_it():
+    private = replace(FULL, score_noise_multiplier=5.0, split=None)
+    with pytest.raises(ValueError, match="score = True is not valid: the mechanism states no split"):
+        LastRun(private, score=True)
+    assert LastRun(replace(private, score_noise_multiplier=None), score=True).score  # on public records
 
 
 def test_models_are_kept_where_that_was_declared(tmp_path):

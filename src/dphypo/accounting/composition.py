@@ -33,7 +33,9 @@ from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
 from dphypo.accounting.sides import EVERYONE, Role, Side, Split
+from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.theorems.theorem1_2_paper import pure_epsilon
+from dphypo.errors import UnreachableError
 
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
@@ -147,6 +149,17 @@ class Composition:
     def epsilon(self, delta: float) -> float:
         """ε of all that is released together at this δ."""
         return max(self.costs(delta).values())
+
+    def check_total(self, epsilon: float, delta: float) -> None:
+        """Refuse parts that would be certified with more than the total ε that was asked for.
+
+        Every search that is asked for a total calls this before its first run.
+        """
+        if (certified := round_epsilon(self.epsilon(delta))) > epsilon:
+            raise UnreachableError(
+                f"epsilon = {epsilon:g} at delta = {delta:g} was asked for, and the declared parts would cost "
+                f"{certified:g}: nothing was run. Add noise to a part, run fewer times, or ask for a larger epsilon"
+            )
 
     def delta(self, epsilon: float) -> float:
         """δ of all that is released together at this ε ≥ 0."""

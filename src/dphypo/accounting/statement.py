@@ -39,7 +39,7 @@ def statement(document: Json) -> str:
     lines = [
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
-        f"What was released: {_released(runs, len(searches), last=last)}",
+        f"What was released: {_released(runs, len(searches), last=last)}{_scored_on(public, parts)}",
         f"What the number covers: {_covered(runs, searches, sides)}{alone}",
         _conditions(runs, searches, scored=bool(sides), durations=durations),
     ]
@@ -76,6 +76,12 @@ def _released(runs: int, searches: int, *, last: bool) -> str:
     if last:
         return "1 run was made; its model is public."
     return f"{_count(runs)} were made; all their results are public."
+
+
+def _scored_on(public: Json, parts: Sequence[Json]) -> str:
+    """On which records the released score was taken; "" if none is released."""
+    found = [part["score on"] for part in (public, *parts) if "score on" in part]
+    return f" The released score was taken on {_text(found[-1])}." if found else ""
 
 
 def _count(runs: int) -> str:

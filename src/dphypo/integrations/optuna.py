@@ -147,7 +147,9 @@ class OptunaSurvey(Generic[Run]):
     @cached_property
     def guarantee(self) -> Composition:
         """What everything together reveals."""
-        return self._guarantee(self.full)
+        found = self._guarantee(self.full)
+        found.check_total(self.epsilon, self.delta)
+        return found
 
     def optimize(self, study: Study, objective: Callable[[Trial], float], **options: Any) -> None:
         """``study.optimize(objective)`` for the trials that are left of those declared.

@@ -63,7 +63,8 @@ class OwnSplit(Protocol):
 class Scoreless(Protocol):
     """Training that can leave out a score on private records."""
 
-    def without_score(self) -> Mechanism: ...
+    def without_score(self) -> Mechanism:
+        """The same training, which looks at no record for a score: its ``score_event`` is None."""
 
 
 @runtime_checkable
@@ -249,6 +250,15 @@ def score_deviation(mechanism: Mechanism) -> float | None:
         return None
     noise = mechanism.score_noise_multiplier
     return noise / mechanism.score_records if isinstance(noise, float) else None
+
+
+def scored_on(mechanism: Mechanism) -> str:
+    """On which records its scores are taken, in words for a certificate."""
+    if mechanism.score_event is None:
+        return "public records, or private ones that the event of a run covers"
+    if mechanism.split is None:
+        return "private records, which may have trained the model"
+    return "private records that did not train the model"
 
 
 def devices_of(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:

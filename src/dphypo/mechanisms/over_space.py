@@ -62,13 +62,11 @@ def by_side(
     mechanism: Mechanism,
     space: Space,
     within: Callable[[Mapping[str, Any]], bool] | None = None,
-    *,
-    scored: bool = True,
 ) -> tuple[list[Any], list[Any]]:
     """All events that records which train may meet in a run, and all that records which score may meet.
 
     If one record may do both, or the score uses public records, the first list has all events and the second is empty.
-    Without ``scored``, the score is thrown away and costs nothing. Hyperparameters for which ``within`` is false are
+    Hyperparameters for which ``within`` is false are
     never run and are left out; both ends of a parameter in which the event is monotone are kept, since ``within`` may
     exclude an end and allow all values next to it.
     """
@@ -89,8 +87,6 @@ def by_side(
     def over(of: Callable[[_Watched], list[Any]]) -> list[Any]:
         return _over(mechanism, space, lambda params: of(params) if may_allow(params) else [])
 
-    if not scored:
-        return over(lambda params: _at(mechanism.event, params)), []
     if mechanism.score_event is None or mechanism.split is None:
         return over(lambda params: _run(mechanism, params)), []
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))

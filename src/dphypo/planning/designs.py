@@ -181,6 +181,7 @@ def spend(
 
     close = _CLOSE if design.kind in ("none", "survey", "composition") else _NEAR * epsilon
     found = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
+    found.guarantee.check_total(epsilon, delta)
     return Spent(design, found.value, design.at(found.value), found.guarantee)
 
 

@@ -73,10 +73,14 @@ class Declaration:
         private: bool = True,
         data_name: str | None = None,
         cost: Cost | None = None,
+        epsilon: float | None = None,
     ) -> Declaration:
         """Check the parts and account for them over the whole of the space, whatever the priors will be.
 
-        ``cost`` is what they cost, where that was found while their noise was solved for.
+        Args:
+            space, parts, delta, maximize, private, data_name: what is declared.
+            cost: what the parts cost, if that was found while their noise was solved for.
+            epsilon: the total that was asked for. Parts that cost more are refused here, before the first run.
         """
         check_space(space)
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
@@ -89,6 +93,8 @@ class Declaration:
         if cost is not None and cost.describe() != own.describe():
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
+        if epsilon is not None:
+            cost.guarantee.check_total(_validate.positive(epsilon=epsilon), delta)
         texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
         if data_name is not None:
             _validate.line(most=_validate.LONGEST_NAME, data_name=data_name)
@@ -115,7 +121,7 @@ class Declaration:
         for part in self.parts:
             if part.models is not None:
                 check_folder(Path(part.models))
-            rehearse(part.mechanism, self.space)
+            rehearse(part.executed, self.space)
 
     def prior(self, published: Sequence[Any]) -> Space:
         """The prior of the next part: what the latest part with a result makes of the original."""
@@ -157,6 +163,7 @@ class Declaration:
         rules = [part.search_rule() for part in self.parts]
         if self.alone:
             public |= {} if rules[0] is None else {"search rule": rules[0]}
+            public["score on"] = self._hands_on[0]["score on"]
         else:
             public["releases"] = self._hands_on
             public |= {"search rules": rules} if any(rules) else {}

@@ -151,6 +151,10 @@ class Part(Protocol):
         """What one run is."""
 
     @property
+    def executed(self) -> Mechanism:
+        """The mechanism that is run and accounted for: a last run may leave out its score."""
+
+    @property
     def lost_runs(self) -> Lost:
         """What becomes of a run whose process died."""
 

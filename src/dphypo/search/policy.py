@@ -120,7 +120,6 @@ class DrawnRuns:
     lag: int | None  # how many of the latest runs λ of the next one may not depend on; None: as many as are under way
 
     published: ClassVar[bool] = False
-    scored: ClassVar[bool] = True
 
     @property
     def in_order(self) -> bool:

@@ -92,6 +92,10 @@ class Stage:
         return Policy.of(self)
 
     @property
+    def executed(self) -> Mechanism:
+        return self.mechanism
+
+    @property
     def lost_runs(self) -> Lost:
         return Lost.read(self.lost, self.mechanism)
 
@@ -150,7 +154,8 @@ class Stage:
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
         if last:
-            return {"releases": ["params", "model", "score"]}
+            scored = capabilities.scored_on(self.mechanism)
+            return {"releases": ["params", "model", "score"], "score on": scored}
         published = ["params", "score"] if self.release_score else ["params"]
         return {"releases": published, "next prior": describe_rule(self.prior_rule)}
 

@@ -164,8 +164,9 @@ class Stages(Search):
         space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
         stages: the parts, in order: :class:`dphypo.Stage`, :class:`dphypo.Survey`, at the end perhaps a
             :class:`dphypo.LastRun`. What the last one releases is the release.
-        delta, journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Study`. Stage k is the study
-            "name, stage k" in the journal. The cost of all stages together is reserved before the first run.
+        delta, journal, name, maximize, entropy, data_name, ledger, epsilon: as for :class:`dphypo.Study`.
+            Stage k is the study "name, stage k" in the journal. The cost of all stages together is reserved before
+            the first run.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -199,12 +200,12 @@ class Stages(Search):
         entropy: Entropy = SYSTEM,
         data_name: str | None = None,
         ledger: Ledger | str | Path | None = None,
+        epsilon: float | None = None,
     ) -> None:
         check_entropy(entropy)
         parts = several(stages, "dphypo.Study")
-        declared = Declaration.of(
-            space, parts, delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
-        )
+        public: dict[str, Any] = {"maximize": maximize, "private": entropy.private, "data_name": data_name}
+        declared = Declaration.of(space, parts, delta=delta, epsilon=epsilon, **public)
         self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod
@@ -234,7 +235,7 @@ class Stages(Search):
         if found is None:
             return None
         number, trial = found
-        return StageTrial(number + 1, self.declaration.parts[number].mechanism, trial)
+        return StageTrial(number + 1, self.declaration.parts[number].executed, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
         """How a run ended, as for :meth:`dphypo.Study.tell`."""

@@ -64,6 +64,7 @@ class Study(Search):
             It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
         ledger: a :class:`dphypo.Ledger`, or its file: the study reserves there what it costs, once, before its first
             run, and is refused if the total would be exceeded. A killed study still counts.
+        epsilon: the total ε that the study may cost at ``delta``. One that costs more is refused before its first run.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -103,6 +104,7 @@ class Study(Search):
         first_from_prior: int | None = None,
         lag: int | None = None,
         ledger: Ledger | str | Path | None = None,
+        epsilon: float | None = None,
     ) -> None:
         check_entropy(entropy)
         only = Stage(
@@ -114,9 +116,8 @@ class Study(Search):
             first_from_prior=first_from_prior,
             lag=lag,
         )
-        declared = Declaration.of(
-            space, [only], delta=delta, maximize=maximize, private=entropy.private, data_name=data_name
-        )
+        public: dict[str, Any] = {"maximize": maximize, "private": entropy.private, "data_name": data_name}
+        declared = Declaration.of(space, [only], delta=delta, epsilon=epsilon, **public)
         self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod

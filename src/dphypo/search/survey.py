@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.accounting.composition import PublishedRuns, account_published
 from dphypo.accounting.events import event_to_dict
-from dphypo.accounting.sides import EVERYONE
+from dphypo.accounting.sides import EVERYONE, Sides
 from dphypo.entropy import Entropy
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record
@@ -34,16 +34,15 @@ from dphypo.space import Space
 
 
 def terms_of_runs(
-    mechanism: Mechanism, space: Space, count: int, *, scored: bool = True, within: Within | None = None
+    mechanism: Mechanism, space: Space, count: int, sides: Sides | None, within: Within | None = None
 ) -> tuple[Term, ...]:
     """``count`` published runs of a mechanism, each at any λ of the space for which ``within`` is true.
 
-    A mechanism that states no split may train on any record. A score that is not published (``scored``) costs nothing.
+    ``sides`` are those of the records that train and those that score; without them a run may use any record.
     """
-    trains, scores = over_space.by_side(mechanism, space, within, scored=scored)
+    trains, scores = over_space.by_side(mechanism, space, within)
     if not trains:
         raise _validate.fail("within", within, "it excludes every point of the space")
-    sides = mechanism.split
     side = EVERYONE if sides is None else sides.training
     terms = [Term(account_published(trains, count, relation=mechanism.relation), side)]
     if scores and sides is not None:
@@ -130,6 +129,10 @@ class Survey:
         return f"a survey of {self.runs} runs of {self.mechanism!r}"
 
     @property
+    def executed(self) -> Mechanism:
+        return self.mechanism
+
+    @property
     def lost_runs(self) -> Lost:
         return Lost.read(None, self.mechanism)
 
@@ -138,7 +141,7 @@ class Survey:
             raise ValueError("the last part has a prior=: it says what an earlier part hands on")
         if isinstance(self.prior, PriorAround):
             self.prior.check(space)
-        return terms_of_runs(self.mechanism, space, self.runs, within=self.within)
+        return terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
 
     describe = staticmethod(describe_runs)
 
@@ -196,8 +199,10 @@ class LastRun:
         pick: λ as a public function of the table of the latest survey that has a score; by default where the posterior
             mean of a Gaussian process is best. The best noisy score would often be a lucky one.
         fallback: λ if nothing published has a score; by default the middle of the prior.
-        score: whether the score of this run is released. A score on private records is then paid for. Without, report
-            the model's accuracy on records that were used for nothing else; ``DPSGD`` then computes no private score.
+        score: whether the score of this run is released. A score on private records is then paid for, and the
+            mechanism must state the ``split`` that sets them apart: no score is taken on records that trained the
+            model. Without, a mechanism that can leave out its private score (``without_score``, as ``DPSGD`` has) does
+            so; one that cannot computes it, and pays for it, since a score decides whether a run fails.
         within: which λ may be run, as for :class:`dphypo.Survey`.
     """
 
@@ -214,9 +219,20 @@ class LastRun:
         capabilities.check_is_mechanism(self.mechanism)
         if self.pick is not None:
             _validate.function(pick=self.pick)
+        if _validate.flag(score=self.score) and self.mechanism.score_event is not None and self.mechanism.split is None:
+            remedy = "the mechanism states no split, so the model may have trained on the records that score it: state "
+            remedy += "split=dphypo.Split(...) with the rule that sets them apart, or leave score out"
+            raise _validate.fail("score", self.score, remedy)
 
     def __str__(self) -> str:
         return f"one run of {self.mechanism!r}"
+
+    @cached_property
+    def executed(self) -> Mechanism:
+        """Without ``score``, the same training without its private score, if the mechanism can leave it out."""
+        if not self.score and isinstance(self.mechanism, capabilities.Scoreless):
+            return self.mechanism.without_score()
+        return self.mechanism
 
     @property
     def lost_runs(self) -> Lost:
@@ -227,7 +243,7 @@ class LastRun:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.fallback is not None:
             point_of(space, self.fallback)
-        return terms_of_runs(self.mechanism, space, 1, scored=self.score, within=self.within)
+        return terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
 
     describe = staticmethod(describe_runs)
 
@@ -235,7 +251,8 @@ class LastRun:
         """The guarantee holds for any way to pick λ."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])]}
+        scored = {"score on": capabilities.scored_on(self.mechanism)} if self.score else {}
+        return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])], **scored}
 
     def compute(self) -> str:
         return "Compute: 1 run."
@@ -249,7 +266,7 @@ class LastRun:
         def propose(*_: object) -> dict[str, Any]:
             return moved_into(setting.prior, setting.declared, self._choose(setting))
 
-        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, self.within, False, self.score)
+        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, self.within, False)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
@@ -283,7 +300,6 @@ class DeclaredRuns:
     arriving: bool = False  # whether results are used as they arrive
     within: Within | None = None
     table: bool = True  # whether rows are shown as runs end
-    scored: bool = True  # whether scores are used or published
 
     in_order: ClassVar[bool] = False
     published: ClassVar[bool] = True

@@ -16,6 +16,7 @@ from dphypo import _validate
 from dphypo.accounting import solve_noise
 from dphypo.accounting.events import ideal
 from dphypo.accounting.noise import Keep, equal_noise, run_alone, scaled
+from dphypo.accounting.solve import round_epsilon
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.declaration import Cost
@@ -30,6 +31,7 @@ RUNS_OF_ONE, FRACTION_OF_ONE = 8, 0.05
 """Where a single hyperparameter is searched."""
 FEWEST_STEPS = 30
 """With fewer steps than about this, nothing is learnt, and short runs say nothing about long ones."""
+LEAST_FRACTION = 0.01
 _ROUNDING = 1 + 1e-9
 _SILENT = 1e6  # noise at which a score costs nothing
 
@@ -46,9 +48,10 @@ class SurveyPlan:
         pick, fallback, score: of the last run, as for :class:`dphypo.LastRun`.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
         last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
-            (``DPSGD(score="accuracy")``) trains it on all records where that is better; ``last=lambda full: full``
-            keeps it to those that train. With a split of your own, give ``last=lambda full: full.at(data=...,
-            records=...)``: on records that are not one side of the split it counts for both.
+            (``DPSGD(score="accuracy")``) trains it on all records where that is better and ``score`` is not asked for;
+            ``last=lambda full: full`` keeps it to those that train. With a split of your own, give
+            ``last=lambda full: full.at(data=..., records=...)``: on records that are not one side of the split it
+            counts for both.
 
     >>> SurveyPlan(runs=10, fraction=0.05).compute
     1.5
@@ -128,10 +131,11 @@ class NoiseProblem:
         """By how much the full run's noise exceeds that of one run without any tuning, as a fraction."""
         return self._factor / self._alone - 1
 
-    def solve(self) -> Cost:
+    def solve(self) -> tuple[Cost, float]:
+        """The parts with their noise, and the price."""
         sides = self.mechanism.split
         if sides is None or not capabilities.solves_for_scores(self.mechanism):
-            return self._at(self._factor)
+            return self._at(self._factor), self.price
         full = self._full(self._factor)
 
         @functools.cache
@@ -147,7 +151,11 @@ class NoiseProblem:
             largest=_SILENT,
             keep=self.keep,
         )
-        return scored(found.value)
+        cost = scored(found.value)
+        if round_epsilon(cost.guarantee.epsilon(self.delta)) <= self.epsilon:
+            return cost, self.price
+        # A score of the last run may count for records that train: their noise is solved for again, with that score.
+        return replace(self, mechanism=capabilities.with_score_noise(self.mechanism, found.value)).solve()
 
     @cached_property
     def _alone(self) -> float:
@@ -195,8 +203,8 @@ class NoiseProblem:
 
 
 def least_fraction(steps: int | None) -> float:
-    """The shortest run that still learns something."""
-    return 0.0 if steps is None else min(FEWEST_STEPS / steps, 1.0)
+    """The shortest run that still learns something; where the number of steps is unknown, a hundredth."""
+    return LEAST_FRACTION if steps is None else min(FEWEST_STEPS / steps, 1.0)
 
 
 def within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: float | None) -> SurveyPlan:
@@ -256,5 +264,7 @@ def steps_of(mechanism: Mechanism, space: Space) -> int | None:
     if capabilities.can(mechanism, "noise_multiplier"):
         noisy = capabilities.with_noise(noisy, 1.0)
     events = [ideal(event) for event in over_space.by_side(noisy, space)[0]]
+    # Where a record may train and score, the event of a run is that of training, then that of the score.
+    events = [one.events[0] if isinstance(one, dp_accounting.ComposedDpEvent) else one for one in events]
     counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
     return min(counts) if counts and len(counts) == len(events) else None

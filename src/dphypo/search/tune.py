@@ -79,7 +79,8 @@ def tune(
     seeds and how long runs take.
 
     The last run is not ranked, so ``release.score`` is None. To say how good the model is, evaluate it on public
-    records, or on private ones that were used for nothing else, and pay for that.
+    records; or ask for its score with ``survey=SurveyPlan(score=True)``, which is taken on records that did not train
+    it, and paid for.
 
     Args:
         searched: the space and the mechanism, or the mechanism alone: ``tune(space, mechanism, ...)`` or
@@ -169,6 +170,7 @@ class Tuning:
     Args:
         survey: what was declared, with nothing left out.
         cost: the survey and the last run, and what they cost together.
+        epsilon: the total that was asked for.
         price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
         records: whom the last run trains on, in a sentence, where the mechanism set records apart itself.
@@ -176,6 +178,7 @@ class Tuning:
 
     survey: SurveyPlan
     cost: Cost
+    epsilon: float
     price: float
     accepted: float = PRICE
     largest: float = 1.0
@@ -203,7 +206,7 @@ class Tuning:
     ) -> Declaration:
         """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
         public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
-        return Declaration.of(space, self.parts, delta=delta, cost=self.cost, **public)
+        return Declaration.of(space, self.parts, delta=delta, cost=self.cost, epsilon=self.epsilon, **public)
 
     @property
     def summary(self) -> str:
@@ -243,7 +246,8 @@ def plan_tuning(
     fewer, if the compute or the price would be exceeded (``paper/RESULTS.md`` has the evidence).
 
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
-    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost.
+    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost. With
+    ``SurveyPlan(score=True)`` it does not: the records that score the release never train it.
     """
     given: object = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
     if not isinstance(given, SurveyPlan):
@@ -270,9 +274,10 @@ def plan_tuning(
             else:
                 break
             found = replace(found, plan=plan)
-        return Tuning(plan, found.solve(), found.price, price, largest)
+        cost, found_price = found.solve()
+        return Tuning(plan, cost, epsilon, found_price, price, largest)
 
-    if given.last is None and capabilities.on_all_records(mechanism) is not None:
+    if given.last is None and not given.score and capabilities.on_all_records(mechanism) is not None:
         last: Any = capabilities.on_all_records  # which states no split: it counts for everyone
         whole = planned(replace(given, last=last))
         noise = capabilities.score_deviation(whole.short)

@@ -25,7 +25,7 @@ from dphypo.executors.executor import Lost
 from dphypo.journal.chain import tampered
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
-from dphypo.mechanisms import Outcome, capabilities
+from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
@@ -61,9 +61,7 @@ class PartUnderWay:
         self._part = part = declaration.parts[number]
         self.declaration, self._number, self._prior = declaration, number, setting.prior
         self.decider = decider = part.begin(setting)
-        self.mechanism, self.lost_runs = part.mechanism, part.lost_runs
-        if not decider.scored and isinstance(part.mechanism, capabilities.Scoreless):
-            self.mechanism = part.mechanism.without_score()  # a score that is not paid for must not fail the run
+        self.mechanism, self.lost_runs = part.executed, part.lost_runs
         self.sampler_error: Exception | None = None
         self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = decider.lag, False

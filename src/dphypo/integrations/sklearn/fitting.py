@@ -100,6 +100,10 @@ class Fitting:
         changes: dict[str, Any] = {"noise": noise, "fraction": part, "score_noise_multiplier": scoring}
         return replace(self, **changes, match=self.match or match)
 
+    def without_score(self) -> Fitting:
+        """The same fit, which looks at no private record for a score."""
+        return self if self.scorer is not None else replace(self, scorer=_no_score, score_noise_multiplier=None)
+
     def architecture(self, space: Space) -> str:
         """The kinds of steps and the number of columns: a search goes on with the same ones only."""
         kinds = [type(step).__name__ for _, step in (*self.parts.steps, ("", self.parts.last))]
@@ -199,6 +203,10 @@ class Fitting:
     def _key(self, params: Mapping[str, Any]) -> Hashable:
         """What tells kinds of runs apart: the full fit's event at noise 1."""
         return replace(self, fraction=1.0)._event(params, 1.0)
+
+
+def _no_score(*_: object) -> float:
+    return 0.0
 
 
 def _canonical(event: Event | Sequence[Event]) -> list[Event]:

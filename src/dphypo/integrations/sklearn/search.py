@@ -181,7 +181,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if self.epsilon is not None:
                 budget = {"epsilon": self.epsilon, "delta": self.delta, "journal": self.journal}
                 mechanism = cost.calibrated(mechanism, space, runs, band, **budget, progress=self.progress)
-            release = Study(space, mechanism, runs, band, self.sampler, **options).run(**making)
+            study = Study(space, mechanism, runs, band, self.sampler, epsilon=self.epsilon, **options)
+            release = study.run(**making)
         self.release_, self.certificate_ = release, release.certificate
         self.best_params_, self.best_score_ = release.params, release.score
         self.best_estimator_ = release.model
