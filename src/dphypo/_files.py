@@ -109,8 +109,9 @@ def _check_header(member: IO[bytes], size: int) -> None:
         raise ValueError("the header does not match the bytes")
 
 
-def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Path:
-    """Write a file, or leave what is there as it is if anything goes wrong; an existing file is replaced.
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """Yield a file for the new content of ``path``, which replaces the old content when the block ends without error.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -121,13 +122,19 @@ def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Pa
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
         os.chmod(name, mode)
         os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    return target
+
+
+def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Path:
+    """Write a file, or leave what is there as it is if anything goes wrong; an existing file is replaced."""
+    with writing(path, mode) as file:
+        file.write(content)
+    return Path(path)
 
 
 def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> Path:

@@ -220,7 +220,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dphypo":
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error is closed, or cannot be written
+        warnings.warn(message, category, stacklevel=level)
 
 
 def warn_of_score_noise(noise: float) -> None:

@@ -21,7 +21,7 @@ from dphypo.accounting.events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.jax.records import restored
 from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
-from dphypo.mechanisms.outcome import Pace, following
+from dphypo.mechanisms.outcome import Pace, followed_by
 from dphypo.testing import check_mechanism
 
 PIXELS, LABELS = load_digits(return_X_y=True)
@@ -111,7 +111,7 @@ def test_steps_are_followed():
         def end(self):
             told.append("end")
 
-    with following(Noting()):
+    with followed_by(Noting()):
         plain()({"learning_rate": 1.0}, seed=1)
     assert told == [[Pace(1.0, 0.1, 10, 140)], *range(1, 11), "end"]
 

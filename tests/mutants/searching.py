@@ -47,7 +47,7 @@ MUTANTS = (
         "nothing that a study writes depends on T",
         "search/chain.py",
         "                self._log_release()\n                return self.release()\n",
-        '                log.info("the release is made of %d runs", self.part(0).record().total)\n'
+        '                note(f"released after {self.part(0).record().total} runs")\n'
         "                return self.release()\n",
         (f"{_LEAKS}::test_all_that_a_study_writes_is_the_same_whatever_t_was[sqlite-1]",),
     ),

@@ -161,7 +161,7 @@ MUTANTS = (
         "a log tells how many records fit",
         "what is secret is on the curator's screen alone",
         "search/progress.py",
-        "    if not (isinstance(mechanism, capabilities.CountsRecords) and sys.stderr.isatty()):\n",
+        "    if not (isinstance(mechanism, capabilities.CountsRecords) and on_terminal()):\n",
         "    if not isinstance(mechanism, capabilities.CountsRecords):\n",
         ("integrations/test_torch_lost_records.py::test_only_the_screen_of_the_curator_tells_how_many_records_fit",),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import json
@@ -23,7 +22,6 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.search import PriorAround, Stage, Stages
-from dphypo.search import progress as _progress
 from dphypo.search.part import Released
 from dphypo.search.release import Ending
 
@@ -206,7 +204,6 @@ class Terminal(io.StringIO):
 def test_nothing_in_a_log_says_when_a_stage_began(tmp_path, monkeypatch, terminal):
     stderr, seen = Terminal(terminal), []
     monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr(_progress, "bar", lambda *_, **__: contextlib.nullcontext(lambda *_: None))
 
     def noted(one):
         def function(params, *, seed):

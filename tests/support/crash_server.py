@@ -147,17 +147,17 @@ def _die_at_commit(before: int = 0, after: int = 0) -> None:
 
 def _die_at_checkpoint(before: int = 0, within: int = 0, after: int = 0) -> None:
     """Count the checkpoints of this process, and die just before, within or just after one of them."""
-    from dphypo.search.live import CheckpointFile
+    from dphypo.search.checkpoint import CheckpointFile
 
     original, count = CheckpointFile.write, [0]
 
-    def write(self: Any, state: bytes) -> None:
+    def write(self: Any, made: int, state: Any) -> None:
         count[0] += 1
         if count[0] == before:
             os.kill(os.getpid(), signal.SIGKILL)
         if count[0] == within:
             os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-        original(self, state)
+        original(self, made, state)
         if count[0] == after:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from dphypo._stderr import on_terminal, say
 from dphypo.cli import certificates, costs, watch
 
 app = typer.Typer(
@@ -48,7 +49,11 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    warnings.showwarning = lambda message, *_: print(f"dphypo: {message}", file=sys.stderr)
+
+    def show(message: object, *_: object, **__: object) -> None:
+        say(f"dphypo: {message}")
+
+    warnings.showwarning = show
     done = _still_at_work()
     try:
         app()
@@ -66,21 +71,21 @@ def main() -> None:
         done.set()
     for option in re.findall(r"^--([a-z][a-z-]*)", "\n".join(sys.argv), re.MULTILINE):
         said = re.sub(rf"\b{option.replace('-', '_')} = ", f"--{option} ", said)  # the library names its argument
-    print(f"dphypo: {' '.join(said.split())}", file=sys.stderr)
+    say(f"dphypo: {' '.join(said.split())}")
     raise SystemExit(2)
 
 
 def _still_at_work() -> threading.Event:
     """Say on a terminal that a command is still at work, unless it shows a bar; until the event is set."""
     done = threading.Event()
-    if _WITH_BARS & set(sys.argv[1:2]) or not sys.stderr.isatty():
+    if _WITH_BARS & set(sys.argv[1:2]) or not on_terminal():
         return done
 
     def tell() -> None:
         waited, pause = 0.0, _PATIENCE[0]
         while not done.wait(pause):
             waited, pause = waited + pause, _PATIENCE[1]
-            print(f"dphypo: still computing after {waited:.0f} s", file=sys.stderr, flush=True)
+            say(f"dphypo: still computing after {waited:.0f} s")
 
     threading.Thread(target=tell, daemon=True).start()
     return done

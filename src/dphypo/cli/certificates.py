@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from dphypo._stderr import on_terminal, say
 from dphypo.cli import options as o
 from dphypo.cli.costs import shown
 
@@ -111,8 +112,8 @@ def report(
     from dphypo.report.release_report import write_folder_report
 
     require_matplotlib()
-    if sys.stderr.isatty():
-        print("recomputing the certificate: this takes up to a minute …", file=sys.stderr)
+    if on_terminal():
+        say("recomputing the certificate: this takes up to a minute …")
     print(write_folder_report(release, out))
 
 

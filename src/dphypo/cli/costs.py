@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dphypo._stderr import on_terminal, say
 from dphypo.cli import options as o
 from dphypo.cli.options import Loss, RunOptions, Search
 
@@ -213,7 +213,7 @@ def plan(
 
 def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
     """The designs, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
-    if sys.stderr.isatty():
+    if on_terminal():
         from rich.console import Console
         from rich.progress import track
 
@@ -224,5 +224,5 @@ def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
     for design in designs:
         if time.monotonic() > said + 3:
             said = time.monotonic()
-            print(f"solving for the noise: {design.name}", file=sys.stderr, flush=True)
+            say(f"solving for the noise: {design.name}")
         yield design

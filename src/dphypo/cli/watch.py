@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -51,6 +52,17 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
             raise FileError(f"{journal} is not a journal: give the file with which the search was started")
     live = LiveFile(Path(f"{journal.resolve()}{ENDING}"))
     last: dict[str, Any] = {}
+    lock = threading.Lock()
+
+    def shown(found: dict[str, Any] | None) -> bytes:
+        """The page; the cost alone if the file is damaged."""
+        try:
+            content = live_page({**last, **(found or {})}, runs=found is not None).encode()
+            last.update(found or {})
+        except Exception:
+            cost = str(last.get("cost", "The file of the search is damaged."))
+            content = live_page({"cost": cost}, runs=False).encode()
+        return content
 
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "dphypo", ""
@@ -62,9 +74,9 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
             elif not secrets.compare_digest(self.path.encode(), f"/{word}".encode()):
                 self.send_error(404)
             else:
-                found = live.read()
-                last.update(found or {})
-                content = live_page(last, runs=found is not None).encode()
+                with lock:  # one client builds the page, and the others are given it
+                    found = live.read()
+                    content = shown(found)
                 headers = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(content))}
                 headers |= {"Refresh": str(_AGAIN_S), "Cache-Control": "no-store", "X-Frame-Options": "DENY"}
                 self.send_response(200)
@@ -88,14 +100,14 @@ def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
     cost = str(known.get("cost", "Nothing is known yet."))
     sections = [("cost", "What it costs", bullets(cost.splitlines()))]
     if known.get("table"):
-        sections.insert(0, ("runs", "Runs so far", _runs_so_far(json.dumps(known["table"]))))
+        sections.insert(0, ("runs", "Runs so far", _runs_so_far(json.dumps(known["table"]), _ended(known))))
     lead = "Read only. The page is loaded again every few seconds."
     foot = f"Served by dphypo {__version__} on the loopback address."
     return page("A search under way", lead, _now(known, runs=runs), sections, foot, secret=_TIMED)
 
 
 def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
-    from dphypo.report.html import facts
+    from dphypo.report.html import facts, short
 
     rows: list[tuple[object, object]] = []
     if not known:
@@ -108,7 +120,10 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
         silent = time.time() - float(known["written"])
         rows.append(("search", "runs" if silent < _SILENT_S else f"no sign of life for {silent:.0f} s"))
     if known.get("total"):
-        rows.append(("runs", f"{len((known.get('table') or {}).get('rows', []))} of {known['total']}"))
+        rows.append(("runs", f"{_ended(known)} of {known['total']}"))
+    if best := known.get("best"):
+        where = ", ".join(f"{name} = {short(value)}" for name, value in best["params"].items())
+        rows.append(("best score", f"{short(best['score'])} at {where}"))
     if runs and known.get("step"):
         rows.append((known["what"], f"step {known['step']} of {known['steps']}"))
         rows.append(("speed", f"{known['speed']:.4g} steps/s"))
@@ -117,15 +132,21 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
     return facts(rows, class_="headline")
 
 
+def _ended(known: Mapping[str, Any]) -> int:
+    """How many runs have ended. The file lists the newest of them alone."""
+    return int(known.get("ended") or len((known.get("table") or {}).get("rows", [])))
+
+
 @lru_cache(maxsize=1)
-def _runs_so_far(written: str) -> Html:
-    """The table and its picture, drawn once for each table."""
+def _runs_so_far(written: str, ended: int) -> Html:
+    """The newest runs and their picture, drawn once for each table."""
     from dphypo.plots import survey_history
     from dphypo.report.html import SIZE, join, picture
     from dphypo.report.release_report import table_of_runs
     from dphypo.search.table import Surveyed
 
     table = Surveyed.from_dict(json.loads(written))
-    alt = "Score of every run in order, with the best so far. The same numbers are in the table below."
-    history = picture(survey_history(table, size=SIZE), "history", alt, "The score of every run, in order.")
-    return join(history, table_of_runs(table))
+    which = "all runs" if ended <= len(table) else f"the newest {len(table)} of {ended} runs"
+    alt = f"Scores of {which} in order, with the best of them so far. The same numbers are in the table below."
+    history = picture(survey_history(table, size=SIZE), "history", alt, f"The scores of {which}, in order.")
+    return join(history, table_of_runs(table, ended))

@@ -12,9 +12,9 @@ values, is not used: the run then begins at its first step, with its seed, and e
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import IO
 
 import torch
 
@@ -99,21 +99,20 @@ class Group:
                     told(step + 1)
         return self._mean
 
-    def _dump(self, made: int) -> bytes:
-        """The state after this many steps."""
+    def _dump(self, made: int, file: IO[bytes]) -> None:
+        """Write the state after this many steps to a file, without a copy of it in memory."""
         mean = None if self._mean is self.rows else self._mean
         state = {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
-        buffer = io.BytesIO()
-        torch.save({"identity": self._identity, "step": made, "state": state}, buffer)
-        return buffer.getvalue()
+        torch.save({"identity": self._identity, "step": made, "state": state}, file)
 
-    def _load(self, kept: bytes | None) -> int:
-        """Go on from a state; how many steps were made, 0 if it is not of these runs."""
+    def _load(self, kept: IO[bytes] | None) -> int:
+        """Resume from a state; return how many steps were made, 0 if it is not of these runs."""
         mine = self._identity  # of the initial parameters
         if kept is None:
             return 0
         try:
-            found = torch.load(io.BytesIO(kept), map_location=self.rows.device, weights_only=True)
+            with kept:
+                found = torch.load(kept, map_location=self.rows.device, weights_only=True)
             if found["identity"] != mine:
                 return 0
             state, step = dict(found["state"]), int(found["step"])

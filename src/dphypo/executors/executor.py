@@ -137,11 +137,6 @@ class Crew:
         return self.executor in (None, "in_process", "processes")
 
     @property
-    def threads(self) -> bool:
-        """Whether this process may have other threads while the crew works: a fork would copy their locks."""
-        return self.start_method != "fork" or self.here
-
-    @property
     def here(self) -> bool:
         """Whether runs are made in this process itself: one that dies takes it along."""
         if self.executor is None:

@@ -1,7 +1,7 @@
 """Making one run, or a dry run of it: whatever happens inside is its outcome, the one type for how a run ended.
 
-A search says with :func:`following` who follows the steps of the runs inside the block; training asks with
-:func:`follower`. Nothing that a follower does changes what a run returns.
+A search says with :func:`followed_by` who follows the steps of the runs inside the block; training asks with
+:func:`current_follower`. Nothing that a follower does changes what a run returns.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+from dphypo._stderr import Shield
 from dphypo.entropy import Seeded
 from dphypo.errors import RehearsalError, Stopped, UnsupportedModelError
 from dphypo.mechanisms.capabilities import DryRun, ManyAtOnce
@@ -229,13 +230,13 @@ class Pace:
 
 
 class Follower(Protocol):
-    """Is told of the steps of runs that are made at once."""
+    """Is told of the steps of runs that are executed at once. What it raises never reaches the runs."""
 
-    def begin(self, runs: Sequence[Pace]) -> bytes | None:
-        """The runs begin. Returns what :meth:`step` stored of a killed run, or None to begin at the first step."""
+    def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
+        """The runs begin. Returns a file with what :meth:`step` stored of a killed run, or None to begin at step 0."""
 
-    def step(self, made: int, state: Callable[[], bytes] | None = None) -> None:
-        """This many steps are made; ``state`` gives all that is needed to resume after them."""
+    def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
+        """This many steps are made; ``state`` writes all that is needed to resume after them to a file."""
 
     def end(self) -> None: ...
 
@@ -243,15 +244,34 @@ class Follower(Protocol):
 _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
 
 
-def follower() -> Follower | None:
+def current_follower() -> Follower | None:
+    """Who follows the runs that this block of code executes."""
     return _follower.get()
 
 
 @contextlib.contextmanager
-def following(given: Follower) -> Iterator[None]:
-    token = _follower.set(given)
+def followed_by(follower: Follower) -> Iterator[None]:
+    """A block whose runs report their steps to ``follower``."""
+    shielded = _ShieldedFollower(follower)
+    token = _follower.set(shielded)
     try:
         yield
     finally:
         _follower.reset(token)
-        given.end()
+        shielded.end()
+
+
+class _ShieldedFollower:
+    """A follower that never raises: otherwise what only watches a run could become its outcome."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower, self._shield = follower, Shield("what follows the steps of runs")
+
+    def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
+        return self._shield(lambda: self._follower.begin(runs), otherwise=None)
+
+    def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
+        self._shield(lambda: self._follower.step(made, state), otherwise=None)
+
+    def end(self) -> None:
+        self._shield(self._follower.end, otherwise=None)

@@ -188,15 +188,17 @@ def _survey(survey: Surveyed, space: Any) -> Html:
     return join(tag("p", words), table_of_runs(survey))
 
 
-def table_of_runs(survey: Surveyed) -> Html:
-    """A row for every run."""
+def table_of_runs(survey: Surveyed, ended: int = 0) -> Html:
+    """A row for every run; if more than these have ``ended``, these are the newest."""
+    before = max(ended - len(survey), 0)
     names = list(dict.fromkeys(name for row in survey.rows for name in row.params))
     rows = [
         [number, "failed" if row.score is None else short(row.score), *(short(row.params.get(name)) for name in names)]
-        for number, row in enumerate(survey.rows[:_MOST_ROWS], 1)
+        for number, row in enumerate(survey.rows[:_MOST_ROWS], before + 1)
     ]
     first = "All" if len(survey) <= _MOST_ROWS else f"The first {_MOST_ROWS} of"
-    return table(f"{first} {len(survey)} runs", ["run", "score", *names], rows)
+    which = f"The newest {len(survey)} of {ended}" if before else f"{first} {len(survey)}"
+    return table(f"{which} runs", ["run", "score", *names], rows)
 
 
 def _verify(certificate: Certificate, *, verified: bool) -> Html:

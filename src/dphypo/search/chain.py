@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _validate
+from dphypo._stderr import note, on_terminal, say
 from dphypo.entropy import Entropy
 from dphypo.errors import Refusal
 from dphypo.executors.executor import Crew
@@ -33,8 +32,6 @@ from dphypo.search.part import PartSetting
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun, Surveyed
 from dphypo.search.under_way import DAY, PartUnderWay
-
-log = logging.getLogger("dphypo")
 
 
 class Chain:
@@ -94,12 +91,12 @@ class Chain:
                 if progress:
                     if self._journal(0).record.exists:
                         _progress.say_made_before(self.address, released=False)
-                    print(cost, file=sys.stderr)
+                    say(cost)
                     _progress.tell_fit(parts[-1].mechanism, declaration.space)
-                log.info("the search starts, or goes on where it was")
+                note("search started or resumed")
                 for number in range(self._first(), self.last + 1):
-                    if progress and self.last and sys.stderr.isatty():  # a log would tell how long parts take
-                        print(f"Part {number + 1} of {self.last + 1}.", file=sys.stderr)
+                    if progress and self.last and on_terminal():  # a log would tell how long parts take
+                        say(f"Part {number + 1} of {self.last + 1}.")
                     dp_hypo(self.part(number), crew, partial(self.publish, number), progress=progress, on_run=on_run)
                 self._log_release()
                 return self.release()
@@ -138,7 +135,7 @@ class Chain:
 
     def _log_release(self) -> None:
         if self.declaration.timed:  # a log says when: beside the start that would be the time of a study
-            log.info("the release is made")
+            note("released")
 
     def part(self, number: int) -> PartUnderWay:
         """The secret side of a part. All parts before it must have published: its prior is made from that."""

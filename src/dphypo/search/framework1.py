@@ -30,7 +30,8 @@ from dphypo.executors.executor import Crew, Lost
 from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
 from dphypo.mechanisms import Mechanism, capabilities
-from dphypo.search.live import CheckpointFile, Followed, LiveSteps
+from dphypo.search.checkpoint import CheckpointFile
+from dphypo.search.live import LiveSteps, ReportsSteps
 from dphypo.search.table import OnRun
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def dp_hypo(
 ) -> None:
     """Make the runs of a part, or those that are left, and publish.
 
-    Nothing is published before the last run has ended. With ``progress`` people see on a terminal that runs are made.
+    Nothing is published before the last run has ended. With ``progress`` people see the runs that are published.
     """
     part.record()  # T is drawn and committed
-    watch = part.decider.watch(part.record, show=progress, ticking=crew.threads, on_run=on_run)
+    watch = part.decider.watch(part.record, show=progress, on_run=on_run)
     with _made_by(crew, part, show=progress) as workers, watch as one_more:
         while True:
             part.check_hope()
@@ -79,7 +80,7 @@ def _made_by(crew: Crew, part: PartUnderWay, *, show: bool) -> Iterator[Executor
     each = on_each_device(crew, mechanism, one=part.last_run)
     with part.making(groups, here=len(each) == 1 and (crew.here or groups is not None)):
         if decider.published and crew.local and len(each) == 1:
-            each = [Followed(each[0], _follower(crew, part, show=show))]
+            each = [ReportsSteps(each[0], _follower(crew, part, show=show))]
         with _hired(crew, each, groups, alone=not decider.published) as workers:
             yield workers
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from dphypo._stderr import say
 from dphypo.errors import Refusal, Stopped
 from dphypo.search import refusals
 
@@ -126,12 +127,12 @@ def interruptible(journal: str | None) -> Iterator[None]:
     said = f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}."
     before = sys.excepthook
 
-    def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, KeyboardInterrupt) and error.args == (said,):
-            print(said, file=sys.stderr)
+            say(said)
         else:
             before(kind, error, trace)
 
-    sys.excepthook = say
+    sys.excepthook = hook
     # Raised outside the handler: where the run was is not printed. Not a subclass: Python ends as interrupted for this.
     raise KeyboardInterrupt(said)

@@ -5,6 +5,7 @@ This is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰�
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.samplers.history_only import basis, description
-from dphypo.search import progress
 from dphypo.search.part import GroupSizes, Watch
 from dphypo.search.release import Ending
 from dphypo.space import Candidates, Grid, Space
@@ -140,8 +140,9 @@ class DrawnRuns:
         """On how many of the first runs λ of this one depends; None if on all that have ended."""
         return max(number - lag, 0) if self.in_order else None
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: object) -> Watch:
-        return progress.bar(self.law, len(record().results), show=show, ticking=ticking)
+    def watch(self, record: Callable[[], Record], *, show: bool, on_run: object) -> Watch:
+        """Shows nothing: how many runs have ended is secret."""
+        return contextlib.nullcontext(lambda trial, outcome: None)
 
     def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
         """λ: from the prior itself as long as the search rule sees fewer than ``first`` results.

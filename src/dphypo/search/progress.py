@@ -1,21 +1,19 @@
-"""What people see while a study runs: its cost before it starts, then a bar that is erased at the end.
+"""What people see of a search: its cost before it starts, and a line for every published run.
 
-The cost is public. The bar is not: it shows how many runs were made. It is drawn on a terminal only, never to a file,
-a pipe or a notebook, where it would stay, and erased when the process is interrupted or terminated too.
+A study shows its cost and nothing else: how many of its runs have ended is secret. Nothing here raises into a search.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting.solve import watch
 from dphypo.mechanisms import capabilities
 from dphypo.search.table import OnRun, Row, at_edge, table_of
-from dphypo.terminal import Terminal, erased_when_stopped
 
 if TYPE_CHECKING:
     from dphypo._files import Json
@@ -49,7 +47,7 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
     """Say that a search was released or begun before, and where; without times or counts."""
     if journal is not None:
         said = "released before. The same release is read again" if released else "begun before. It goes on"
-        print(f"This search was {said} from {journal}.", file=sys.stderr)
+        say(f"This search was {said} from {journal}.")
 
 
 def tell_fit(mechanism: Mechanism, space: Space) -> None:
@@ -57,12 +55,15 @@ def tell_fit(mechanism: Mechanism, space: Space) -> None:
 
     Nothing else may depend on it: neither a number nor an error leaves this function.
     """
-    if not (isinstance(mechanism, capabilities.CountsRecords) and sys.stderr.isatty()):
+    if not (isinstance(mechanism, capabilities.CountsRecords) and on_terminal()):
         return
-    with contextlib.suppress(Exception):
+
+    def tell() -> None:
         counts = mechanism.fitting_records(space).items()
         found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
-        print(f"SECRET, for the curator alone: {found} look as declared. The others are left out.", file=sys.stderr)
+        say(f"SECRET, for the curator alone: {found} look as declared. The others are left out.")
+
+    shielded(tell, otherwise=None)
 
 
 def compute(law: Law) -> str:
@@ -72,31 +73,6 @@ def compute(law: Law) -> str:
         f"Compute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most {most}, "
         f"99 in 100 at most {nearly_all}."
     )
-
-
-@contextlib.contextmanager
-def bar(law: Law, done: int, *, show: bool, ticking: bool) -> Iterator[Callable[[Trial, Outcome], object]]:
-    """A bar of time and runs against the public quantiles of T. ``ticking`` lets the clock run, in a thread."""
-    if not (show and sys.stderr.isatty()):
-        yield lambda trial, outcome: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    against = ", ".join(f"{q:.0%} ≤ {law.quantile(q)}" for q in _QUANTILES)
-    terminal = Terminal(sys.stderr)
-    console = Console(file=cast(IO[str], terminal), force_jupyter=False)
-    runs = TextColumn("{task.completed} runs (T: " + against + ")")
-    columns = TextColumn("searching"), BarColumn(), runs, TimeElapsedColumn()
-    shown = Progress(*columns, console=console, transient=True, auto_refresh=ticking)
-    with erased_when_stopped(terminal), shown as progress:
-        task = progress.add_task("", total=max(law.quantile(0.99), 1), completed=done)
-
-        def one_more(trial: Trial, outcome: Outcome) -> None:
-            progress.advance(task)
-            progress.refresh()
-
-        yield one_more
 
 
 @contextlib.contextmanager
@@ -110,19 +86,19 @@ def rows(
     printed, and ``on_run`` is called, when the survey has ended, since results may be published. Lines about steps
     show times: they go to a log at once and say that it is for the curator (``live.py``).
     """
-    at_once = public or sys.stderr.isatty()
+    at_once, told, remarked = public or on_terminal(), Shield("on_run"), Shield("the remark on the best run")
 
     def tell(number: int, trial: Trial, outcome: Outcome, *, now: bool) -> None:
         if show and at_once is now:
-            print(row(number, total, trial.params, outcome.score), file=sys.stderr)
+            say(row(number, total, trial.params, outcome.score))
         if on_run is not None and public is now:
-            on_run(Row(trial.params, outcome.score, outcome.metrics))
+            told(lambda: on_run(Row(trial.params, outcome.score, outcome.metrics)), otherwise=None)
 
     yield lambda trial, outcome: tell(len(record().results), trial, outcome, now=True)
     for number, trial in enumerate(record().trials, 1):
         tell(number, trial, record().results[trial.number], now=False)
-    if show and (remark := at_edge(table_of(record()), space)):
-        print(remark, file=sys.stderr)
+    if show and (remark := remarked(lambda: at_edge(table_of(record()), space), otherwise="")):
+        say(remark)
 
 
 def row(number: int, total: int, params: Mapping[str, object], score: float | None) -> str:
@@ -141,30 +117,31 @@ def row(number: int, total: int, params: Mapping[str, object], score: float | No
 def solving(*, show: bool = True, wait: float = 2.0) -> Iterator[None]:
     """Show on a terminal that noise is being solved for, if that takes longer than ``wait`` seconds.
 
-    The line says how many values were tried, and the ε of the latest. It goes when the noise is found.
+    The line says how many values were tried, and the ε of the latest. It disappears when the noise is found.
     """
-    if not (show and sys.stderr.isatty()):
+    if not (show and on_terminal()):
         yield
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, force_jupyter=False)
+    shield = Shield("the display of how the noise is solved for")
     what, latest = TextColumn("solving for the noise"), TextColumn("{task.description}")
     columns = SpinnerColumn("line"), what, TimeElapsedColumn(), latest
-    shown = Progress(*columns, console=console, transient=True)
+    shown = Progress(*columns, console=Console(stderr=True, force_jupyter=False), transient=True)
     task = shown.add_task("")
     lock, over, tries = threading.Lock(), False, 0
 
     def begin() -> None:
         with lock:
             if not over:
-                shown.start()
+                shield(shown.start, otherwise=None)
 
     def tried(epsilon: float) -> None:
         nonlocal tries
         tries += 1
-        shown.update(task, description=f"{tries} tried, the latest costs ε = {epsilon:.4g}")
+        text = f"{tries} tried, the latest costs ε = {epsilon:.4g}"
+        shield(lambda: shown.update(task, description=text), otherwise=None)
 
     timer = threading.Timer(wait, begin)
     timer.daemon = True
@@ -176,4 +153,4 @@ def solving(*, show: bool = True, wait: float = 2.0) -> Iterator[None]:
         timer.cancel()
         with lock:
             over = True
-        shown.stop()
+        shield(shown.stop, otherwise=None)

@@ -326,6 +326,6 @@ class DeclaredRuns:
         point = point_of(self.prior, proposed)
         return point if self.within is None else nearest(self.prior, point, self.within, entropy)
 
-    def watch(self, record: Callable[[], Record], *, show: bool, ticking: bool, on_run: OnRun | None) -> Watch:
+    def watch(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Watch:
         told, show = on_run if self.table else None, show and self.table
         return progress.rows(record, self.runs, self.prior.to_dict(), told, show=show, public=self.arriving)

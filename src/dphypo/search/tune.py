@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from dphypo import _validate
+from dphypo._stderr import say
 from dphypo.accounting.noise import Keep
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
@@ -143,7 +143,7 @@ def tune(
     declared = declare(maximize=maximize, private=entropy.private, data_name=data_name)
     chain = Chain(declared, journal, name, entropy, ledger)
     if _validate.flag(progress=progress) and summary:
-        print(summary, file=sys.stderr)
+        say(summary)
     return chain.run(crew, progress=progress, on_run=on_run)
 
 

@@ -28,11 +28,12 @@ from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search import refusals
+from dphypo.search.checkpoint import erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check
 from dphypo.search.interrupts import Turn
 from dphypo.search.kept_models import KeptModels
-from dphypo.search.live import LiveFile, erase
+from dphypo.search.live import LiveFile
 from dphypo.search.part import GroupSizes, PartSetting
 from dphypo.search.policy import Past, beats, best_of, ending
 from dphypo.search.release import Ending, Release
@@ -213,7 +214,7 @@ class PartUnderWay:
             if self.last_run:
                 erase(self.checkpoint)
             elif self.decider.published and self.live.due(len(record.results)):
-                self.live.update(table=self._part.read(record).to_dict(), total=record.total)
+                self.live.show(record, maximize=self.declaration.sign > 0)
         if outcome.leaving is not None:
             raise outcome.leaving
 

@@ -24,7 +24,7 @@ from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.score import PrivateLoss, RecordScore
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
-from dphypo.mechanisms.outcome import follower
+from dphypo.mechanisms.outcome import current_follower
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
@@ -208,5 +208,5 @@ def train(group: Sequence[Begun]) -> list[nn.Module]:
         [one.told for one in group],
         group[0].setting,
         watch=lambda module: state.unchanged(module, way.loss),
-        follower=follower(),
+        follower=current_follower(),
     )
