@@ -207,6 +207,31 @@ def test_06_a_damaged_file_and_a_panic(row: Row) -> None:
 
 # 17. Predictions that raise after training
 
-#
-#
-#
+
+def test_17_predictions_that_raise(row: Row) -> None:
+    """An encoder of a text and an integer column was fitted on other types than ``predict`` is given."""
+    pd, sklearn = pytest.importorskip("pandas"), pytest.importorskip("sklearn")
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OneHotEncoder
+
+    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+    from dphypo.laws import Pmf
+
+    frame = pd.DataFrame({"work": ["office", "outside"] * 50, "children": [0, 1] * 50})
+    labels = frame["children"].to_numpy()
+    encoder = OneHotEncoder(categories=[["office", "outside"], [0, 1]], handle_unknown="ignore", sparse_output=False)
+    classifier = DPSGDClassifier((), classes=(0, 1), epochs=1, batch_size=50, device="cpu")
+    columns = ColumnTransformer([("both", encoder, ["work", "children"])], sparse_threshold=0)
+    pipeline = sklearn.pipeline.make_pipeline(columns, classifier)
+    options = {"score_noise_multiplier": 2.0}
+    with pytest.raises(TypeError, match=r"'both' \(OneHotEncoder\)") as refused:
+        PrivateSearch(pipeline, {"dpsgdclassifier__learning_rate": [0.1]}, Pmf({1: 1.0}), **options).fit(frame, labels)
+    written = str(refused.value).split("knowledge:\n")[1].replace("DPSGDClassifier(...)", "estimator")
+    whole = eval(written.strip(), {"Schema": Schema, "estimator": classifier})
+    found = PrivateSearch(whole, {"estimator__learning_rate": [0.1]}, Pmf({1: 1.0}), **options).fit(frame, labels)
+    assert found.predict(frame).shape == (100,)
+    with pytest.raises(ValueError, match="Give the labels as they are in y"):
+        PrivateSearch(DPSGDClassifier(classes=("0", "1")), {"learning_rate": [0.1]}, Pmf({1: 1.0}), **options).fit(
+            [[0.0]] * 100, labels
+        )
+    row(17, "an encoder of texts and numbers", "ε spent, predict raises", "refused, with the Schema")

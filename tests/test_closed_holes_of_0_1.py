@@ -137,7 +137,7 @@ def test_7_pipelines_that_mix_records() -> None:
     arguments: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-4, "progress": False}
     within = make_pipeline(FunctionTransformer(scale), classifier)
     tuned = "dpsgdclassifier__learning_rate"
-    with pytest.raises(TypeError, match=r"private|mix records"):
+    with pytest.raises(TypeError, match="private"):
         PrivateSearch(within, {tuned: [0.1, 1.0]}, **arguments).fit(x, y)
     around = make_pipeline(StandardScaler(), PrivateSearch(classifier, {"learning_rate": [0.1, 1.0]}, **arguments))
     with pytest.raises(TypeError, match="private"):

@@ -215,23 +215,29 @@ def test_21_the_last_bits_of_a_score(row: Row) -> None:
 
 
 def test_22_one_record_that_a_step_cannot_take(row: Row) -> None:
-    """Before: every run failed, so that the ending told of the record."""
+    """Before: every run failed, so that the ending revealed the record. Other steps than a schema are refused now."""
     pytest.importorskip("sklearn")
+    import pandas as pd
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer
 
-    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch
+    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
 
     x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
     classifier = DPSGDClassifier((), classes=(0, 1), epochs=1, batch_size=20, device="cpu")
-    pipeline = make_pipeline(Normalizer(), classifier)
     spoilt = np.vstack([x[:-1], [[np.nan, 0.0]]])
     with pytest.raises(ValueError, match="NaN"):
         Normalizer().fit_transform(spoilt)
+    schema = Schema({"a": (-3, 3), "b": (-3, 3)})
     for rows in (x, spoilt):
-        search = PrivateSearch(pipeline, {"dpsgdclassifier__learning_rate": [0.1]}, ONCE, random_state=1)
-        assert search.fit(rows, y, holdout=(x[:4], y[:4])).best_estimator_ is not None
-    row(22, "NaN through Normalizer", "an exception", "a release")
+        with pytest.raises(TypeError, match="Normalizer"):
+            PrivateSearch(make_pipeline(Normalizer(), classifier), {"dpsgdclassifier__epochs": [1]}).fit(rows, y)
+        frame = pd.DataFrame(rows, columns=["a", "b"])
+        search = PrivateSearch(
+            schema.pipeline(classifier), {"estimator__learning_rate": [0.1]}, ONCE, random_state=1
+        ).fit(frame, y, holdout=(frame[:4], y[:4]))
+        assert search.best_estimator_ is not None
+    row(22, "NaN in a pipeline", "an exception", "a release")
 
 
 def test_23_noise_that_is_cut_off(row: Row) -> None:

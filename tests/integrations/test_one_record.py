@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.record_hash import record_bytes
-from dphypo.integrations.sklearn.table import numbers
+from dphypo.integrations.sklearn.schema import numbers
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.torch import PrivateAccuracy
 from dphypo.integrations.torch.runs import Engine

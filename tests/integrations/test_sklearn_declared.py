@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import OneHotEncoder
 
 import dphypo
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema, per_record, saver_for
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.integrations.sklearn.schema import made_up
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -39,10 +39,6 @@ def search(estimator: Any, space: Any = None, **changes: Any) -> PrivateSearch:
     return PrivateSearch(estimator, space or {name: [0.1]}, Pmf({1: 1.0}), **options)
 
 
-def _with(step: Any) -> Pipeline:
-    return Pipeline([("step", step), ("estimator", classifier())])
-
-
 def classifier(**changes: Any) -> DPSGDClassifier:
     return DPSGDClassifier(**SMALL | {"bounds": (0, 100), "classes": (0, 1)} | changes)
 
@@ -55,6 +51,9 @@ def classifier(**changes: Any) -> DPSGDClassifier:
         (pd.Series(np.array(["no", "yes"])[Y]).astype("category"), (0, 1)),
         (Y, ("no", "yes")),
         (Y == 1, ("no", "yes")),
+        (Y, ("0", "1")),
+        (Y.astype(float), ("0", "1")),
+        (Y.astype(str), (0, 1)),
     ],
 )
 def test_labels_of_another_type_than_the_classes_are_refused(
@@ -66,9 +65,9 @@ def test_labels_of_another_type_than_the_classes_are_refused(
 
 
 def test_labels_of_no_type_are_warned_of() -> None:
-    with pytest.warns(UserWarning, match="whose label is none of the classes"):
+    with pytest.warns(UserWarning, match="whose label is not among the classes"):
         search(classifier()).fit(AGES, pd.Series(Y).astype(object))
-    for labels, classes in ((Y.astype(str), ("0", "1")), (Y, ("0", "1")), (Y == 1, (0, 1)), (Y.astype(float), (0, 1))):
+    for labels, classes in ((Y.astype(str), ("0", "1")), (Y == 1, (0, 1)), (Y.astype(float), (0, 1))):
         assert search(classifier(classes=classes)).fit(AGES, labels).predict(AGES).shape == (100,)
 
 
@@ -83,18 +82,10 @@ def test_columns_of_times_are_refused_where_numbers_are_asked_for() -> None:
         search(classifier()).fit(PEOPLE[["age", "since"]], Y)
     with pytest.raises(TypeError, match="column 'since' holds times"):
         search(Schema({"since": (0, 1)}).pipeline(classifier())).fit(PEOPLE, Y)
-    with pytest.raises(TypeError, match="column 'since' holds times"):
-        search(make_pipeline(FunctionTransformer(np.tanh), classifier()), {"dpsgdclassifier__epochs": [1]}).fit(
-            PEOPLE, Y
-        )
-    days = per_record(
-        lambda rows: rows.assign(since=(rows["since"] - pd.Timestamp("2020-01-01")).dt.days)[["age", "since"]]
-    )
-    search(make_pipeline(FunctionTransformer(days), classifier()), {"dpsgdclassifier__epochs": [1]}).fit(PEOPLE, Y)
 
 
 def test_columns_of_texts_are_warned_of_where_numbers_are_asked_for() -> None:
-    with pytest.warns(UserWarning, match="column 'work' is not of a type of numbers"):
+    with pytest.warns(UserWarning, match="column 'work' does not have a numeric type"):
         search(classifier()).fit(PEOPLE[["age", "work"]], Y)
 
 
@@ -104,7 +95,7 @@ def test_columns_of_texts_are_warned_of_where_numbers_are_asked_for() -> None:
         ({"age": [18, 100]}, r"for a range write \(18, 100\); for two categories \['18', '100'\]"),
         ({"work": ["office", "outside", "office"]}, "listed twice"),
         ({"age": [1, "1", 2]}, "listed twice"),
-        ({"age": ["young", "old"]}, "column 'age' holds numbers, and its categories"),
+        ({"age": ["young", "old"]}, "column 'age' holds numbers, but none of its categories"),
         ({"since": ["2020-01-01"]}, "holds times"),
         ({"age": (60, 20)}, "low below high"),
         ({"work": ("office", "outside")}, "low = 'office'"),
@@ -155,29 +146,81 @@ def test_a_release_is_loaded_with_the_schema_that_was_searched_and_no_other(save
         dphypo.load_release(saved, model=classifier(bounds=None))
 
 
-def test_settings_of_every_kind_of_step_are_compared() -> None:
-    def pipeline(step: Any) -> Any:
-        return make_pipeline(step, classifier())
+def test_a_release_is_not_loaded_with_another_constant_for_missing_values(tmp_path: Path) -> None:
+    def pipeline(**missing: float) -> Any:
+        return Schema({"age": (18, 90)}, missing=missing or None).pipeline(classifier(bounds=None))
 
-    def fitted(at: float) -> FrozenEstimator:
-        return FrozenEstimator(StandardScaler().fit([[0.0], [at]]))
+    folder = search(pipeline(age=30)).fit(PEOPLE, Y).release_.save(tmp_path / "release")
+    assert dphypo.load_release(folder, model=pipeline(age=30)).model is not None
+    with pytest.raises(ValueError, match=r"missing'\]\['age'\] = 40 differs from the 30"):
+        dphypo.load_release(folder, model=pipeline(age=40))
 
-    def encoder(*labels: str) -> OneHotEncoder:
-        return OneHotEncoder(categories=[labels], handle_unknown="ignore")
 
-    pairs: list[tuple[Any, Any]] = [
-        (fitted(1.0), fitted(2.0)),
-        (encoder("a", "b"), encoder("a", "c")),
-        (FunctionTransformer(np.tanh), FunctionTransformer(np.sinh)),
-        (FunctionTransformer(per_record(np.tanh)), FunctionTransformer(per_record(np.sinh))),
-    ]
-    for one, other in pairs:
-        model = pipeline(one)
-        model.steps[-1] = (model.steps[-1][0], classifier().fit(AGES, Y))
-        data = saver_for(pipeline(one)).dump(model)
-        assert saver_for(pipeline(one)).load(data) is not None
-        with pytest.raises(ValueError, match="that was searched"):
-            saver_for(pipeline(other)).load(data)
+def test_missing_numbers_become_the_declared_constant() -> None:
+    frame = pd.DataFrame({"age": [18.0, None, "old", np.inf]})
+    assert Schema({"age": (18, 90)}).transform(frame)[:, 0].tolist() == [-1.0, 0.0, 0.0, 1.0]
+    assert Schema({"age": (18, 90)}, missing={"age": 90}).transform(frame)[:, 0].tolist() == [-1.0, 1.0, 1.0, 1.0]
+    for missing in ({"work": 1.0}, {"height": 1.0}, {"age": "old"}):
+        with pytest.raises(ValueError, match="missing"):
+            Schema({"age": (18, 90), "work": ["office", "outside"]}, missing=missing).fit(PEOPLE)  # type: ignore[arg-type]
+
+
+class Encodes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Encodes texts when it is fitted, and raises in ``predict`` on a table that also has numbers."""
+
+    def __init__(self, classes: Any = None, random_state: int | None = None) -> None:
+        self.classes, self.random_state = classes, random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def privacy_event(self, params: Any, *, records: int) -> Any:
+        return dphypo.accounting.PureDp(1.0)
+
+    def fit(self, X: Any, y: Any) -> Encodes:
+        spent.append(len(y))
+        self.encoder_ = OneHotEncoder(categories=[["office", "outside"], [0, 1]]).fit(
+            pd.DataFrame({"work": ["office"], "children": [0]}).astype(object)
+        )
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return (self.encoder_.transform(X) @ np.ones(4) > 0).astype(int)
+
+
+spent: list[int] = []
+
+
+def test_predict_is_rehearsed_before_anything_is_spent() -> None:
+    """An encoder over a text and a whole number fitted, and raised when the release was to predict."""
+    frame = pd.DataFrame({"work": ["office", "other"] * 50, "children": [0, 1] * 50})
+    spent.clear()
+    with pytest.raises(ValueError, match=r"Encodes: predict raises \w+ on made-up records .* after ε is spent"):
+        search(Encodes(), {"classes": [(0, 1)]}).fit(frame, Y)
+    assert spent == [24], "only the rehearsal was fitted"
+    with pytest.raises(ValueError, match=r"fit raises .* made-up records"):
+        search(classifier(hidden=(0,))).fit(AGES, Y)
+
+
+def test_a_scorer_is_rehearsed_on_the_public_records() -> None:
+    def raises(estimator: Any, X: Any, y: Any) -> float:
+        raise RuntimeError("three classes")
+
+    with pytest.raises(ValueError, match=r"scoring raises RuntimeError on the public records.*: three classes"):
+        search(classifier(), scoring=raises).fit(AGES, Y, holdout=(AGES[:10], Y[:10]))
+
+
+@pytest.mark.parametrize("kind", [float, "Int64", bool, "category", "string", object, "datetime64[ns]"])
+def test_made_up_records_have_the_types_of_the_columns(kind: Any) -> None:
+    frame = pd.DataFrame({"a": pd.Series([0, 1, 1]).astype(kind), "b": [0.5, 1, 2]})
+    rows = made_up(frame, 24)
+    assert rows.shape == (24, 2)
+    assert rows.dtypes.tolist() == frame.dtypes.tolist()
+    twice = frame.set_axis(["a", "a"], axis=1)
+    assert made_up(twice, 3).columns.tolist() == ["a", "a"]
 
 
 def test_the_name_of_the_data_is_in_the_certificate(saved: Path) -> None:

@@ -1,8 +1,9 @@
-"""Steps around a private estimator act on each record alone, no record fails a search, and a journal is not reused."""
+"""Pipelines are answered with the schema to write, no record fails a search, and a journal is not reused."""
 
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,29 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform
-from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_selector
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
-from sklearn.impute import KNNImputer, SimpleImputer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import (
-    Binarizer,
-    FunctionTransformer,
-    MinMaxScaler,
-    Normalizer,
-    OneHotEncoder,
-    OrdinalEncoder,
-    PolynomialFeatures,
-    QuantileTransformer,
-    StandardScaler,
-    scale,
-)
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler, scale
 from support.slow import mostly_slow
 
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, per_record
-from dphypo.integrations.sklearn.records import Prepared
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.laws import Pmf
 
 RNG = np.random.default_rng(0)
@@ -57,176 +47,106 @@ def search(estimator: Any = None, **changes: Any) -> PrivateSearch:
     return PrivateSearch(estimator, {name: loguniform(0.1, 10)}, ONCE, **arguments)
 
 
-class Centres(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Mixes records and says nothing about it."""
+PEOPLE = pd.DataFrame({"age": 40 + X[:, 0], "town": "here", "work": np.array(["office", "outside"])[Y]})
+PEOPLE["since"] = pd.Timestamp("2020-01-01")
+WORK = OneHotEncoder(categories=[["office", "outside"]], handle_unknown="ignore")
+COLUMNS = ColumnTransformer(
+    [
+        ("numbers", make_pipeline(FILL, StandardScaler()), ["age"]),
+        ("work", WORK, ["work"]),
+        ("towns", OneHotEncoder(), ["town"]),
+    ]
+)
 
-    def fit(self, X: Any, y: Any = None) -> Centres:
-        self.fitted_ = True
-        return self
+
+def test_a_pipeline_is_answered_by_every_step_that_learns_and_by_the_schema() -> None:
+    pipeline = Pipeline([("columns", COLUMNS), ("norm", Normalizer()), ("dp", classifier())])
+    with pytest.raises(TypeError) as caught:
+        search(pipeline).fit(PEOPLE, Y)
+    assert str(caught.value) == (
+        "PrivateSearch takes a private estimator, alone or in Schema(...).pipeline(estimator).\n"
+        "These steps learn from the records, and nothing makes that private:\n"
+        "  'columns' > 'numbers' > 'simpleimputer' (SimpleImputer)\n"
+        "  'columns' > 'numbers' > 'standardscaler' (StandardScaler)\n"
+        "  'columns' > 'work' (OneHotEncoder)\n"
+        "  'columns' > 'towns' (OneHotEncoder)\n"
+        "Apply these to X before fit, if they treat each record by itself:\n"
+        "  'norm' (Normalizer)\n"
+        "Instead write, with ranges and categories from public knowledge:\n"
+        "  Schema({\n"
+        "      'age': (low, high),\n"
+        '      \'town\': ["one", "other"],\n'
+        "      'work': ['office', 'outside'],\n"
+        "      'since': (low, high),  # a time: give a number instead, such as the days since some date\n"
+        "  }).pipeline(DPSGDClassifier(...))"
+    )
+
+
+def test_the_answer_is_a_schema_that_works() -> None:
+    with pytest.raises(TypeError) as caught:
+        search(make_pipeline(COLUMNS, classifier())).fit(PEOPLE.drop(columns="since"), Y)
+    written = str(caught.value).split("public knowledge:\n")[1].replace("...", "(), classes=(0, 1), epochs=1")
+    names = {"Schema": Schema, "DPSGDClassifier": DPSGDClassifier, "low": 20, "high": 60}
+    found = search(eval(written.strip(), names)).fit(PEOPLE, Y)
+    assert found.predict(PEOPLE).shape == (200,)
+
+
+class Inherits(Schema):
+    """A schema whose ``transform`` learns from the records."""
 
     def transform(self, X: Any) -> Any:
-        return X - np.asarray(X).mean(0)
+        return scale(super().transform(X))
 
 
-class Claims(Centres):
-    """Mixes records and says that it does not."""
-
-    per_record = True
-    transform = Centres.transform
-
-
-class Doubles(Centres):
-    """Says that it mixes none, and does not."""
-
-    per_record = True
-
-    def transform(self, X: Any) -> Any:
-        return 2 * X
-
-
-class Inherits(Doubles):
-    """Mixes records, and inherits the word of a class that does not."""
-
-    def transform(self, X: Any) -> Any:
-        return X - np.asarray(X).mean(0)
-
-
-def columns(step: Any, **options: Any) -> ColumnTransformer:
-    options = {"remainder": "passthrough", "sparse_threshold": 0} | options
-    return ColumnTransformer([("some", step, [0, 1])], **options)
-
-
-def columns_by_data() -> ColumnTransformer:
-    return ColumnTransformer([("a", FILL, make_column_selector())], sparse_threshold=0)
-
-
-LEARNING: dict[str, Any] = {
-    "StandardScaler": StandardScaler(),
-    "MinMaxScaler": MinMaxScaler(),
-    "PCA": PCA(2),
-    "QuantileTransformer": QuantileTransformer(n_quantiles=5),
-    "KNNImputer": KNNImputer(),
-    "mean imputer": SimpleImputer(),
-    "constant imputer that drops empty columns": SimpleImputer(strategy="constant", fill_value=0.0),
-    "constant imputer with an indicator": clone(FILL).set_params(add_indicator=True),
-    "constant imputer without a constant": clone(FILL).set_params(fill_value=None),
-    "categories learnt": OneHotEncoder(),
-    "ordinal categories learnt": OrdinalEncoder(),
-    "one category fails": OneHotEncoder(categories=[[0, 1]] * 3),
-    "FunctionTransformer(scale)": FunctionTransformer(scale),
-    "FunctionTransformer(np.sort)": FunctionTransformer(np.sort, kw_args={"axis": 0}),
-    "in a pipeline": make_pipeline(FILL, StandardScaler()),
-    "in a union": FeatureUnion([("a", Normalizer()), ("b", PCA(1))]),
-    "in columns": columns(StandardScaler()),
-    "as remainder": columns(Normalizer(), remainder=StandardScaler()),
-    "columns chosen by the data": columns_by_data(),
-    "a class of one's own": Centres(),
-    "a class that inherits": type("MyScaler", (StandardScaler,), {})(),
-    "a declaration that is wrong": FunctionTransformer(per_record(scale)),
-    "a declaration that is wrong, in columns": columns(FunctionTransformer(per_record(scale))),
-    "a class that claims": Claims(),
-    "a class that inherits a claim": Inherits(),
-    "columns that learn whether they are sparse": columns(FILL, sparse_threshold=0.3),
+REFUSED: dict[str, Any] = {
+    "learns": make_pipeline(StandardScaler(), classifier()),
+    "a function": make_pipeline(FunctionTransformer(scale), classifier()),
+    "no state": make_pipeline(Normalizer(), classifier()),
+    "frozen": make_pipeline(FrozenEstimator(StandardScaler().fit(X)), classifier()),
+    "in a union": make_pipeline(FeatureUnion([("a", Normalizer()), ("b", PCA(1))]), classifier()),
+    "nested": make_pipeline(PCA(2), make_pipeline(FILL, classifier())),
+    "behind a schema": make_pipeline(Schema({"a": (0, 1)}), PCA(1), classifier()),
+    "before a schema": make_pipeline(PCA(1), Schema({"a": (0, 1)}).pipeline(classifier())),
+    "a subclass of Schema": make_pipeline(Inherits({"a": (0, 1)}), classifier()),
+    "alone": make_pipeline(classifier()),
 }
 
 
-@pytest.mark.parametrize("step", LEARNING.values(), ids=LEARNING.keys())
-def test_steps_that_learn_from_the_records_are_refused(step: Any) -> None:
-    with pytest.raises(TypeError, match="nothing makes that private"):
-        search(make_pipeline(step, classifier())).fit(X, Y, holdout=PUBLIC)
+@pytest.mark.parametrize("pipeline", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("table", [X, pd.DataFrame(X, columns=["a", "b", "c"])], ids=["array", "frame"])
+def test_every_other_step_is_refused(pipeline: Any, table: Any) -> None:
+    message = r"takes a private estimator, alone or in Schema\(.*from public knowledge"
+    with pytest.raises(TypeError, match=re.compile(message, re.DOTALL)):
+        search(pipeline).fit(table, Y, holdout=(table, Y))
 
 
-ALONE: dict[str, Any] = {
-    "identity": FunctionTransformer(),
-    "ufunc": FunctionTransformer(np.tanh),
-    "declared": FunctionTransformer(per_record(lambda rows: rows - rows.mean(axis=1, keepdims=True))),
-    "a class that says so": Doubles(),
-    "Normalizer": Normalizer(),
-    "Binarizer": Binarizer(),
-    "PolynomialFeatures": PolynomialFeatures(2),
-    "constant imputer": FILL,
-    "given categories": OneHotEncoder(categories=[[0, 1]] * 3, handle_unknown="ignore", sparse_output=False),
-    "given order": OrdinalEncoder(categories=[[0, 1]] * 3, handle_unknown="use_encoded_value", unknown_value=-1),
-    "given statistics": FrozenEstimator(StandardScaler().fit(X[:20])),
-    "pipeline": make_pipeline(FILL, FunctionTransformer(np.tanh), "passthrough"),
-    "columns": columns(make_pipeline(FILL, Normalizer()), remainder="drop"),
-    "union": FeatureUnion([("a", Normalizer()), ("b", FILL)]),
-}
+def test_one_message_names_steps_and_an_estimator_that_is_not_private() -> None:
+    whole = make_pipeline(StandardScaler(), LogisticRegression())
+    with pytest.raises(
+        TypeError, match=r"(?s)'standardscaler'.*bounds=\(low, high\).*does not state its privacy event"
+    ):
+        PrivateSearch(whole, {"logisticregression__C": [1.0]}, ONCE).fit(X, Y)
 
 
-@pytest.mark.parametrize("step", ALONE.values(), ids=ALONE.keys())
-def test_steps_that_act_on_each_record_alone_are_accepted(step: Any) -> None:
-    found = search(make_pipeline(step, classifier())).fit(X, Y, holdout=PUBLIC)
-    assert found.predict(X).shape == (200,)
+def test_a_space_over_the_schema_is_refused() -> None:
+    pipeline = Schema({"age": (0, 100)}).pipeline(classifier())
+    for name in ("schema__columns", "schema", "learning_rate"):
+        with pytest.raises(ValueError, match=f"{name}', which is not a parameter of DPSGDClassifier"):
+            PrivateSearch(pipeline, {name: [1]}, ONCE).fit(PEOPLE, Y)
 
 
-def test_a_function_that_says_nothing_is_refused_though_the_trial_sees_nothing() -> None:
-    def mixes_many(rows: Any) -> Any:
-        return rows / np.abs(rows).max() if len(rows) > 30 else rows  # the trial has fewer rows
-
-    with pytest.raises(TypeError, match="may mix records"):
-        search(make_pipeline(FunctionTransformer(mixes_many), classifier())).fit(X, Y, holdout=PUBLIC)
-
-
-def try_steps(step: Any, X: Any) -> None:
-    Prepared.of(make_pipeline(step, classifier()), X).try_out()
-
-
-def test_without_the_trial_a_wrong_declaration_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant believes every declaration."""
-    monkeypatch.setattr(Prepared, "try_out", lambda self: None)
-    search(make_pipeline(FunctionTransformer(per_record(scale)), classifier())).fit(X, Y, holdout=PUBLIC)
-
-
-def test_the_trial_looks_at_types_and_not_at_records() -> None:
-    """Records that are all alike would hide a mean, and a record that fails would show itself."""
-    alike = np.ones((50, 3))
-    with pytest.raises(TypeError, match="other values when other records are beside it"):
-        try_steps(FunctionTransformer(per_record(scale)), alike)
-    frame = pd.DataFrame({"a": alike[:, 0], "b": "text"})
-    mixing = ColumnTransformer([("a", FunctionTransformer(per_record(scale)), ["a"])], sparse_threshold=0)
-    with pytest.raises(TypeError, match="other values"):
-        try_steps(mixing, frame)
-    twice = FunctionTransformer(per_record(lambda rows: rows.assign(c=rows["a"] * 2)))
-    try_steps(twice, frame)
-    try_steps(twice, frame.iloc[:0])  # there need not be any record
-
-
-def numbers_in_a_text(rows: Any) -> Any:
-    """As many columns as the first row has numbers; it raises on any other text."""
-    return np.array([[float(part) for part in text.split(" ")] for text in rows["b"]])
-
-
-def test_no_record_decides_how_many_columns_steps_make() -> None:
-    """Where no made-up record is taken, the first private one that is decided which of the others are."""
-    frame = pd.DataFrame({"b": ["1 2"] * 200})
-    unknown = FunctionTransformer(per_record(numbers_in_a_text))
-    with pytest.raises(TypeError, match="do not say how many columns they make"):
-        search(make_pipeline(unknown, classifier())).fit(frame, Y, holdout=(frame, Y))
-    declared = FunctionTransformer(per_record(numbers_in_a_text), feature_names_out=lambda step, names: ["one", "two"])
-    found = []
-    for first in ("1 2", "1 2 3", "text"):
-        frame.loc[0, "b"] = first
-        whole = search(make_pipeline(declared, classifier()))
-        with pytest.warns(UserWarning, match="take none of the made-up records"):
-            whole.fit(frame, Y, holdout=(frame[1:], Y[1:]))
-        found.append(whole.decision_function(frame[1:]))
-    assert len(found[0]) == 199
-    assert np.array_equal(found[1], found[2])  # neither is taken
-
-
-def test_steps_around_a_search_are_refused_and_inside_it_accepted() -> None:
-    """Around it they see every record first, and one that they cannot take fails the fit."""
+def test_steps_around_a_search_are_refused() -> None:
+    """They read every record first, and one that they cannot take fails the fit."""
     for around in (
         make_pipeline(StandardScaler(), search()),
         make_pipeline(FILL, make_pipeline(PCA(2), search())),
         make_pipeline(Normalizer(), search()),
     ):
-        with pytest.raises(TypeError, match="Put it inside"):
+        with pytest.raises(TypeError, match="Put a Schema inside"):
             around.fit(X, Y)
     make_pipeline("passthrough", search()).fit(X, Y)
     regressor = DPSGDRegressor((), epochs=1, batch_size=50, device="cpu", bounds=(-5, 8), target_bounds=(-5, 8))
-    with pytest.raises(TypeError, match="Transform the targets first"):
+    with pytest.raises(TypeError, match="transform X and y before fit"):
         TransformedTargetRegressor(search(regressor, error_bound=5.0), func=np.arcsinh, inverse_func=np.sinh).fit(
             X, X[:, 0]
         )
@@ -271,7 +191,7 @@ WORSE: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:y is of no type of numbers")
+@pytest.mark.filterwarnings("ignore:y does not have a numeric type")
 @pytest.mark.parametrize(("row", "label"), WORSE.values(), ids=WORSE.keys())
 @pytest.mark.parametrize("private", mostly_slow([True, False]))
 def test_one_record_outside_the_domain_cannot_fail_a_search(row: Any, label: Any, private: bool) -> None:
@@ -308,13 +228,11 @@ def test_a_regressors_score_is_in_the_metrics_own_units() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:target_bounds = None", "ignore:A column-vector y")
-@pytest.mark.parametrize("before", [(), (FILL,)], ids=["alone", "behind a step"])
 @pytest.mark.parametrize("form", [lambda y: y[:, None], lambda y: pd.DataFrame({"y": y})], ids=["column", "frame"])
-def test_a_column_of_targets_is_scored_as_the_targets(form: Any, before: Any) -> None:
+def test_a_column_of_targets_is_scored_as_the_targets(form: Any) -> None:
     """A column less a row of guesses is a table of all errors of all guesses, which one record moves by all of them."""
     regressor = DPSGDRegressor((), epochs=1, batch_size=50, device="cpu", bounds=(-5, 8))
-    whole = make_pipeline(*before, regressor)
-    found = [search(whole, error_bound=5.0).fit(X, y).best_score_ for y in (X[:, 0], form(X[:, 0]))]
+    found = [search(regressor, error_bound=5.0).fit(X, y).best_score_ for y in (X[:, 0], form(X[:, 0]))]
     assert found[0] == found[1] is not None
 
 
@@ -326,9 +244,8 @@ def test_frames_with_categories_and_missing_values() -> None:
             "town": np.where(RNG.random(200) < 0.2, np.array(None), np.array(["a", "b"], dtype=object)[Y]),
         }
     )
-    encode = OneHotEncoder(categories=[["office", "outside"], ["a", "b"]], handle_unknown="ignore", sparse_output=False)
-    before = ColumnTransformer([("numbers", FILL, ["age"]), ("words", encode, ["work", "town"])], sparse_threshold=0)
-    found = search(make_pipeline(before, classifier(bounds=([0] + [0] * 4, [100] + [1] * 4)))).fit(frame, Y)
+    schema = Schema({"age": (0, 100), "work": ["office", "outside"], "town": ["a", "b"]})
+    found = search(schema.pipeline(classifier(bounds=None))).fit(frame, Y)
     assert found.score(frame, Y) > 0.7
     assert found.n_features_in_ == 3
     assert found.feature_names_in_.tolist() == ["age", "work", "town"]

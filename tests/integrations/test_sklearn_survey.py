@@ -79,7 +79,8 @@ def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser(
         (), bounds=(-5, 8), classes=(0, 1), epochs=8, batch_size=100, optimizer="adam", device="cpu", learning_rate=0.1
     )
     search(estimator, {"max_grad_norm": [1.0]}).fit(X, Y)
-    *short, full = seen
+    rehearsal, *short, full = seen
+    assert rehearsal["records"] == 24
     assert len(short) == 5
     assert full["epochs"] == 8
     assert full["learning_rate"] == 0.1

@@ -13,8 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer
 from support import torch_world
 from torch import nn
 from torch.utils.data import TensorDataset, random_split
@@ -201,15 +199,6 @@ def test_a_release_with_a_schema_predicts_where_it_is_loaded(tmp_path: Path) -> 
     assert np.array_equal(loaded.predict(FRAME), search.predict(FRAME))
     with pytest.raises(ValueError, match="'town' that is missing from X"):
         loaded.predict(FRAME.drop(columns="town"))
-
-
-@pytest.mark.parametrize("step", [Normalizer, Binarizer, lambda: FunctionTransformer(np.tanh)])
-def test_a_release_with_steps_that_have_no_state_predicts_where_it_is_loaded(tmp_path: Path, step: Any) -> None:
-    space = {"dpsgdclassifier__learning_rate": [1.0]}
-    search = PrivateSearch(make_pipeline(step(), classifier()), space, ONCE, score_noise_multiplier=2.0)
-    search.fit(INPUTS, LABELS).release_.save(tmp_path / "release")
-    loaded = dphypo.load_release(tmp_path / "release", model=make_pipeline(step(), classifier())).model
-    assert np.array_equal(loaded.predict(INPUTS), search.predict(INPUTS))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
-"""scikit-learn estimators trained with DP-SGD, for tabular data."""
+"""scikit-learn estimators trained with DP-SGD: a classifier and a regressor of tables, and how they are saved."""
 
 from __future__ import annotations
 
+import copy
 import functools
+import itertools
+import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +18,46 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
 from dphypo.integrations.record_hash import record_bytes
-from dphypo.integrations.sklearn.network import OPTIMISER, Bounds, Networks, from_unit, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.table import Mask, check_labels, numbers, places, refuse_times
+from dphypo.integrations.sklearn.schema import (
+    Mask,
+    check_labels,
+    numbers,
+    places,
+    refuse_times,
+    scaled,
+    split_pipeline,
+)
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
+from dphypo.integrations.torch.saver import Safetensors, remember
 from dphypo.mechanisms import SampledGaussian, Saver
 from dphypo.space import Space
 
-_PARAMETERS = """
-    **What is private.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one
-    record; :meth:`privacy_event` states it. Everything else is taken as public: the number of columns, {also}the
-    bounds, and the number of records (declare ``records`` if the length of the data must not show). Preprocessing that
-    learns from the records, such as ``StandardScaler``, is not covered: scale with ``bounds``.
+Floats = npt.NDArray[np.float32]
+Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
 
-    **Which records count.** No record can make ``fit`` fail. Each is judged by itself: a missing feature counts as the
+
+_PUBLIC = ("bounds", "target_bounds", "classes")
+
+# Parameters that may differ between runs; all others are those of the estimator that was searched.
+OPTIMISER = ("learning_rate", "optimizer", "momentum", "weight_decay")
+_TUNED = ("hidden", *OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
+
+
+_PARAMETERS = """
+    **Guarantee.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one record;
+    :meth:`privacy_event` states it. The number of columns, {also}the bounds and the number of records are assumed to be
+    public (declare ``records`` if the length of the data is not). Preprocessing that learns from the records, such as
+    ``StandardScaler``, is not covered: scale with ``bounds``.
+
+    **Records.** No record can make ``fit`` fail, and none affects how another is read: a missing feature becomes the
     middle of its bounds, and a record without a {target} is left out (docs/integrations.md).
 
     Args:
@@ -43,8 +66,8 @@ _PARAMETERS = """
         epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
         max_grad_norm: the clipping norm.
         noise_multiplier: standard deviation of the noise over the clipping norm.
-        bounds: (low, high) of the features, numbers or one a column, from public knowledge: features are cut off there
-            and mapped to [-1, 1]. None leaves them as they are.{more}
+        bounds: (low, high) of the features, numbers or one a column, from public knowledge: features are clipped and
+            mapped to [-1, 1]. None leaves them as they are.{more}
         records: the number of records, as a public constant; None declares the length of the data public.
         device: where to train; a GPU if there is one.
         random_state: None draws from the operating system. **A seed voids the guarantee** for whoever knows it.
@@ -80,9 +103,9 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     def cut_short(
         self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool = True
     ) -> dict[str, Any]:
-        """The parameters that a fit with this fraction of the steps has other than a full one.
+        """The parameters in which a fit with this fraction of the steps differs from a full one.
 
-        With ``transfer`` the learning rate too, by a rehearsal (:class:`dphypo.mechanisms.NoiseRehearsal`).
+        With ``transfer`` also the learning rate, by a rehearsal (:class:`dphypo.mechanisms.NoiseRehearsal`).
         """
         cut = {"epochs": params.get("epochs", self.epochs) * fraction}
         if transfer:
@@ -102,7 +125,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def check_space(self, space: Space, prefix: str = "") -> None:
-        """Refuse a space in which the name of an optimiser is wrong; in a pipeline, names there begin with a prefix."""
+        """Refuse a space with an unknown optimiser; in a pipeline, the names of parameters begin with a prefix."""
         hyperparameters.refuse_optimizers(space, f"{prefix}optimizer")
 
     def saver(self, whole: Any) -> Saver:
@@ -115,7 +138,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _features(self, X: Any, *, reset: bool = True) -> Any:
-        """A table of numbers, with NaN for what is none. It may have no rows: no record makes a fit fail."""
+        """A table of numbers, with NaN for other values. It may be empty: a fit does not fail for want of a record."""
         if reset:
             refuse_times(X, texts=False)
         least = 0 if reset else 1
@@ -176,7 +199,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
+        """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
         if self.classes is not None and y is not None:
             check_labels(y, self.classes)
         X, y = self._features(X), _column(y)
@@ -187,7 +210,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError("there is only one class: a classifier needs at least two")
         if len(set(record_bytes(self.classes_))) < len(self.classes_):
-            remedy = "two of them are one number in single precision, by which labels are compared: count them from 0"
+            remedy = "two of them are one number in single precision, in which labels are compared: number them from 0"
             raise _validate.fail("classes", self.classes_.tolist(), remedy)
         return X, y
 
@@ -214,7 +237,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
             also="",
             target="finite target (with bounds: a number)",
             more='''
-        target_bounds: (low, high) of the target, from public knowledge: it is cut off there and mapped to [-1, 1].''',
+        target_bounds: (low, high) of the target, from public knowledge: it is clipped and mapped to [-1, 1].''',
         )
     }
     >>> rng = np.random.default_rng(0)
@@ -236,13 +259,13 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Refuse data that ``fit`` cannot use: an error in the declaration, before any run is made."""
+        """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
         X, y = self._features(X), np.asarray(_column(None if y is None else numbers(y)), dtype=np.float64)
         check_consistent_length(X, y)
         if self.target_bounds is None:
             _validate.warn(
-                "target_bounds = None: targets are used as they are, and training fails where they are not about -1 to "
-                "1. Give target_bounds=(low, high) from public knowledge; (-1, 1) says that they are"
+                "target_bounds = None: targets are used as they are, and training fails unless they are about -1 to 1. "
+                "Give target_bounds=(low, high) from public knowledge; (-1, 1) states that they are"
             )
         return X, y
 
@@ -263,3 +286,128 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+# The network: its layers, public scaling, and its bytes.
+
+
+def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    """A multilayer perceptron; with no hidden layer, a linear model."""
+    widths = [inputs, *(_validate.integer(at_least=1, hidden=width) for width in hidden)]
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
+
+
+def to_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Floats:
+    """Values clipped to public bounds and mapped to [-1, 1], or as they are without bounds; missing ones become 0."""
+    given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
+    with np.errstate(over="ignore"):
+        return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> npt.NDArray[np.float64]:
+    """The inverse of :func:`to_unit`."""
+    given = np.asarray(values, dtype=np.float64)
+    if bounds is None:
+        return given
+    low, high = _bounds(bounds)
+    return low + (given + 1) / 2 * (high - low)
+
+
+def _bounds(bounds: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise _validate.fail("bounds", bounds, "give (low, high), numbers or one a column, low below high")
+    return low, high
+
+
+def outputs_of(model: nn.Sequential, inputs: Floats) -> npt.NDArray[np.float64]:
+    """The model's outputs; those of a row do not depend on the other rows, to the last bit.
+
+    Products are added one input at a time, in double precision. A matrix product would add them in an order that
+    depends on the number of rows.
+    """
+    values = np.asarray(inputs, dtype=np.float64)
+    for layer in model:
+        if isinstance(layer, nn.ReLU):
+            values = np.maximum(values, 0.0)
+            continue
+        assert isinstance(layer, nn.Linear)
+        weight, bias = (one.detach().cpu().double().numpy() for one in (layer.weight, layer.bias))
+        total = np.tile(bias, (len(values), 1))
+        for place in range(weight.shape[1]):
+            total += values[:, place, None] * weight[:, place]
+        values = total
+    return values
+
+
+@dataclass(frozen=True)
+class Networks:
+    """A fitted ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline that ends in one; loading runs no code."""
+
+    estimator: Any  # the unfitted estimator that was searched
+    format: ClassVar[str] = "safetensors"
+
+    def dump(self, model: Any) -> bytes:
+        fitted: Any = split_pipeline(model)[1]
+        notes = {
+            "params": {name: getattr(fitted, name) for name in _TUNED},
+            "features": fitted.n_features_in_,
+            "names": getattr(fitted, "feature_names_in_", np.array([])).tolist(),
+            "classes": fitted.classes_.tolist() if hasattr(fitted, "classes_") else None,
+            "settings": settings(self.estimator),
+        }
+        remember(fitted.model_, {"notes": json.dumps(notes, default=lambda value: value.tolist())})
+        return Safetensors().dump(fitted.model_)
+
+    def load(self, data: bytes) -> Any:
+        module = Safetensors(_rebuild).load(data)
+        notes = json.loads(module.dphypo_arguments["notes"])
+        model = copy.deepcopy(self.estimator)
+        if (found := difference(notes["settings"], settings(model))) is not None:
+            name, saved, given = found
+            raise ValueError(
+                f"{name} = {given} differs from the {saved} that was searched, so predictions would have another "
+                f"meaning. Give the estimator, or the pipeline, that was searched"
+            )
+        fitted: Any = split_pipeline(model)[1]
+        # The seed of the run stays with the curator, and the search's estimator's own was not used.
+        fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"]), "random_state": None})
+        fitted.model_, fitted.n_features_in_ = module, notes["features"]
+        if notes["names"]:
+            fitted.feature_names_in_ = np.array(notes["names"], dtype=object)
+        if notes["classes"] is not None:
+            fitted.classes_ = np.array(notes["classes"])
+        return model
+
+
+def _rebuild(notes: str) -> nn.Sequential:
+    read = json.loads(notes)
+    return network(read["features"], read["params"]["hidden"], 1 if read["classes"] is None else len(read["classes"]))
+
+
+def settings(estimator: Any) -> Any:
+    """The public settings that give a model its meaning, as JSON: the schema, the bounds and the classes."""
+    schema, last, _ = split_pipeline(estimator)
+    public = {name: getattr(last, name) for name in _PUBLIC if hasattr(last, name)}
+    if schema is not None:
+        public["schema"] = {"columns": dict(schema.columns), "missing": dict(schema.missing or {})}
+    return json.loads(json.dumps(public, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def difference(saved: object, given: object, where: str = "") -> tuple[str, str, str] | None:
+    """The first place where two descriptions differ, such as ``schema['columns']['age']``, with both values."""
+    if isinstance(saved, Mapping) and isinstance(given, Mapping):
+        for name in {**saved, **given}:
+            place = f"{where}[{name!r}]" if where else str(name)
+            if found := difference(saved.get(name), given.get(name), place):
+                return found
+        return None
+    texts = json.dumps(saved), json.dumps(given)
+    return None if texts[0] == texts[1] else (where, *texts)

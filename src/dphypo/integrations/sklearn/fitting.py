@@ -1,6 +1,6 @@
-"""Fitting a private estimator as a mechanism: one run is a copy with λ, noise and seed, fitted and scored.
+"""Fitting a private estimator as a mechanism: one run fits and scores a copy with λ, noise and seed.
 
-Runs are scored on public records for nothing, or on private ones with noise.
+Runs are scored on public records without cost, or on private ones with noise.
 """
 
 from __future__ import annotations
@@ -10,42 +10,174 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import dp_accounting
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, get_tags
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.record_hash import record_bytes
-from dphypo.integrations.sklearn.pipeline import ChecksSpace, CutShort, Parts
-from dphypo.integrations.sklearn.records import Prepared, TableRecords
-from dphypo.integrations.sklearn.table import numbers, width_of
+from dphypo.integrations.sklearn.schema import (
+    Holds,
+    Schema,
+    holds,
+    is_frame,
+    made_up,
+    missing_in,
+    numbers,
+    split_pipeline,
+    steps_instead,
+    width_of,
+)
 from dphypo.mechanisms import Outcome, Saver, over_space
 from dphypo.mechanisms.capabilities import CALIBRATE, RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
+from dphypo.mechanisms.savers import Pickled as Pickled
 from dphypo.space import Space
+
+_MADE_UP = 24  # records of a rehearsal
+
+
+@runtime_checkable
+class PrivateEstimator(Protocol):
+    """A scikit-learn estimator whose ``fit`` is differentially private.
+
+    Besides :meth:`privacy_event` it needs scikit-learn's ``get_params`` and ``set_params``, and a parameter
+    ``random_state``, an integer from which **all** randomness of ``fit`` comes: the search sets it for every run.
+
+    If the event depends on the number of records (a sampling rate, a number of steps), it also needs a parameter
+    ``records``, a public constant that the search sets and that ``fit`` uses in place of ``len(X)``, because the number
+    of records that ``fit`` is given is private. Without this parameter such an event is refused.
+
+    An estimator may also have:
+
+    - ``classes``: its labels. ``fit`` and ``predict`` are rehearsed with them on made-up records;
+    - ``cut_short(params, fraction, *, records, transfer)``, for surveys: the parameters in which a fit with this
+      fraction of the steps differs from a full one. With ``transfer`` also those that only make it comparable (a
+      learning rate); without, only those that its event depends on;
+    - ``check_data(X, y)``: raises an error, by types alone, for data that ``fit`` cannot use;
+    - ``check_space(space, prefix)``: raises an error for a space that it cannot be searched over, in which the names of
+      its parameters begin with a prefix;
+    - ``saver(whole)``: gives a :class:`dphypo.mechanisms.Saver` of fitted copies of ``whole``, which is this estimator
+      or a pipeline that ends in it. Without it they are pickled.
+    """
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> Event:
+        """The event of one ``fit`` with these parameters in place of the estimator's own, on this many records.
+
+        It bounds ``fit`` under adding or removing one record. It should read only those parameters that it depends
+        on, with ``params.get(name, self.name)``: a search takes the supremum over all values of what it reads.
+        """
+
+    def fit(self, X: Any, y: Any) -> Any: ...
+
+    def predict(self, X: Any) -> Any: ...
+
+
+def check_estimator(estimator: Any, X: Any) -> None:
+    """TypeError unless an estimator is private, alone or behind a :class:`Schema`: one message with all problems."""
+    _, last, _ = split_pipeline(estimator)
+    steps: list[tuple[str, Any]] = []
+    problems: list[str] = []
+    foreign = isinstance(last, Pipeline)
+    while isinstance(last, Pipeline):
+        steps, last = [*steps, *last.steps[:-1]], last.steps[-1][1]
+    if foreign:
+        problems.append(steps_instead(steps, last, X))
+    if not isinstance(last, PrivateEstimator):
+        problems.append(
+            f"{type(last).__name__} does not state its privacy event: PrivateSearch needs an estimator whose fit is "
+            f"private and that has privacy_event(params, *, records), such as DPSGDClassifier"
+        )
+    if problems:
+        raise TypeError("\n".join(problems))
+
+
+def saver_for(estimator: Any) -> Saver:
+    """How the fitted copies of an estimator, or of a pipeline that ends in one, are saved."""
+    _, last, _ = split_pipeline(estimator)
+    return last.saver(estimator) if hasattr(last, "saver") else Pickled()
+
+
+def usable(schema: Schema | None, last: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """The inputs and targets that a private estimator is given; whether a record is depends on that record alone.
+
+    A record without a target is left out, and one with a value that is not finite where the estimator says that it
+    takes none (scikit-learn's tag ``allow_nan``).
+    """
+    table = X if schema is None else schema.transform(X)
+    inside = ~missing_in(y)
+    if not get_tags(last).input_tags.allow_nan:
+        table = numbers(table) if is_frame(table) else np.asarray(numbers(table))
+        values = np.asarray(table, dtype=np.float64)
+        inside &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    if inside.all():
+        return table, y
+    chosen = np.flatnonzero(inside)
+    return _safe_indexing(table, chosen), _safe_indexing(y, chosen)
+
+
+def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, scorer: Any) -> None:
+    """ValueError if ``fit``, ``predict`` or the scorer fails on made-up records, before anything is spent.
+
+    The records have the names and types of the columns of X, and labels from ``classes`` or the public records. No
+    private value is read.
+    """
+    whole = clone(estimator)
+    schema, last, _ = split_pipeline(whole)
+    labels = getattr(last, "classes", None)
+    labels = public[1] if labels is None and public is not None else labels
+    labels = None if labels is None else np.squeeze(np.asarray(labels))
+    if labels is not None and is_classifier(last) and labels.ndim == 1:
+        labels = np.asarray(list(dict.fromkeys(labels.tolist())))
+    if labels is None or (is_classifier(last) and len(labels) < 2):
+        labels = np.arange(2) if is_classifier(last) else np.linspace(-1.0, 1.0, _MADE_UP)
+        labels = labels.astype(str) if holds(y) is Holds.TEXTS and is_classifier(last) else labels
+    count = max(_MADE_UP, min(len(labels), 1000))
+    rows, targets = made_up(X, count), labels[np.arange(count) % len(labels)]
+    constants = {"random_state": 0, "records": count}
+    last.set_params(**{name: value for name, value in constants.items() if name in last.get_params()})
+    step = "fit"
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about made-up values
+            if schema is not None:
+                schema.fit(rows)
+            last.fit(*usable(schema, last, rows, targets))
+            step = "predict"
+            whole.predict(rows)
+            if public is not None:
+                step = "scoring"
+                scorer(whole, *public)
+    except Exception as error:
+        where = "the public records" if step == "scoring" else "made-up records with the columns and types of X"
+        raise ValueError(
+            f"{type(last).__name__}: {step} raises {type(error).__name__} on {where}, and would after ε is spent: "
+            f"{error}"
+        ) from error
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Fitting:
     """Fits of an estimator on some records, each with a score.
 
-    A score on private records is the share that is classified correctly, or minus the mean absolute error, with exact
-    noise. The correct records are counted. Errors are cut off at ``error_bound``, put on a grid and added up. Adding or
-    removing one record changes the count by at most 1 and the sum by at most ``error_bound``: a Gaussian mechanism. A
-    whole number of units over a public number of records is published. What an estimator predicts of a record is taken
-    as a function of that record alone: in the last bit a product of matrices may round a row by its place.
+    A score on private records is the accuracy, or minus the mean absolute error, with exact noise. Correct records are
+    counted; errors are clipped to ``error_bound``, rounded to a grid and added up. Adding or removing one record
+    changes the count by at most 1 and the sum by at most ``error_bound``, so the score is a Gaussian mechanism. It
+    publishes a whole number of units over a public number of records. The prediction for a record is assumed to depend
+    on that record alone; a matrix product may round the last bit of a row by its place.
     """
 
-    estimator: Any  # states its event; or a pipeline that ends in one that does
-    parts: Parts  # of the estimator
-    train: TableRecords  # to fit on
+    estimator: Any  # a private estimator, or a pipeline of a schema and one
+    like: Any  # the table without its records
+    train: tuple[Any, Any]  # inputs and targets to fit the private estimator on
     records: int  # their declared number
-    held_out: TableRecords  # to rank the fits by: public with a scorer, else private
+    held_out: tuple[Any, Any]  # to rank the fits by: public ones with a scorer, else as in ``train``
     scorer: Callable[..., float] | None = None  # any of scikit-learn's
     score_noise_multiplier: float | str | None = None  # deviation on the count, or on the sum in units of error_bound
     score_records: int | None = None  # the declared number of private records that score
@@ -59,7 +191,21 @@ class Fitting:
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
     seeded: ClassVar[bool] = True
-    """By the protocol of :class:`PrivateEstimator`, all randomness of a fit comes from ``random_state``."""
+    """All randomness of a fit comes from ``random_state`` (:class:`PrivateEstimator`)."""
+
+    @property
+    def last(self) -> Any:
+        """The private estimator."""
+        return split_pipeline(self.estimator)[1]
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its parameters begin with."""
+        return split_pipeline(self.estimator)[2]
+
+    def takes(self, name: str) -> bool:
+        """Whether the private estimator has a parameter of this name."""
+        return name in self.last.get_params()
 
     def event(self, params: Mapping[str, Any]) -> Event:
         """The event of fitting with the given parameters."""
@@ -86,7 +232,7 @@ class Fitting:
     ) -> Fitting:
         """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.torch.DPSGD.at`."""
         part = self.fraction if fraction is None else _validate.within(0.0, 1.0, closed="right", fraction=fraction)
-        if part < 1 and not isinstance(self.parts.last, CutShort):
+        if part < 1 and not hasattr(self.last, "cut_short"):
             remedy = "it does not say what a shorter fit is: give it a method cut_short, or make full fits"
             raise _validate.fail("estimator", self.estimator, remedy)
         noise = self.noise if noise_multiplier is None else noise_multiplier
@@ -105,14 +251,14 @@ class Fitting:
         return self if self.scorer is not None else replace(self, scorer=_no_score, score_noise_multiplier=None)
 
     def architecture(self, space: Space) -> str:
-        """The kinds of steps and the number of columns: a search goes on with the same ones only."""
-        kinds = [type(step).__name__ for _, step in (*self.parts.steps, ("", self.parts.last))]
-        return " > ".join(kinds) + f" on {width_of(self.train.X)} columns"
+        """The kind of estimator and the number of columns, which must be the same when a search resumes."""
+        kind = type(self.last).__name__
+        return f"{f'Schema > {kind}' if self.prefix else kind} on {width_of(self.like)} columns"
 
     def check_space(self, space: Space) -> None:
         """Refuse a space that the estimator refuses, if it has a method ``check_space(space, prefix)``."""
-        if isinstance(self.parts.last, ChecksSpace):
-            self.parts.last.check_space(space, self.parts.prefix)
+        if hasattr(self.last, "check_space"):
+            self.last.check_space(space, self.prefix)
 
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
@@ -121,26 +267,27 @@ class Fitting:
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """One run: ``M_λ(D)`` of the paper."""
-        prefix = self.parts.prefix
         own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
-        if self.parts.takes("records"):
+        if self.takes("records"):
             own["records"] = self.records
-        chosen = {**params, **{f"{prefix}{name}": value for name, value in own.items()}}
-        key = tuple((name, repr(value)) for name, value in sorted(params.items()) if not name.startswith(prefix))
-        fitted = Prepared.of(clone(self.estimator).set_params(**chosen), self.train.X, key)
+        chosen = {**params, **{f"{self.prefix}{name}": value for name, value in own.items()}}
+        whole = clone(self.estimator).set_params(**chosen)
+        schema, last, prefix = split_pipeline(whole)
         with warnings.catch_warnings(action="ignore"):  # about single records
-            fitted.last.fit(*self.train.met_by(fitted))
-            score = self._score(fitted, seed)
-        fitted.whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
-        return Outcome(fitted.whole, score)
+            if schema is not None:
+                schema.fit(self.like)
+            last.fit(*self.train)
+            score = self._score(whole, last, seed)
+        whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
+        return Outcome(whole, score)
 
-    def _score(self, fitted: Prepared, seed: int) -> float:
+    def _score(self, whole: Any, last: Any, seed: int) -> float:
+        X, y = self.held_out
         if self.scorer is not None:
-            return float(self.scorer(fitted.whole, self.held_out.X, self.held_out.y))
+            return float(self.scorer(whole, X, y))
         sigma, records = self._score_noise, self.score_records
         assert records is not None
-        X, y = self.held_out.met_by(fitted)
-        guesses = fitted.last.predict(X) if len(y) else np.zeros(0)
+        guesses = last.predict(X) if len(y) else np.zeros(0)
         words = noise.Words.of_seed(seed).stream("score")
         if self.error_bound is None:
             # By value, each record alone: one label of another type changes the type of all of them.
@@ -160,18 +307,18 @@ class Fitting:
         return self.score_noise_multiplier
 
     def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
-        seen = _Seen(params, self.parts.prefix, self._over(params, noise, transfer=False))
-        state = partial(self.parts.last.privacy_event, seen)
+        seen = _Seen(params, self.prefix, self._over(params, noise, transfer=False))
+        state = partial(self.last.privacy_event, seen)
         event: Event = state(records=self.records)
-        if not self.parts.takes("records"):
+        if not self.takes("records"):
             self._refuse_another_number(event, state)
         return event
 
     def _refuse_another_number(self, event: Event, state: Callable[..., Event]) -> None:
         """Refuse an event that depends on the number of records, where ``fit`` is not told the declared number.
 
-        It would count the records that it is given. How many those are is private: a hash decides which records score,
-        and steps leave records out.
+        It would count the records that it is given. Their number is private: a hash decides which records score, and
+        records without a target are left out.
         """
         declared, stated = self.records, _canonical(event)
         for records in (max(1, declared // 2), max(1, declared - 1), declared + 1, 2 * declared, 10 * declared):
@@ -184,16 +331,15 @@ class Fitting:
                     "its privacy_event changes with the number of records, and fit is not told the declared number: "
                     "give it a parameter records=None, which the search sets, and use that in place of len(X) in fit"
                 )
-                raise _validate.fail("estimator", self.parts.last, remedy)
+                raise _validate.fail("estimator", self.last, remedy)
 
     def _over(self, params: Mapping[str, Any], noise: float | None, *, transfer: bool) -> dict[str, Any]:
         """The parameters of a fit that are not λ's, without their prefix: those of a shorter fit, and the noise."""
         over: dict[str, Any] = {}
-        last, prefix = self.parts.last, self.parts.prefix
-        if self.fraction < 1 and isinstance(last, CutShort):
-            seen, transfer = _Seen(params, prefix, {}), transfer and self.match
-            over.update(last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
-        if noise is not None and self.parts.takes("noise_multiplier"):
+        if self.fraction < 1:
+            seen, transfer = _Seen(params, self.prefix, {}), transfer and self.match
+            over.update(self.last.cut_short(seen, self.fraction, records=self.records, transfer=transfer))
+        if noise is not None and self.takes("noise_multiplier"):
             over["noise_multiplier"] = noise
         return over
 

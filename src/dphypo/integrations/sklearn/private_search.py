@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -13,19 +13,20 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.metrics import check_scoring
-from sklearn.utils import get_tags
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, indexable
+from sklearn.utils.validation import _num_samples, check_is_fitted, indexable
 
 from dphypo import _validate
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
-from dphypo.integrations.sklearn.fitting import Fitting
-from dphypo.integrations.sklearn.pipeline import CutShort, Parts, look_around, saver_for
-from dphypo.integrations.sklearn.records import Prepared, TableRecords
+from dphypo.integrations.sklearn.fitting import Fitting, check_estimator, rehearse, saver_for, usable
+from dphypo.integrations.sklearn.schema import split_pipeline
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
@@ -58,28 +59,29 @@ def _has(name: str) -> Any:
 
 @dataclass(eq=False, repr=False)
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Tunes an estimator whose ``fit`` is private, releases the best fit, and certifies what the whole search cost.
+    """Tunes an estimator whose ``fit`` is private, releases the best fit, and certifies the cost of the whole search.
 
-    The habits of ``RandomizedSearchCV``, without what cannot be private: no cross-validation and no refit.
+    It works like ``RandomizedSearchCV``, but without cross-validation and refit, which cannot be private.
 
     **Two ways to search.** With a total ``epsilon``, and an estimator that can be cut short (``DPSGDClassifier`` and
-    ``DPSGDRegressor`` can), a *survey* (:func:`dphypo.tune`): short, noisy runs whose results are all published
-    (``cv_results_``), then one full fit, which is released and has no score. Otherwise, or with ``runs``, ``band``,
-    ``sampler`` or ``survey=False``, a *study* (:class:`dphypo.Study`): full fits whose number and results are secret,
-    of which the best is released.
+    ``DPSGDRegressor`` can), it runs a *survey* (:func:`dphypo.tune`): short, noisy runs whose results are all published
+    (``cv_results_``), then one full fit, which is released without a score. Otherwise, or with ``runs``, ``band``,
+    ``sampler`` or ``survey=False``, it runs a *study* (:class:`dphypo.Study`): full fits whose number and results are
+    secret, of which the best is released.
 
-    **What ranks the runs.** With ``fit(X, y, holdout=(X_public, y_public))`` any scorer on those records, which must be
-    public: nothing protects them. Without it, about ``score_share`` of the private records, set apart by a hash of
-    each: a classifier by its accuracy on them with Gaussian noise on the count, a regressor by minus its mean absolute
-    error, each error cut off at ``error_bound``. That costs the worse of training and scoring, not the sum.
+    **How runs are ranked.** With ``fit(X, y, holdout=(X_public, y_public))``, by any scorer on those records. They must
+    be public, because nothing protects them. Otherwise on about ``score_share`` of the private records, chosen by a
+    hash of each: a classifier by its accuracy, with Gaussian noise on the count, and a regressor by minus its mean
+    absolute error, with each error clipped to ``error_bound``. Each record is used either to train or to score, so the
+    cost is the larger of the two, not their sum.
 
     **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``, and ``cv_results_`` if there is
-    one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` says with which ε, and from what. A pipeline
-    around the search whose steps learn from the records is refused; put steps inside.
+    one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` states ε and how it follows. ``fit``,
+    ``predict`` and the scorer are rehearsed on made-up records before anything is spent.
 
     Args:
-        estimator: states its event (:class:`PrivateEstimator`), or a pipeline that ends in such an estimator and whose
-            other steps act on each record alone (``pipeline.py`` says which do).
+        estimator: a :class:`PrivateEstimator`, or a pipeline of a :class:`Schema` and one (``schema.pipeline``). Other
+            steps are refused with one message that says what to write instead.
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
         runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
         band, sampler: of a study, how to search, as for :class:`dphypo.Study`; uniformly by default.
@@ -147,24 +149,24 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
         """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
         self._refuse_reuse()
-        parts = Parts.accepted(self.estimator)
-        look_around(self)
+        check_estimator(self.estimator, X)
+        refuse_steps_around(self)
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
         X, y = indexable(X, y)
-        prepared = Prepared.of(clone(self.estimator), X)
-        prepared.try_out()
-        prepared.check_data(X, y)
-        if holdout is not None and prepared.steps is not None:
-            prepared.steps.transform(holdout[0])  # public records may fail here, and not in every run
+        whole = clone(self.estimator)
+        schema, last, prefix = split_pipeline(whole)
+        if schema is not None:
+            schema.fit(X)
+        if hasattr(last, "check_data"):
+            clone(last).check_data(X if schema is None else schema.transform(X), y)
         space = self.space if isinstance(self.space, Space) else Space(self.space)
-        if unknown := [name for name in space.names if name not in self.estimator.get_params()]:
-            kind = type(self.estimator).__name__
-            raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {kind}")
-        surveys = self._surveys(parts, space)
-        make = functools.partial(Fitting, estimator=self.estimator, parts=parts, saver=saver_for(prepared.whole))
-        public = None if holdout is None else TableRecords(*holdout)
-        mechanism = self._fitting(make, TableRecords(X, y), public, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
+        known = {f"{prefix}{name}" for name in last.get_params()}
+        if unknown := [name for name in space.names if name not in known]:
+            raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__}")
+        surveys = self._surveys(last, prefix, space)
+        mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
+        rehearse(self.estimator, X, y, holdout, mechanism.scorer)
         if (deviation := capabilities.score_deviation(mechanism)) is not None:
             _validate.warn_of_score_noise(deviation)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
@@ -207,29 +209,31 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         copied._journal_of_another = self.journal
         return copied
 
-    def _surveys(self, parts: Parts, space: Space) -> bool:
-        """Whether to survey: by default where noise is to be found and the estimator can be cut short."""
-        if self.epsilon is not None and not parts.has_free_noise(space):
+    def _surveys(self, last: Any, prefix: str, space: Space) -> bool:
+        """Whether to survey: by default where noise is solved for and the estimator can be cut short."""
+        free = "noise_multiplier" in last.get_params() and f"{prefix}noise_multiplier" not in space.names
+        if self.epsilon is not None and not free:
             remedy = "it needs an estimator with a parameter noise_multiplier that is not tuned: leave epsilon out"
             raise _validate.fail("epsilon", self.epsilon, remedy)
         given = [name for name in ("runs", "band", "sampler") if getattr(self, name) is not None]
-        can = self.epsilon is not None and isinstance(parts.last, CutShort)
+        can = self.epsilon is not None and hasattr(last, "cut_short")
         wanted = self.survey is not False and (self.survey is not None or self.compute is not None)
         if wanted and (given or not can):
-            why = "it needs epsilon, and an estimator with a noise_multiplier and a method cut_short"
+            why = "a survey needs epsilon, and an estimator with a noise_multiplier and a method cut_short"
             why = f"{given[0]} is given, which belongs to a study" if given else why
             raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
         return can and not given and self.survey is not False
 
-    def _fitting(
-        self, make: Callable[..., Fitting], given: TableRecords, public: TableRecords | None, score_noise: float | str
-    ) -> Fitting:
-        """What one run is, and on which records; ``score_noise`` is taken where the user gives none."""
-        records = len(given.X) if self.records is None else _validate.integer(at_least=1, records=self.records)
+    def _fitting(self, whole: Any, X: Any, y: Any, public: tuple[Any, Any] | None, score_noise: float | str) -> Fitting:
+        """The mechanism of one run and its records; ``score_noise`` is used where the user gives none."""
+        schema, last, _ = split_pipeline(whole)
+        records = _num_samples(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
         _validate.warn_of_delta(self.delta, records)
+        fixed: dict[str, Any] = {"estimator": whole, "like": _safe_indexing(X, []), "saver": saver_for(whole)}
         if public is not None:
             scorer = check_scoring(self.estimator, scoring=self.scoring)
-            return make(train=given, records=records, held_out=public, scorer=scorer)
+            train = usable(schema, last, X, y)
+            return Fitting(**fixed, train=train, records=records, held_out=public, scorer=scorer)
         if self.scoring is not None:
             raise ValueError(
                 f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
@@ -243,16 +247,21 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 remedy = "for a regressor give the largest absolute error that counts, or public records, holdout="
                 raise _validate.fail("error_bound", None, remedy)
             bound = _validate.positive(error_bound=self.error_bound)
-        apart = hashed_apart(given.X, given.y, share=self.score_share)
+        apart = hashed_apart(X, y, share=self.score_share)
         to_score = max(1, round(records * self.score_share))
-        return make(
-            train=given.only(~apart),
+        train, held_out = (
+            usable(schema, last, _safe_indexing(X, side), _safe_indexing(y, side))
+            for side in (np.flatnonzero(~apart), np.flatnonzero(apart))
+        )
+        return Fitting(
+            **fixed,
+            train=train,
             records=max(1, records - to_score),
-            held_out=given.only(apart),
+            held_out=held_out,
             score_noise_multiplier=score_noise,
             score_records=to_score,
             error_bound=bound,
-            split=hash_split(given.X, share=self.score_share).sides,
+            split=hash_split(X, share=self.score_share).sides,
         )
 
     @property
@@ -309,3 +318,40 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 # Of __init__: __new__ only explains arguments of other searches.
 PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
+
+
+def refuse_steps_around(search: PrivateSearch) -> None:
+    """Refuse steps of a pipeline around a search, and warn of a fit that is repeated from outside.
+
+    Steps around a search read all records before it does, and fail on one that they cannot take. The pipeline is found
+    among the callers of ``fit``.
+    """
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        owner, called, outside = frame.f_locals.get("self"), frame.f_code.co_name, ""
+        if owner is not search and called.startswith("fit"):
+            if type(owner) is Pipeline:
+                for name, step in owner.steps[:-1]:
+                    if step not in (None, "passthrough"):
+                        raise _outside(f"step {name!r} ({type(step).__name__}) comes before")
+            elif isinstance(owner, TransformedTargetRegressor):
+                raise _outside("TransformedTargetRegressor is around")
+            elif isinstance(owner, BaseEstimator):
+                outside = type(owner).__name__
+        if called == "cross_validate" and frame.f_globals.get("__name__", "").startswith("sklearn."):
+            outside = called
+        if outside:
+            _validate.warn(
+                f"PrivateSearch is fitted inside {outside}: every fit is a search with its own certificate, and "
+                f"{outside} costs their composition (dphypo compose), which no single certificate states"
+            )
+            return
+        frame = frame.f_back
+
+
+def _outside(what: str) -> TypeError:
+    return TypeError(
+        f"{what} PrivateSearch: it reads all records first and may learn from them or fail on one, and nothing makes "
+        f"that private. Put a Schema inside, PrivateSearch(Schema(...).pipeline(estimator)), or transform X and y "
+        f"before fit, each record by itself"
+    )
