@@ -28,7 +28,7 @@ from dphypo.band import KL, L2, Band, Greedy, Mixed
 from dphypo.band.problem import Projection
 from dphypo.entropy import Seeded
 from dphypo.laws import NegativeBinomial
-from dphypo.samplers import GaussianProcess, History, Parzen, Sampler, Uniform
+from dphypo.samplers import GaussianProcess, History, Sampler, Uniform
 
 RESULTS = Path(__file__).parent / "results"
 LONGEST = 48
@@ -48,11 +48,10 @@ class Search:
 SAMPLERS: list[tuple[str, Callable[[], Sampler]]] = [
     ("paper", GaussianProcess.paper),
     ("GaussianProcess", GaussianProcess),
-    ("Parzen", Parzen),
 ]
 PROJECTIONS: list[Projection] = [L2(), KL(), Mixed(1.0), Greedy()]
 ALL = [Search(f"{name} {type(rule).__name__}", sampler, rule) for name, sampler in SAMPLERS for rule in PROJECTIONS]
-CHOSEN = {"paper L2", "GaussianProcess L2", "GaussianProcess KL", "GaussianProcess Greedy", "Parzen KL"}
+CHOSEN = {"paper L2", "GaussianProcess L2", "GaussianProcess KL", "GaussianProcess Greedy"}
 BANDS = [(Band(0.75, 2), ALL), (Band(0.5, 4), [search for search in ALL if search.name in CHOSEN])]
 UNIFORM = Search("Uniform", Uniform, L2())
 

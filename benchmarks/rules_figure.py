@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.rules import Comparison
 
-COLOURS = {"paper": "#8c564b", "GaussianProcess": "#1f77b4", "Parzen": "#2ca02c"}
+COLOURS = {"paper": "#8c564b", "GaussianProcess": "#1f77b4"}
 COLUMNS = 4
 
 

@@ -14,8 +14,7 @@ from benchmarks.timing import best_of
 from dphypo.band import KL, Band
 from dphypo.entropy import Seeded
 from dphypo.samplers import GaussianProcess, History
-from dphypo.samplers.sampler import Units
-from dphypo.samplers.surrogate import Hyperparameters
+from dphypo.samplers.gaussian_process import Hyperparameters, Units
 from dphypo.space import Candidates, Grid, Space
 
 Array = npt.NDArray[np.float64]

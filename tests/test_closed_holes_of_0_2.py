@@ -145,11 +145,11 @@ def test_17_sides_that_are_names(row: Row) -> None:
 
 
 def test_18_a_flag_that_is_inherited(row: Row) -> None:
-    class Peeks(dphypo.samplers.Parzen):
+    class Peeks(dphypo.samplers.GaussianProcess):
         def weights(self, candidates: Any, history: Any) -> Any:
             return candidates.masses * (1.0 + np.arange(len(candidates)))
 
-    honest, peeking = make(None, sampler=dphypo.samplers.Parzen()), make(None, sampler=Peeks())
+    honest, peeking = make(None, sampler=dphypo.samplers.GaussianProcess()), make(None, sampler=Peeks())
     before, now = honest.guarantee.epsilon(1e-6), peeking.guarantee.epsilon(1e-6)
     row(18, "a rule that peeks is certified", f"{before:.3f}", f"{now:.3f}")
     assert now > before

@@ -47,7 +47,7 @@ def main() -> None:
     run = dphypo.mechanism(event=event, relation=relation)(
         lambda params, *, seed: train(params["lr"], SURVEY.full, seed)
     )
-    sampler = OptunaSampler(optuna.samplers.TPESampler(seed=1))
+    sampler = OptunaSampler(optuna.samplers.TPESampler(seed=1), history_only=True)
     space = dphypo.Space({"lr": loguniform(0.01, 1)})  # or Space.from_optuna(a study on public data)
     best = dphypo.Study(space, run, dphypo.Geometric(mean=3), dphypo.Band(0.5, 2), sampler, delta=1e-6, journal=None)
     print(f"study: {best.run(progress=False).certificate.statement()}")

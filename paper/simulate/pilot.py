@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from dphypo.samplers.surrogate import Hyperparameters
+from dphypo.samplers.gaussian_process import Hyperparameters
 from paper.simulate.worlds import World
 
 _FITTED: dict[bytes, Hyperparameters] = {}

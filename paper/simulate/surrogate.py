@@ -15,8 +15,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from dphypo.samplers import GaussianProcess
-from dphypo.samplers.sampler import Units
-from dphypo.samplers.surrogate import Hyperparameters, covariance
+from dphypo.samplers.gaussian_process import Hyperparameters, Units, covariance
 from paper.data.points import Floats
 
 Cells = npt.NDArray[np.intp]

@@ -226,9 +226,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},
     ),
-    "Parzen": (samplers.Parzen, {"quantile": 0.25, "width": 0.7}),
     "GaussianProcess with": (samplers.GaussianProcess, {"tau": 1.0, "beta": 4.0, "start": 2}),
-    "Proposals": (samplers.Proposals, {"propose": lambda history: {}, "fraction": 0.2}),
+    "OptunaSampler": (samplers.OptunaSampler, {"sampler": None, "proposals": 1, "fraction": 0.2}),
     "Mixed": (Mixed, {"nu": 0.5}),
     "noisy_count": (
         lambda **given: noise.noisy_count(**given, words=noise.Words(b"k" * 32)),

@@ -12,7 +12,7 @@ from dphypo.band import KL, L2, Band, Greedy
 from dphypo.band.problem import Projection
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.samplers import GaussianProcess, History
-from dphypo.samplers.surrogate import Hyperparameters
+from dphypo.samplers.gaussian_process import Hyperparameters
 from dphypo.space import Space
 from paper.experiments import paper_settings as e
 from paper.simulate.adaptive import drawn, simulated

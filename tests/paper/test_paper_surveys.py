@@ -9,7 +9,7 @@ import pytest
 
 from dphypo.accounting import Composition, Term
 from dphypo.accounting.composition import account_published
-from dphypo.samplers.surrogate import Hyperparameters, covariance
+from dphypo.samplers.gaussian_process import Hyperparameters, covariance
 from paper.experiments import trained_surveys
 from paper.experiments.survey_plans import DELTA, EPSILON, FILE, PAPER, RECORDS, event, full_event
 from paper.simulate.survey_costs import Steps, noise

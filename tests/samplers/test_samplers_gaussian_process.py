@@ -16,10 +16,17 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import GaussianProcess, History
-from dphypo.samplers import surrogate as fitting
-from dphypo.samplers.gaussian_process import checkpoint
-from dphypo.samplers.sampler import Units, collapsed
-from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
+from dphypo.samplers import gaussian_process as fitting
+from dphypo.samplers.gaussian_process import (
+    Data,
+    Hyperparameters,
+    Units,
+    checkpoint,
+    collapsed,
+    fit,
+    posterior,
+    prior_mode,
+)
 from dphypo.space import Candidates, Grid, Space
 
 SQUARE = Space({"x": uniform(), "y": uniform()})

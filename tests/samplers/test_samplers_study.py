@@ -14,7 +14,7 @@ from dphypo.accounting import PureDp
 from dphypo.band import KL, Band
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
-from dphypo.samplers import GaussianProcess, OptunaSampler, Parzen, Proposals
+from dphypo.samplers import GaussianProcess, OptunaSampler
 from dphypo.space import Space
 
 SPACE = Space({"rate": loguniform(1e-3, 1.0), "kind": ["a", "b"]}).when("kind", "b", {"decay": uniform()})
@@ -40,8 +40,6 @@ def minimised(params, *, seed):
 RULES = {
     "gaussian process": GaussianProcess,
     "paper": GaussianProcess.paper,
-    "parzen": Parzen,
-    "proposals": lambda: Proposals(lambda history: history.params[-1:]),
     "optuna": lambda: OptunaSampler(optuna.samplers.TPESampler(seed=0)),
 }
 

@@ -23,7 +23,7 @@ from dphypo.band import Band
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store
 from dphypo.laws import Pmf, Poisson
-from dphypo.samplers import GaussianProcess, Parzen
+from dphypo.samplers import GaussianProcess
 from dphypo.search import PriorAround, Stage, Stages
 
 NARROW, WIDE = Band(0.75, 2), Band(0.25, 8)
@@ -96,7 +96,7 @@ def test_what_composes_lies_above_the_exact_delta_below_zero_too(law):
 
 @pytest.mark.slow
 def test_the_certificate_says_whose_word_each_rule_is():
-    plan = Stages(SPACE, chain(Parzen(), Promised()), delta=1e-5, journal=None)
+    plan = Stages(SPACE, chain(GaussianProcess(start=1), Promised()), delta=1e-5, journal=None)
     ours, users = plan.certificate.to_dict()["public"]["search rules"]
     assert "which is given the history" in ours["sees only the history by"]
     assert "who declared history_only" in users["sees only the history by"]
@@ -106,7 +106,7 @@ def test_the_rule_of_a_later_stage_may_not_change_once_the_first_has_begun():
     store = open_store(None)
     cheap = [
         Stage(mechanism(train.train, PureDp(0.1)), Pmf({2: 1.0})),
-        Stage(mechanism(train.train, PureDp(0.2)), Pmf({3: 1.0}), NARROW, Parzen()),
+        Stage(mechanism(train.train, PureDp(0.2)), Pmf({3: 1.0}), NARROW, GaussianProcess(start=1)),
     ]
     Stages(SPACE, cheap, delta=1e-6, journal=store, entropy=Seeded(1)).ask()
     for change in ({"sampler": Promised()}, {"projection": "kl"}, {"candidates": 9}):

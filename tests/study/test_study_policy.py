@@ -17,7 +17,7 @@ from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store
-from dphypo.samplers import History, Parzen, Uniform
+from dphypo.samplers import GaussianProcess, History, Uniform
 
 
 @dataclass(frozen=True)
@@ -72,25 +72,25 @@ def test_a_projection_that_may_peek_is_certified_for_anything_unless_its_author_
         def ratios(self, problem):
             return Greedy().ratios(problem)
 
-    free, promised = (make(None, sampler=Parzen(), projection=rule) for rule in (Own(), Promised()))
+    free, promised = (make(None, sampler=GaussianProcess(start=1), projection=rule) for rule in (Own(), Promised()))
     assert free.guarantee.terms[0].releases.policy is PolicyClass.ANYTHING
     assert "Promised, who declared" in str(promised.certificate.to_dict()["public"]["search rule"])
     with pytest.raises(ValueError, match="projection"):
-        make(None, sampler=Parzen(), projection=Own(), policy="history")
+        make(None, sampler=GaussianProcess(start=1), projection=Own(), policy="history")
 
 
 def test_the_certificate_says_whose_word_it_is():
-    ours, users = make(None, sampler=Parzen()), make(None, sampler=Declared())
-    assert "Parzen, which is given the history" in str(ours.certificate.to_dict()["public"]["search rule"])
+    ours, users = make(None, sampler=GaussianProcess(start=1)), make(None, sampler=Declared())
+    assert "GaussianProcess, which is given the history" in str(ours.certificate.to_dict()["public"]["search rule"])
     assert "Declared, who declared" in str(users.certificate.to_dict()["public"]["search rule"])
     assert "saw only" in users.certificate.statement()
     assert dphypo.verify(users.certificate)
 
 
 def test_a_study_may_be_declared_for_anything():
-    free = make(None, sampler=Parzen(), policy="anything")
+    free = make(None, sampler=GaussianProcess(start=1), policy="anything")
     assert free.guarantee.terms[0].releases.policy is PolicyClass.ANYTHING
-    assert free.guarantee.epsilon(1e-6) >= make(None, sampler=Parzen()).guarantee.epsilon(1e-6)
+    assert free.guarantee.epsilon(1e-6) >= make(None, sampler=GaussianProcess(start=1)).guarantee.epsilon(1e-6)
 
 
 def test_the_rule_sees_results_by_number_with_a_fixed_lag():
@@ -135,7 +135,7 @@ def test_a_study_that_is_resumed_with_other_workers_keeps_its_lag():
 
 def test_another_rule_on_the_way_is_refused_unless_anything_is_declared():
     store = open_store(None)
-    study = make(store, sampler=Parzen())
+    study = make(store, sampler=GaussianProcess(start=1))
     study.ask()
     with pytest.raises(errors.Refusal, match="anything"):
         make(store, sampler=Uniform()).run(progress=False)
@@ -145,12 +145,12 @@ def test_another_rule_on_the_way_is_refused_unless_anything_is_declared():
 
 def test_a_study_that_has_gone_on_with_any_rule_does_not_become_history_only_again():
     store = open_store(None)
-    study = make(store, sampler=Parzen())
+    study = make(store, sampler=GaussianProcess(start=1))
     study.ask()
     other = make(store, sampler=Uniform(), policy="anything")
     other.ask()
     with pytest.raises(errors.Refusal, match="cannot be promised"):
-        make(store, sampler=Parzen()).run(progress=False)
+        make(store, sampler=GaussianProcess(start=1)).run(progress=False)
 
 
 class Counting:

@@ -18,7 +18,7 @@ from dphypo.band import Band
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store
 from dphypo.laws import NegativeBinomial, Pmf
-from dphypo.samplers import GaussianProcess, Parzen
+from dphypo.samplers import GaussianProcess
 from dphypo.search import Stage, Stages
 from dphypo.search.declaration import Cost, Declaration
 
@@ -105,7 +105,6 @@ def test_a_study_claims_what_the_gaussian_process_leaves_to_the_prior():
         found = make(None, sampler=GaussianProcess(start=start))
         assert found.guarantee.terms[0].releases.first_from_prior == start
         assert found.certificate.to_dict()["terms"][0]["policy"]["first_from_prior"] == start
-    assert make(None, sampler=Parzen()).guarantee.terms[0].releases.first_from_prior == 1
     assert study([]).guarantee.terms[0].releases.first_from_prior == 1
 
 
@@ -146,10 +145,12 @@ def test_a_study_that_began_with_one_goes_on_with_one():
 
 
 def test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused():
-    cost = Cost.of(SPACE, [Stage(train, LAW, BAND, Parzen(), first_from_prior=3)])
+    cost = Cost.of(SPACE, [Stage(train, LAW, BAND, GaussianProcess(), first_from_prior=3)])
     for first in (1, 2, 4):
         with pytest.raises(ValueError, match="cost"):
-            Declaration.of(SPACE, [Stage(train, LAW, BAND, Parzen(), first_from_prior=first)], delta=1e-6, cost=cost)
+            Declaration.of(
+                SPACE, [Stage(train, LAW, BAND, GaussianProcess(), first_from_prior=first)], delta=1e-6, cost=cost
+            )
 
 
 def test_without_a_band_nothing_is_claimed():

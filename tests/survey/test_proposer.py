@@ -10,7 +10,6 @@ import optuna
 import pytest
 from scipy.stats import loguniform, randint, uniform
 
-from dphypo import samplers
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.search.proposer import (
     Following,
@@ -47,7 +46,6 @@ def survey(proposer, runs=20, noise=0.0, seed=0):
 
 OPTIMISERS = {
     "ours": lambda: Following(),
-    "parzen": lambda: read(samplers.Parzen()),
     "tpe": lambda: FromOptuna(optuna.samplers.TPESampler(seed=1, n_startup_trials=5)),
     "gp": lambda: FromOptuna(optuna.samplers.GPSampler(seed=1, n_startup_trials=8)),
     "cma": lambda: FromOptuna(optuna.samplers.CmaEsSampler(seed=1)),

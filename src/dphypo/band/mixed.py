@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class Mixed:
     array([0.638 , 0.1954, 0.1667])
     """
 
+    history_only: ClassVar[bool] = True
     nu: float
 
     def __post_init__(self) -> None:

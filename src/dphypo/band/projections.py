@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -99,6 +100,8 @@ class KL:
     array([0.625 , 0.2083, 0.1667])
     """
 
+    history_only: ClassVar[bool] = True  # the ratios are a function of the problem
+
     def ratios(self, problem: Problem) -> Array:
         """u_i = clip(s r_i, low, high)."""
         slope = np.maximum(problem.target, TRACE)
@@ -118,6 +121,8 @@ class L2:
     >>> Band(0.5, 2).project([6, 1, 1], projection=L2()).round(4)
     array([0.6667, 0.1667, 0.1667])
     """
+
+    history_only: ClassVar[bool] = True  # the ratios are a function of the problem
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = clip(r_i + ν m_i, low, high)."""
@@ -142,6 +147,8 @@ class Greedy:
     >>> Band(0.5, 2).project([3, 1, 7, 2], projection=Greedy()).round(4)
     array([0.25 , 0.125, 0.5  , 0.125])
     """
+
+    history_only: ClassVar[bool] = True  # the ratios are a function of the problem
 
     def ratios(self, problem: Problem) -> Array:
         """u_i = high above the boundary, low below it, and what is left on it."""

@@ -1,7 +1,6 @@
-"""Search rules: each turns the finished runs into weights on candidates. The band makes any of them private.
+"""Samplers: each turns the finished runs into weights on candidates. The band makes any of them private.
 
-``__init__.pyi`` lists the public names. Each is loaded when it is first used: scikit-learn and Optuna are needed only
-by the rules that are built on them.
+``__init__.pyi`` lists the public names. Each is loaded when it is first used.
 """
 
 import lazy_loader

@@ -1,7 +1,5 @@
 from .gaussian_process import GaussianProcess as GaussianProcess
-from .parzen import Parzen as Parzen
-from .proposals import OptunaSampler as OptunaSampler
-from .proposals import Proposals as Proposals
+from .optuna import OptunaSampler as OptunaSampler
 from .sampler import History as History
 from .sampler import Sampler as Sampler
 from .sampler import Uniform as Uniform

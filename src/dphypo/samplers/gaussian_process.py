@@ -1,16 +1,29 @@
-"""Algorithm 2 of the paper: a Gaussian process as the search rule."""
+"""Algorithm 2 of the paper: a Gaussian process as the sampler.
+
+The kernel has one lengthscale a feature (automatic relevance determination). With r² = Σ_d (x_d − x′_d)²/ℓ_d² and
+variance a:  k(x, x′) = a (1 + √5 r + 5r²/3) exp(−√5 r).
+
+Hyperparameters maximise the log marginal likelihood plus log-normal priors, by L-BFGS over logarithms with analytic
+gradients. Repeated observations of a point enter as their mean with noise divided by their count, plus the likelihood
+of their scatter about that mean: exact, and never larger than the number of points.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas, lapack
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+from scipy.special import ndtri
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History, Units, collapsed, distinct, seen, softmax
-from dphypo.samplers.surrogate import Data, Hyperparameters, fit, posterior, prior_mode
+from dphypo.samplers.sampler import Array, History
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid
@@ -18,6 +31,41 @@ if TYPE_CHECKING:
 _FEWEST = 3  # runs that a fit needs
 _ROWS = 160  # distinct points at most, so that a draw costs the same after any number of runs
 _LATEST = 32  # in longer histories the points before the last runs, at most this many, are a choice
+
+
+class Units(Enum):
+    """In what units the scores enter the softmax exp(β s)."""
+
+    RAW = "the scores' own units, as Algorithm 2 is written"
+    STANDARD = "standard deviations of the scores seen so far"
+    RANKS = "normal quantiles of the scores' ranks: any increasing function of the score gives the same search"
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """Parameters of a Gaussian process, on scores standardised to mean 0 and deviation 1.
+
+    ``variance`` is a, ``lengthscales`` are ℓ_d (one number serves every feature), ``noise`` is the variance of one
+    observation about the function.
+
+    >>> Hyperparameters(variance=1.0, lengthscales=(0.3, 0.5), noise=0.01).noise
+    0.01
+    """
+
+    variance: float = 1.0
+    lengthscales: float | tuple[float, ...] = 0.5
+    noise: float = 1e-2
+
+    def __post_init__(self) -> None:
+        scales = self.lengthscales
+        plain = (
+            tuple(_validate.positive(lengthscales=scale) for scale in scales)
+            if isinstance(scales, tuple)
+            else _validate.positive(lengthscales=scales)
+        )
+        object.__setattr__(self, "variance", _validate.positive(variance=self.variance))
+        object.__setattr__(self, "lengthscales", plain)
+        object.__setattr__(self, "noise", _validate.non_negative(noise=self.noise))
 
 
 @dataclass(frozen=True)
@@ -67,9 +115,13 @@ class GaussianProcess:
     hyperparameters: Hyperparameters | None = None
 
     def __post_init__(self) -> None:
-        _validate.non_negative(tau=self.tau)
-        _validate.non_negative(beta=self.beta)
-        _validate.integer(at_least=1, start=self.start)
+        # Kept as plain numbers: an object that computes its value could compute it from anything.
+        object.__setattr__(self, "tau", _validate.non_negative(tau=self.tau))
+        object.__setattr__(self, "beta", _validate.non_negative(beta=self.beta))
+        object.__setattr__(self, "start", _validate.integer(at_least=1, start=self.start))
+        given = self.hyperparameters
+        if given is not None and type(given) is not Hyperparameters:
+            raise _validate.fail("hyperparameters", given, "give dphypo.samplers.gaussian_process.Hyperparameters(...)")
         if not isinstance(self.units, Units):
             raise _validate.fail("units", self.units, f"give one of {', '.join(map(str, Units))}")
 
@@ -137,3 +189,236 @@ def checkpoint(size: int) -> int:
     while (following := length + max(1, length // 2)) <= size:
         length = following
     return length
+
+
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Distinct points of a history: where each stands first, and the row of each observation, −1 if it was left out."""
+
+    first: Indices
+    row: Indices
+
+    @property
+    def counts(self) -> Array:
+        """How many observations each row stands for."""
+        return np.bincount(self.row[self.row >= 0], minlength=len(self.first)).astype(np.float64)
+
+    def means(self, scores: Array) -> Array:
+        """The mean score of each row."""
+        kept = self.row >= 0
+        return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
+
+    def scatter(self, scores: Array) -> float:
+        """Σ (score − mean of its row)² over the observations kept."""
+        kept = self.row >= 0
+        residual = scores[kept] - self.means(scores)[self.row[kept]]
+        return float(residual @ residual)
+
+    def only(self, kept: Indices) -> Rows:
+        """These rows, in this order; the observations of others are left out."""
+        renamed = np.full(len(self.first), -1, dtype=np.intp)
+        renamed[kept] = np.arange(len(kept))
+        return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
+
+
+def distinct(features: Array) -> Rows:
+    """Repeats of a point made one row, in the order of the features."""
+    _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
+    return Rows(first, row.ravel())
+
+
+def collapsed(features: Array, scores: Array, limit: int) -> Rows:
+    """Repeats of a point made one row; of more than ``limit`` rows, the best half and a fair sample of the rest.
+
+    The sample is every m-th row by score. The rule does not depend on the order of the history.
+    """
+    rows = distinct(features)
+    if len(rows.first) <= limit:
+        return rows
+    ranked = np.argsort(-rows.means(scores), kind="stable")
+    best, rest = ranked[: limit // 2], ranked[limit // 2 :]
+    spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
+    return rows.only(np.sort(np.concatenate([best, rest[spaced]])))
+
+
+# Exponents stop here, so that no weight becomes zero or subnormal and the order of the scores is kept above it.
+_LEAST = -600.0
+# Scores closer than this, in their own units, are the same: what is left below it is rounding, which depends on how a
+# posterior was computed and must not decide between candidates.
+_DIGITS = 9
+
+
+def lowest(history: History) -> Array:
+    """The scores, a failed run below them all: for rules that look at their order alone."""
+    return np.where(history.failed, -np.inf, history.scores)
+
+
+def seen(history: History, units: Units) -> tuple[Array, float, float]:
+    """What a surrogate is fitted to: values of mean 0 and deviation 1 (or all 0), and the scores' centre and deviation.
+
+    A failed run counts as the worst score seen (0 when every run failed), among ranks as the lowest.
+    """
+    if units is Units.RANKS:
+        scores = lowest(history)
+        order = np.sort(scores)
+        below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
+        scores = ndtri(below / (2 * len(scores)))  # half of those equal count as below: a plateau stays one
+    elif history.failed.all():
+        scores = np.zeros(len(history))
+    else:
+        scores = np.where(history.failed, history.scores[~history.failed].min(), history.scores)
+    # Scores may be as large as floats go (a diverged loss): squares are taken of scaled numbers only.
+    scale = float(np.abs(scores).max(initial=0.0)) or 1.0
+    relative = scores / scale
+    centre, deviation = float(relative.mean()), float(relative.std())
+    if not deviation > 1e-12:
+        return np.zeros(len(scores)), centre * scale, 1.0
+    return (relative - centre) / deviation, centre * scale, deviation * scale
+
+
+def softmax(scores: Array, beta: float, masses: Array) -> Array:
+    """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
+    exponent = beta * np.round(scores - scores.max(), _DIGITS)
+    return np.asarray(masses * np.exp(np.maximum(exponent, _LEAST)))
+
+
+_ROOT_5 = np.sqrt(5.0)
+
+
+def covariance(left: Array, right: Array, hyperparameters: Hyperparameters) -> Array:
+    """k between every row of ``left`` and every row of ``right``, of shape (len(left), len(right))."""
+    scales = np.asarray(hyperparameters.lengthscales, dtype=np.float64)
+    if scales.ndim == 1 and len(scales) != left.shape[1]:
+        raise _validate.fail("lengthscales", hyperparameters.lengthscales, f"there are {left.shape[1]} features")
+    scaled = cdist(_ROOT_5 * (left / scales), _ROOT_5 * (right / scales))
+    value = scaled / 3.0  # in place from here: most of the time of a draw is spent in these lines
+    value += 1.0
+    value *= scaled
+    value += 1.0
+    np.negative(scaled, out=scaled)
+    value *= np.exp(scaled, out=scaled)
+    value *= hyperparameters.variance
+    return np.asarray(value)
+
+
+# Priors (mean and deviation of the logarithm), in units of standardised scores and of features of unit range. The
+# lengthscale grows with the square root of the number of features, as the distance between two points does.
+_VARIANCE = (0.0, 0.5)
+_LENGTHSCALE = (float(np.log(0.25)), 0.8)
+_NOISE = (float(np.log(2e-2)), 1.5)
+_BOUNDS = (np.log(1e-2), np.log(1e2))  # of the variance and of the lengthscales
+_BOUNDS_NOISE = (np.log(1e-6), np.log(4.0))
+
+
+@dataclass(frozen=True)
+class Data:
+    """Distinct points, the mean score and count at each, and the scatter Σ(y − mean)² within them."""
+
+    features: Array
+    means: Array
+    counts: Array
+    scatter: float
+
+
+def fit(data: Data) -> Hyperparameters:
+    """The most probable hyperparameters given ``data``."""
+    width = data.features.shape[1]
+    squares = (data.features[:, None, :] - data.features[None, :, :]) ** 2
+    flat = np.ascontiguousarray(squares.reshape(-1, width).T)
+    centre, spread = _prior(width)
+    bounds = [*[_BOUNDS] * (1 + width), _BOUNDS_NOISE]
+
+    def loss(logs: Array) -> tuple[float, Array]:
+        deviation = (logs - centre) / spread
+        value, gradient = _negative_log_likelihood(logs, data, flat)
+        return value + 0.5 * float(deviation @ deviation), gradient + deviation / spread
+
+    # From the prior's centre alone: on landscapes of every kind in benchmarks/landscapes.py a second or third start
+    # found a better optimum in one fit of thirty, and doubled the time.
+    best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 50})
+    return _from_logs(best.x)
+
+
+def prior_mode(width: int) -> Hyperparameters:
+    """The hyperparameters used before there are enough observations to fit."""
+    return _from_logs(_prior(width)[0])
+
+
+def _from_logs(logs: Array) -> Hyperparameters:
+    variance, *lengthscales, noise = np.exp(logs).tolist()
+    return Hyperparameters(variance, tuple(lengthscales), noise)
+
+
+def _prior(width: int) -> tuple[Array, Array]:
+    scale = _LENGTHSCALE[0] + 0.5 * np.log(max(width, 1))
+    centre = np.array([_VARIANCE[0], *[scale] * width, _NOISE[0]])
+    spread = np.array([_VARIANCE[1], *[_LENGTHSCALE[1]] * width, _NOISE[1]])
+    return centre, spread
+
+
+def _negative_log_likelihood(logs: Array, data: Data, flat: Array) -> tuple[float, Array]:
+    """−log p(y | hyperparameters) up to a constant, and its gradient in the logarithms."""
+    size = len(data.means)
+    variance, noise = np.exp(logs[0]), np.exp(logs[-1])
+    precisions = np.exp(-2.0 * logs[1:-1])
+    radii = np.sqrt(precisions @ flat).reshape(size, size)
+    # The derivative of the correlation by log ℓ_d is slope · (x_d − x′_d)²/ℓ_d²: no division by r, so no case r = 0.
+    scaled = _ROOT_5 * radii
+    decay = np.exp(-scaled)
+    slope = (1.0 + scaled) * decay
+    correlation = slope + scaled * scaled * decay / 3.0
+    slope *= 5.0 / 3.0
+    covariance = variance * correlation
+    diagonal = np.diag_indices(size)
+    # A trace of jitter keeps the factorisation alive at extreme trial values; it does not depend on the parameters.
+    covariance[diagonal] += noise / data.counts + 1e-10 * variance
+    factor, failed = lapack.dpotrf(covariance, lower=1, clean=1)
+    if failed:
+        return 1e10, np.zeros_like(logs)
+    inverse, _ = lapack.dpotri(factor, lower=1)
+    inverse += np.tril(inverse, -1).T
+    weights = inverse @ data.means
+    extra = float(data.counts.sum()) - size
+    value = 0.5 * float(data.means @ weights) + float(np.log(np.diag(factor)).sum())
+    value += 0.5 * (extra * logs[-1] + data.scatter / noise)
+
+    difference = inverse - np.outer(weights, weights)  # d(value)/dK = difference/2
+    gradient = np.empty_like(logs)
+    gradient[0] = 0.5 * variance * float((difference * correlation).sum())
+    gradient[1:-1] = 0.5 * variance * precisions * (flat @ (difference * slope).ravel())
+    gradient[-1] = 0.5 * noise * float((difference[diagonal] / data.counts).sum())
+    gradient[-1] += 0.5 * (extra - data.scatter / noise)
+    return value, gradient
+
+
+def posterior(hyperparameters: Hyperparameters, data: Data, candidates: Array) -> tuple[Array, Array]:
+    """Mean and deviation of the function at ``candidates``.
+
+    With K the covariance of the points, R their noise, L the Cholesky factor of K + R and V = L⁻¹ k(points, x):
+    mean = Vᵀ L⁻¹ y, variance = k(x, x) − Σ_points V².
+    """
+    matrix = covariance(data.features, data.features, hyperparameters)
+    matrix[np.diag_indices(len(matrix))] += hyperparameters.noise / data.counts
+    factor = _cholesky(matrix, hyperparameters.variance)
+    across = covariance(data.features, candidates, hyperparameters)
+    solved = blas.dtrsm(1.0, factor, across.T, side=1, lower=1, trans_a=1, overwrite_b=1).T
+    mean = blas.dtrsv(factor, data.means, lower=1) @ solved
+    variance = hyperparameters.variance - np.einsum("ij,ij->j", solved, solved)  # rounding can leave it below 0
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+_JITTER = 1e-10  # the least share of the variance that is added to a covariance without a Cholesky factor
+
+
+def _cholesky(matrix: Array, variance: float) -> Array:
+    """The lower factor; jitter on the diagonal grows from nothing until the matrix is positive."""
+    diagonal = matrix.diagonal().copy()
+    for jitter in (0.0, *(_JITTER * 10.0**power for power in range(12))):
+        matrix[np.diag_indices(len(matrix))] = diagonal + jitter * variance
+        factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
+        if not failed:
+            return np.asarray(factor)
+    raise np.linalg.LinAlgError("the covariance of the runs has no Cholesky factor: are their features finite?")

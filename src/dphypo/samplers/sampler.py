@@ -1,22 +1,27 @@
-"""A search rule, what it is allowed to know (the finished runs and nothing else), and how a surrogate sees them.
+"""A sampler, and what it may see: the finished runs and nothing else.
 
-Scores are put into units on their way into a surrogate and out of it, as weights. Repeats of a point are one row."""
+A sampler that sees only the history costs less than one that may look at the data (Theorem H). Its class says so with
+``history_only = True``; :func:`basis` decides whether that counts.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
+from dphypo._validate import class_promises, full_name
 from dphypo.band import Band
+from dphypo.band.problem import Projection
 
 if TYPE_CHECKING:
-    from dphypo.space import Candidates, Grid, Space
+    from dphypo.space import Candidates, Grid
 
 
 @runtime_checkable
@@ -124,114 +129,75 @@ class History:
         return "History(secret)"
 
 
-Indices = npt.NDArray[np.intp]
+FLAG = "history_only"
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Distinct points of a history: where each stands first, and the row of each observation, −1 if it was left out."""
+def basis(sampler: Sampler, projection: Projection | None = None) -> str | None:
+    """Who states that a sampler and its projection see only the history; None if one of them may see more.
 
-    first: Indices
-    row: Indices
-
-    @property
-    def counts(self) -> Array:
-        """How many observations each row stands for."""
-        return np.bincount(self.row[self.row >= 0], minlength=len(self.first)).astype(np.float64)
-
-    def means(self, scores: Array) -> Array:
-        """The mean score of each row."""
-        kept = self.row >= 0
-        return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
-
-    def scatter(self, scores: Array) -> float:
-        """Σ (score − mean of its row)² over the observations kept."""
-        kept = self.row >= 0
-        residual = scores[kept] - self.means(scores)[self.row[kept]]
-        return float(residual @ residual)
-
-    def only(self, kept: Indices) -> Rows:
-        """These rows, in this order; the observations of others are left out."""
-        renamed = np.full(len(self.first), -1, dtype=np.intp)
-        renamed[kept] = np.arange(len(kept))
-        return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
-
-
-def distinct(features: Array) -> Rows:
-    """Repeats of a point made one row, in the order of the features."""
-    _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
-    return Rows(first, row.ravel())
-
-
-def collapsed(features: Array, scores: Array, limit: int) -> Rows:
-    """Repeats of a point made one row; of more than ``limit`` rows, the best half and a fair sample of the rest.
-
-    The sample is every m-th row by score. The rule does not depend on the order of the history.
+    The statement counts if ``history_only = True`` is in the class that defines ``weights`` (of a projection:
+    ``ratios``). Its author promises that the weights are a function of the candidates, the history and independent
+    randomness: not of the data, the clock, the number of runs, or state that the history does not determine. Subclasses
+    do not inherit the statement. For a sampler that wraps another one, such as ``OptunaSampler``, whoever configures it
+    must make the statement: its field ``history_only`` is True.
     """
-    rows = distinct(features)
-    if len(rows.first) <= limit:
-        return rows
-    ranked = np.argsort(-rows.means(scores), kind="stable")
-    best, rest = ranked[: limit // 2], ranked[limit // 2 :]
-    spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
-    return rows.only(np.sort(np.concatenate([best, rest[spaced]])))
+    found = _stated_by(sampler, "weights")
+    if found is None or projection is None:
+        return found
+    by_projection = _stated_by(projection, "ratios")
+    if by_projection is None or is_ours(projection):
+        return None if by_projection is None else found
+    return f"{found}; {by_projection}"
 
 
-# Exponents stop here, so that no weight becomes zero or subnormal and the order of the scores is kept above it.
-_LEAST = -600.0
-# Scores closer than this, in their own units, are the same: what is left below it is rounding, which depends on how a
-# posterior was computed and must not decide between candidates.
-_DIGITS = 9
+def _stated_by(rule: object, method: str) -> str | None:
+    if is_wrapper(rule) and vars(rule).get(FLAG) is True and method not in vars(rule):
+        return f"a statement by the user, who gave {FLAG}=True to {full_name(rule)}"
+    if not class_promises(rule, FLAG, method):
+        return None
+    if is_ours(rule):
+        return f"{full_name(rule)}, which is given the history and nothing else"
+    return f"a statement by the author of {full_name(rule)}, who declared {FLAG} = True there"
 
 
-class Units(Enum):
-    """In what units the scores enter the softmax exp(β s)."""
-
-    RAW = "the scores' own units, as Algorithm 2 is written"
-    STANDARD = "standard deviations of the scores seen so far"
-    RANKS = "normal quantiles of the scores' ranks: any increasing function of the score gives the same search"
-
-
-def lowest(history: History) -> Array:
-    """The scores, a failed run below them all: for rules that look at their order alone."""
-    return np.where(history.failed, -np.inf, history.scores)
+def is_ours(rule: object) -> bool:
+    """Whether the class of a rule is one that this library defines under its name."""
+    kind = type(rule)
+    module = sys.modules.get(kind.__module__) if kind.__module__.startswith("dphypo.") else None
+    return getattr(module, kind.__qualname__, None) is kind
 
 
-def seen(history: History, units: Units) -> tuple[Array, float, float]:
-    """What a surrogate is fitted to: values of mean 0 and deviation 1 (or all 0), and the scores' centre and deviation.
-
-    A failed run counts as the worst score seen (0 when every run failed), among ranks as the lowest.
-    """
-    if units is Units.RANKS:
-        scores = lowest(history)
-        order = np.sort(scores)
-        below = np.searchsorted(order, scores, side="left") + np.searchsorted(order, scores, side="right")
-        scores = ndtri(below / (2 * len(scores)))  # half of those equal count as below: a plateau stays one
-    elif history.failed.all():
-        scores = np.zeros(len(history))
-    else:
-        scores = np.where(history.failed, history.scores[~history.failed].min(), history.scores)
-    # Scores may be as large as floats go (a diverged loss): squares are taken of scaled numbers only.
-    scale = float(np.abs(scores).max(initial=0.0)) or 1.0
-    relative = scores / scale
-    centre, deviation = float(relative.mean()), float(relative.std())
-    if not deviation > 1e-12:
-        return np.zeros(len(scores)), centre * scale, 1.0
-    return (relative - centre) / deviation, centre * scale, deviation * scale
+def is_wrapper(rule: object) -> bool:
+    """Whether a rule of this library runs a sampler of somebody else: then ``history_only`` is a field."""
+    return is_ours(rule) and FLAG in {field.name for field in _fields(rule)}
 
 
-def softmax(scores: Array, beta: float, masses: Array) -> Array:
-    """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
-    exponent = beta * np.round(scores - scores.max(), _DIGITS)
-    return np.asarray(masses * np.exp(np.maximum(exponent, _LEAST)))
+def description(sampler: Sampler) -> dict[str, Any]:
+    """A sampler's class and settings as JSON: a history-only study must be resumed with the same sampler."""
+    if fields := _fields(sampler):
+        shown = {field.name: getattr(sampler, field.name) for field in fields if field.repr}
+    else:  # a class of the user's: its public attributes
+        shown = {name: value for name, value in getattr(sampler, "__dict__", {}).items() if not name.startswith("_")}
+    return {"rule": full_name(type(sampler)), "settings": {name: _setting(value) for name, value in shown.items()}}
 
 
-def scales(space: Space) -> Array:
-    """What each feature column is multiplied by, so that a parameter adds 2 to the mean squared distance of two draws.
+def _fields(value: object) -> tuple[dataclasses.Field[Any], ...]:
+    kind = type(value)
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
-    A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
-    choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
-    """
-    dimensions = [parameter.dimension for parameter in space.parameters]
-    squares = [12.0 if one.ordered else 1.0 / max(1.0 - 1.0 / one.width, 0.5) for one in dimensions]
-    return np.asarray(np.sqrt(np.repeat(squares, [one.width for one in dimensions])))
+
+_PLAIN = (bool, int, float, str)
+
+
+def _setting(value: object) -> str:
+    """Plain values as they are written; otherwise the class or name, since ``repr`` may contain an address."""
+    if value is None or isinstance(value, (*_PLAIN, tuple, enum.Enum)) or dataclasses.is_dataclass(value):
+        return repr(value)
+    if not hasattr(value, "sample_relative"):
+        return full_name(value)
+    kept = [  # of a sampler of Optuna, without its seed, which may be drawn
+        (name, _setting(one))
+        for name, one in vars(value).items()
+        if "seed" not in name and (isinstance(one, _PLAIN) or hasattr(one, "sample_relative"))
+    ]
+    return full_name(value) + repr(sorted(kept))

@@ -25,7 +25,7 @@ from dphypo.journal.records import Record, Trial
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import History, Sampler, default_sampler
-from dphypo.samplers.history_only import basis, description
+from dphypo.samplers.sampler import basis, description
 from dphypo.search.part import GroupSizes, Watch
 from dphypo.search.release import Ending
 from dphypo.space import Candidates, Grid, Space

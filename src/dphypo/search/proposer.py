@@ -20,7 +20,8 @@ from scipy.stats import loguniform
 from dphypo import _validate
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
-from dphypo.samplers.sampler import Array, Units
+from dphypo.samplers.gaussian_process import Units
+from dphypo.samplers.sampler import Array
 from dphypo.search.table import Row
 from dphypo.space import Candidates, Space
 from dphypo.space.dimension import CELLS, Finite, is_number, nearest_value, plain

@@ -56,7 +56,7 @@ class Study(Search):
         data_name: a public name of the data set. A journal that was begun under another name is refused, so that no
             release of other data is returned; the name is in the certificate.
         policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default
-            ``"history"`` if the rule is one of ours or has ``history_only = True``.
+            ``"history"`` if the sampler states ``history_only = True`` (see :class:`dphypo.samplers.Sampler`).
         first_from_prior: how many of the first runs are drawn from the prior, without asking the search rule: the more,
             the less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else
             1.

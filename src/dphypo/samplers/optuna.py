@@ -1,9 +1,9 @@
-"""Anything that proposes points, such as a sampler of Optuna, as a search rule."""
+"""A sampler of Optuna as a sampler of ours: weights that fall with the distance to what it proposes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History, scales
+from dphypo.samplers.sampler import Array, History
 from dphypo.space.candidates import is_active
 from dphypo.space.dimension import MIDDLE
 
@@ -27,46 +27,14 @@ if TYPE_CHECKING:
 Params: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Proposals:
-    """Weights that fall with the distance to proposed points: any ask/tell optimiser becomes a search rule.
+def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: float) -> Array:
+    """The prior mass times exp(−u/``fraction``), where u is the prior mass nearer to the points than a candidate is.
 
     An optimiser that names one point cannot be followed exactly: the band allows no density above C. What it proposes
-    becomes a preference among the candidates instead, the nearest first. If a share u of the prior lies nearer to the
-    proposals than a candidate does, its weight is its prior mass times exp(−u/``fraction``). Only the order matters to
-    ``Greedy``: it puts C on the nearest prior mass p that the band allows, whatever the fraction. Distance is measured
-    over all parameters, each in units of its prior's spread.
-
-    Args:
-        propose: called with the history, returns parameters or a list of them; an empty list has no preference. It
-            must depend on nothing but the history, or a study that is resumed will not repeat itself. An attribute
-            ``history_only = True`` of the function, or beside ``__call__`` of its class, declares that.
-        fraction: the prior mass about the proposals over which the weight falls by a factor e.
-
-    >>> from scipy.stats import uniform
-    >>> from dphypo.samplers import History
-    >>> from dphypo.space import Space
-    >>> grid = Space({"x": uniform()}).grid(x=5)
-    >>> rule = Proposals(lambda history: {"x": 0.9})
-    >>> rule.weights(grid, History.empty(features=1, unit=1)).round(3)
-    array([0.004, 0.01 , 0.027, 0.074, 0.2  ])
+    becomes a preference among the candidates instead, the nearest first. Only the order matters to ``Greedy``: it puts
+    C on the nearest prior mass p that the band allows, whatever the fraction. Distance is measured over all parameters,
+    each in units of its prior's spread.
     """
-
-    propose: Callable[[History], Params | Sequence[Params]]
-    fraction: float = 0.2
-
-    def __post_init__(self) -> None:
-        _validate.positive(fraction=self.fraction)
-
-    def weights(self, candidates: Candidates | Grid, history: History) -> Array:
-        """The prior mass times exp(−u/fraction), u the prior mass nearer to the proposals."""
-        proposed = self.propose(history)
-        points = [proposed] if isinstance(proposed, Mapping) else list(proposed)
-        return near(points, candidates, self.fraction)
-
-
-def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: float) -> Array:
-    """The weights of :class:`Proposals` about these points."""
     masses = np.asarray(candidates.masses, dtype=np.float64)
     if not points:
         return masses.copy()
@@ -80,12 +48,28 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
     return np.asarray(masses * np.exp(-np.minimum(nearer / fraction, 600.0)))
 
 
+def scales(space: Space) -> Array:
+    """What each feature column is multiplied by, so that a parameter adds 2 to the mean squared distance of two draws.
+
+    A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
+    choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
+    """
+    dimensions = [parameter.dimension for parameter in space.parameters]
+    squares = [12.0 if one.ordered else 1.0 / max(1.0 - 1.0 / one.width, 0.5) for one in dimensions]
+    return np.asarray(np.sqrt(np.repeat(squares, [one.width for one in dimensions])))
+
+
 _STRIDE = 1024  # random numbers set aside for the proposals of one run
 
 
 @dataclass(frozen=True)
 class OptunaSampler:
-    """What a sampler of Optuna proposes, as weights that fall with the distance to it (see :class:`Proposals`).
+    """What a sampler of Optuna proposes, as weights that fall with the distance to it.
+
+    With ``history_only=True`` you state that the sampler's proposals depend on the history and on independent
+    randomness alone: that none of its settings (``gamma``, ``constraints_func``, an inner sampler) and no code of your
+    own inside it looks at the data, the clock or anything else. The search then costs less (Theorem H), and the
+    certificate names the statement as yours. Optuna's own samplers with their plain settings qualify.
 
     The sampler works in an in-memory study over the unit cube, where every prior is uniform: numbers are floats in
     (0, 1), categories are categories, and a conditional parameter is suggested only while it is active. Each run of
@@ -100,19 +84,23 @@ class OptunaSampler:
         sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).
         proposals: how many proposals to ask for at each step.
         fraction: the prior mass about the proposals over which the weight falls by a factor e.
+        history_only: your statement that the sampler sees only the history.
 
     >>> import optuna
-    >>> OptunaSampler(optuna.samplers.TPESampler(seed=0)).proposals
+    >>> OptunaSampler(optuna.samplers.TPESampler(seed=0), history_only=True).proposals
     1
     """
 
     sampler: BaseSampler
     proposals: int = 1
     fraction: float = 0.2
+    history_only: bool = False
 
     def __post_init__(self) -> None:
-        _validate.integer(at_least=1, proposals=self.proposals)
-        _validate.positive(fraction=self.fraction)
+        object.__setattr__(self, "proposals", _validate.integer(at_least=1, proposals=self.proposals))
+        object.__setattr__(self, "fraction", _validate.positive(fraction=self.fraction))
+        if type(self.history_only) is not bool:
+            raise _validate.fail("history_only", self.history_only, "give True or False")
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
         """The prior mass times exp(−u/fraction), u the prior mass nearer to what Optuna proposes."""

@@ -1,4 +1,4 @@
-"""Proposals as weights, and Optuna's samplers behind them."""
+"""Optuna's samplers: what they propose, as weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from scipy.stats import loguniform, uniform
 
 from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
-from dphypo.samplers import History, OptunaSampler, Proposals
+from dphypo.samplers import History, OptunaSampler
+from dphypo.samplers.optuna import near
 from dphypo.space import Space
 
 SQUARE = Space({"x": uniform(), "y": uniform()})
@@ -43,7 +44,7 @@ def first(history: History, size: int) -> History:
 def test_the_greedy_projection_of_a_proposal_is_the_nearest_prior_mass():
     grid = SQUARE.grid(x=20, y=20)
     band = Band(0.75, 2)
-    weights = Proposals(lambda history: {"x": 0.31, "y": 0.62}).weights(grid, EMPTY)
+    weights = near([{"x": 0.31, "y": 0.62}], grid, 0.2)
     ratios = band.project(weights, grid.masses, Greedy()) / grid.masses
     distances = np.linalg.norm(grid.unit - [0.31, 0.62], axis=1)
     high = ratios > 1.99
@@ -53,25 +54,21 @@ def test_the_greedy_projection_of_a_proposal_is_the_nearest_prior_mass():
 
 def test_weights_fall_by_the_prior_mass_that_is_nearer():
     grid = Space({"x": ([1, 2, 3], [0.5, 0.3, 0.2])}).grid()
-    weights = Proposals(lambda history: {"x": 3}, fraction=0.25).weights(grid, History.empty(features=1, unit=1))
+    weights = near([{"x": 3}], grid, 0.25)
     expected = grid.masses * np.exp(-np.array([0.5, 0.2, 0.0]) / 0.25)
     np.testing.assert_allclose(weights, expected, rtol=1e-9)
 
 
 def test_several_proposals_and_none():
     grid = SQUARE.grid(x=9, y=9)
-    both = Proposals(lambda history: [{"x": 0.05, "y": 0.05}, {"x": 0.95, "y": 0.95}]).weights(grid, EMPTY)
+    both = near([{"x": 0.05, "y": 0.05}, {"x": 0.95, "y": 0.95}], grid, 0.2)
     assert set(np.flatnonzero(both == both.max())) == {0, 80}
-    np.testing.assert_array_equal(Proposals(lambda history: []).weights(grid, EMPTY), grid.masses)
-    with pytest.raises(ValueError, match="fraction = 0 is not valid"):
-        Proposals(lambda history: [], fraction=0)
+    np.testing.assert_array_equal(near([], grid, 0.2), grid.masses)
 
 
 def test_a_proposal_in_a_conditional_space_prefers_its_own_branch():
     grid = TREE.grid(rate=5, depth=4)
-    weights = Proposals(lambda history: {"kind": "c", "rate": 0.02, "size": 16, "depth": 0.4}).weights(
-        grid, History.empty(features=6, unit=4)
-    )
+    weights = near([{"kind": "c", "rate": 0.02, "size": 16, "depth": 0.4}], grid, 0.2)
     best = grid.params(int((weights / grid.masses).argmax()))
     assert best["kind"] == "c"
     assert best["size"] == 16
@@ -200,3 +197,7 @@ def test_nothing_is_printed_and_the_given_sampler_and_settings_stay_as_they_were
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="proposals = 0 is not valid"):
         OptunaSampler(optuna.samplers.RandomSampler(), proposals=0)
+    with pytest.raises(ValueError, match="fraction = 0 is not valid"):
+        OptunaSampler(optuna.samplers.RandomSampler(), fraction=0)
+    with pytest.raises(ValueError, match=r"history_only = 1 is not valid: give True or False"):
+        OptunaSampler(optuna.samplers.RandomSampler(), history_only=1)
