@@ -23,8 +23,7 @@ from scipy.special import ndtr
 
 from dphypo import _files, _validate
 from dphypo.laws import Law
-from dphypo.planning.designs import Spent
-from dphypo.search.plan_file import PlannedPart
+from dphypo.planning.designs import PlannedPart, Spent
 from dphypo.space.around import normal
 
 Floats = npt.NDArray[np.float64]
@@ -273,8 +272,7 @@ def _seen(landscape: Landscape, part: PlannedPart) -> Floats | None:
     """The mean scores of the runs of a part that is not the last."""
     if part.fraction not in landscape.fractions:
         return None
-    noise = part.noise_multiplier / math.sqrt(part.fraction) if part.published else part.noise_multiplier
-    return landscape.mean(part.fraction, noise)
+    return landscape.mean(part.fraction, part.noise_multiplier / math.sqrt(part.fraction))
 
 
 def _middle(landscape: Landscape) -> Floats:
