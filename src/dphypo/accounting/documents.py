@@ -121,13 +121,14 @@ def read(path: Path, what: str = "certificate", *, within: Path | None = None) -
 
 def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | None = None) -> Any:
     """The JSON value in a file of a stranger, of at most ``most`` bytes; no link leads out of the folder ``within``."""
-    data = _files.read(path, what, most=most, within=within)
+    return _files.parsed(_from_json, path, what, wrong="it is not JSON", most=most, within=within)
+
+
+def _from_json(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
     except RecursionError:
-        raise FileError(f"{printable(path)} is nested too deeply") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FileError(f"{printable(path)} is not JSON: {printable(error)}") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
