@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -17,6 +18,7 @@ import torch
 from support.designs_world import certified
 
 from dphypo import LastRun, Space, Split, Stages, SurveyPlan, noise, tune
+from dphypo.errors import ChangedStudy
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
 pytestmark = pytest.mark.slow
@@ -147,15 +149,49 @@ def test_06_a_damaged_file_and_a_panic(row: Row) -> None:
 
 # 7. Other records at a resume
 
-#
-#
-#
+
+def test_07_a_search_resumed_with_another_scaling(row: Row, tmp_path: Path) -> None:
+    from dphypo.integrations.torch import DPSGD
+
+    raw = np.random.default_rng(0).integers(0, 256, size=(1500, 20)).astype(np.float64)
+
+    def made(scale: float) -> tuple[DPSGD, set[bytes]]:
+        data = raw / scale, np.arange(1500) % 2
+        train = DPSGD(model=lambda: torch.nn.Linear(20, 2), data=data, score="accuracy", device="cpu")
+        return train, {one.tobytes() for one in (train.data.inputs * scale).round().int().numpy()}
+
+    (first, before), (second, after) = made(255), made(256)
+    search: dict[str, Any] = {"epsilon": 4, "delta": 1e-5, "journal": tmp_path / "a.db", "progress": False}
+    tune(first, **search)
+    with pytest.raises(ChangedStudy, match="not the records"):
+        tune(second, **search)
+    moved = len(after - before)
+    row(7, "resumed with x/256, begun with x/255", f"{moved} records change sides", "refused")
+    assert moved > 200
+
 
 # 8. Data sets that read differently each time
 
-#
-#
-#
+
+def test_08_a_rare_random_transform(row: Row) -> None:
+    from dphypo.integrations.torch import split_by_hash
+
+    pictures = torch.rand(1500, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+
+    class Photos:
+        def __len__(self) -> int:
+            return 1500
+
+        def __getitem__(self, index: int) -> object:
+            grey = torch.rand(()) < 0.1
+            return (pictures[index].mean(0, keepdim=True).expand(3, -1, -1) if grey else pictures[index]), index % 2
+
+    torch.manual_seed(0)
+    same = 0.9**2 + 0.1**2  # that a record reads the same twice
+    kept = sum(map(len, split_by_hash(Photos())))
+    row(8, "RandomGrayscale(p=0.1): records that count", f"1500, in {same**8:.0%} of starts", f"{kept}, always")
+    assert abs(kept - 1500 * same) < 7 * math.sqrt(1500 * same * (1 - same))
+
 
 # 9. Records of which none fits
 

@@ -194,6 +194,11 @@ class GradientTraining(ABC):
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
         return replace(self, **changes)
 
+    def held_records(self) -> dict[str, Any]:
+        """The records that train, and those that score: for the fingerprint of a search."""
+        score = self.private_score
+        return {"train": self.data.held(), **({} if score is None else {"score": score.data.held()})}
+
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)

@@ -17,6 +17,7 @@ from dphypo._validate import full_name
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import transfer
+from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import check_signature
 from dphypo.mechanisms.savers import Plain, Saver
 
@@ -189,6 +190,8 @@ class OwnTraining:
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
             ``Safetensors(model)`` of ``dphypo.integrations.torch.saver``.
+        data: the private records, if you want a resumed search to refuse others: arrays with one row a record (a tuple
+            or a mapping of them), or a data set read by index. Training does not get them from here.
         rehearsal: the same loop on a few records that are made up, called as ``train`` is, for two steps, before
             anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
 
@@ -208,6 +211,7 @@ class OwnTraining:
     saver: Saver = field(default_factory=Plain)
     fraction: float = 1.0
     rehearsal: Callable[..., Any] | None = None
+    data: Any = None
 
     monotone: ClassVar[frozenset[str]] = frozenset()
 
@@ -222,6 +226,8 @@ class OwnTraining:
             raise _validate.fail("run", given, "give SampledGaussian.of(records=..., batch_size=..., epochs=...)")
         if isinstance(self.score_event, (list, tuple)) and not self.score_event:
             raise _validate.fail("score_event", self.score_event, "give None if the score looks at no private record")
+        if self.data is not None:
+            held(self.data)
         object.__setattr__(self, "split", read_sides(self.split))
         if (rule := self.transfer_rule) is not None and transfer.batch_exponent(rule):
             raise _validate.fail("transfer_rule", rule, "the batch of own training stays: leave the rule out")
@@ -240,6 +246,10 @@ class OwnTraining:
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
         return None if self.fraction == 1 else describe_transfer(self.transfer_rule, self.fraction)
+
+    def held_records(self) -> dict[str, Any]:
+        """The records that were given as ``data``: for the fingerprint of a search."""
+        return {} if self.data is None else {"train": held(self.data)}
 
     def at(
         self, *, noise_multiplier: float | None = None, fraction: float = 1.0, match: bool = False, **changes: Any

@@ -31,7 +31,7 @@ from dphypo.search.live import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import PartSetting
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import OnRun, Surveyed
-from dphypo.search.under_way import DAY, PartUnderWay
+from dphypo.search.under_way import DAY, PartUnderWay, SameRecords
 
 
 class Chain:
@@ -63,6 +63,7 @@ class Chain:
         self._parts: dict[int, PartUnderWay] = {}
         self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
         self._workers: int | None = None  # how many runs are made at a time, if that is known
+        self._records = SameRecords(declaration, self._journal(0), self.address)
         self.turn = Turn()
 
     def run(
@@ -147,17 +148,14 @@ class Chain:
             return self._parts[number]
 
     def _made(self, number: int) -> PartUnderWay:
-        if number:  # its prior is made from what another declaration may have published
-            self.part(number - 1).record()
         declaration, setting = self.declaration, self._setting(number)
         if number and self._reservation is None and not self._journal(number).record.exists:
             refuse_without_ledger(self._journal(0).record)  # a copy would release once more for the same entry
         entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
         live = self._live if declaration.timed else NOWHERE
         checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
-        return PartUnderWay(
-            declaration, number, setting, self._journal(number), entropy, self.turn, live=live, checkpoint=checkpoint
-        )
+        more: dict[str, Any] = {"live": live, "checkpoint": checkpoint, "records": self._records}
+        return PartUnderWay(declaration, number, setting, self._journal(number), entropy, self.turn, **more)
 
     def publish(self, number: int) -> None:
         """Commit that a part has published. The certificate of a part is that of the whole search."""
@@ -231,6 +229,7 @@ class Chain:
     def close(self) -> None:
         """Let other processes use the journal."""
         with self.turn.short():
+            self._records.checked = False
             for part in self._parts.values():
                 part.close()
             for journal in self._journals.values():

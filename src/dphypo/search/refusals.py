@@ -48,6 +48,12 @@ OTHER_THREAD = (
     "of two outcomes would count. Call run() once, with workers= for several runs at a time; or use ask() and tell(), "
     "from any number of threads."
 )
+OTHER_RECORDS = (
+    "These are not the records that {where} began with: values, labels, order, number, or which of them train and "
+    "score are different. Nothing was returned or spent. To resume the search, give the same records, read the same "
+    "way (scaling, columns, order, split). For a search on other records, give another journal, such as "
+    "journal='other.db': it is a new search and pays again."
+)
 CHANGED_STUDY = (
     "The journal belongs to a search that was declared differently. The guarantee is computed from values fixed before "
     "the data are read: space, events, number of runs or law of T, band, neighbouring relation, and which scores are "
@@ -61,6 +67,11 @@ CHANGED_SAMPLER = (
 LATE_HISTORY_ONLY = (
     'The study was started or resumed with policy="anything": a sampler that sees only the history cannot be promised '
     'afterwards. Open it with policy="anything", or start a new study with a new journal.'
+)
+WIDER_PRIOR = (
+    "The rule for the next prior returned a space that leaves the declared one. The guarantee was computed before the "
+    "first run, for the values of the declared space only. Stay inside it: space.around(...) changes only its prior. "
+    "Nothing was drawn: correct the rule and run the search again."
 )
 SECRET_VALUE = (
     "The trials of a study are secret: the guarantee covers the release and nothing else, so T, the other runs and "

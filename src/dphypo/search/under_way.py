@@ -26,9 +26,10 @@ from dphypo.journal.chain import tampered
 from dphypo.journal.journal import Journal
 from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
 from dphypo.mechanisms import Outcome
+from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search import refusals
-from dphypo.search.checkpoint import CheckpointFile, erase
+from dphypo.search.checkpoint import erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check
 from dphypo.search.interrupts import Turn
@@ -58,12 +59,14 @@ class PartUnderWay:
         turn: Turn,
         live: LiveFile,  # where published runs are shown as they are made
         checkpoint: Path | None,  # the file in which a last run keeps its state, if the journal is a file
+        records: SameRecords,
     ) -> None:
         self._part = part = declaration.parts[number]
         self.declaration, self._number, self._prior = declaration, number, setting.prior
         self.decider = decider = part.begin(setting)
         self.mechanism, self.lost_runs = part.executed, part.lost_runs
         self.sampler_error: Exception | None = None
+        self._records = records
         self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = decider.lag, False
         self.last_run = decider.published and not part.table  # one run, which keeps checkpoints
@@ -96,6 +99,7 @@ class PartUnderWay:
         try:
             kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER) if name in found}
             check(found, declared, kept.pop(TOTAL, None), declaration.total)
+            self._records.check()
             record = self._journal.record
             if LAG in kept and not decider.in_order and not record.released:
                 del kept[LAG]
@@ -125,10 +129,8 @@ class PartUnderWay:
             if record.released:
                 raise errors.Refusal(refusals.RUNS_AFTER_RELEASE)
             while (trial := self._lost_run(record)) is not None:
-                steps = CheckpointFile(self.checkpoint).steps if self.last_run and self.checkpoint is not None else 0
-                deaths = deaths_of(trial, steps)
-                if (died := self._died(deaths)) is None:
-                    trial = replace(trial, attempts=self._attempts(deaths), machine=machine(), steps=steps)
+                if (died := self._died(trial)) is None:
+                    trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine())
                     self._journal.attempted(trial)
                     self._handed[trial.number] = trial
                     return trial
@@ -165,12 +167,13 @@ class PartUnderWay:
         """Attempts to commit before the run starts: one more if it is made here, or if lost runs are made again."""
         return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
 
-    def _died(self, deaths: int) -> str | None:
-        """Why a run that was given out and never told counts as failed; None if it is to be repeated."""
-        if deaths >= MAX_ATTEMPTS:
-            return "the process that executed this run died three times without progress"
-        if self.lost_runs is Lost.FAILED and deaths > 0:
-            return "the process that executed this run died"
+    def _died(self, trial: Trial) -> str | None:
+        """Why a run that was given out and never told counts as failed; None if it is to be made again."""
+        if trial.attempts >= MAX_ATTEMPTS:
+            return "the process that made this run died three times"
+        here = trial.machine in ("", machine())  # losing the machine is no outcome of the run
+        if self.lost_runs is Lost.FAILED and trial.attempts > 0 and here:
+            return "the process that made this run died"
         return None
 
     def _lost_run(self, record: Record) -> Trial | None:
@@ -234,7 +237,7 @@ class PartUnderWay:
         with self._turn.short():
             self._handed.pop(trial.number, None)
             if self.lost_runs is Lost.FAILED:
-                self.finish(trial, Outcome.failed("the process that executed this run died"))
+                self.finish(trial, Outcome.failed("the process that made this run died"))
 
     def withdraw(self, *trials: Trial) -> None:
         """Requeue runs, by default all that are unfinished, without counting the attempt.
@@ -308,16 +311,27 @@ class PartUnderWay:
             self._journal.rest()
 
 
-def deaths_of(trial: Trial, steps: int) -> int:
-    """How many attempts at a lost run count as its deaths, if its checkpoint was written after ``steps`` steps.
+class SameRecords:
+    """Refuses records that are not those that a search began with, before anything is returned or spent.
 
-    Progress, which a later checkpoint shows, ends the count. An attempt that was lost with its machine does not count:
-    that is no outcome of the run.
+    The journal of the first part keeps their fingerprint, under a key of its own.
     """
-    if steps > trial.steps:
-        return 0
-    lost_with_machine = trial.machine not in ("", machine())
-    return max(trial.attempts - lost_with_machine, 0)
+
+    def __init__(self, declaration: Declaration, journal: Journal, address: str | None) -> None:
+        self._declaration, self._journal, self._address, self.checked = declaration, journal, address, False
+
+    def check(self) -> None:
+        record = self._journal.record
+        if self.checked or record.records_key is None:  # shredded
+            return
+        found = fingerprint((part.mechanism for part in self._declaration.parts), record.records_key)
+        kept = self._journal.fingerprint()
+        if kept is None and not record.trials:
+            self._journal.commit_fingerprint(found)
+        elif found != kept:
+            where = f"the journal {self._address}" if self._address else "this search"
+            raise errors.ChangedStudy(refusals.OTHER_RECORDS.format(where=where))
+        self.checked = True
 
 
 def machine() -> str:

@@ -28,6 +28,10 @@ class TreeRecords:
     def __len__(self) -> int:
         return len(jax.tree.leaves(self.tree)[0])
 
+    def held(self) -> dict[str, npt.NDArray[Any]]:
+        """The records as columns, for a fingerprint."""
+        return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.tree)}
+
     def within(self, classes: int | None) -> TreeRecords:
         """Without the records that are outside the domain: numbers that are not finite, a label that is no class.
 

@@ -37,6 +37,7 @@ from dphypo.integrations.sklearn.schema import (
 )
 from dphypo.mechanisms import Outcome, Saver, over_space
 from dphypo.mechanisms.capabilities import CALIBRATE, RunKind
+from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.mechanisms.savers import Pickled as Pickled
 from dphypo.space import Space
@@ -221,6 +222,11 @@ class Fitting:
         sigma = self._score_noise
         slack = noise.slack(1, sigma) if self.error_bound is None else noise.slack_of_sum(sigma)
         return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
+
+    def held_records(self) -> dict[str, Any]:
+        """The private records that are fitted, and those that score: for the fingerprint of a search."""
+        private = {"train": self.train, **({} if self.scorer is not None else {"score": self.held_out})}
+        return {use: held(records) for use, records in private.items()}
 
     def at(
         self,

@@ -19,9 +19,10 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, de
 
 from dphypo import _validate
 from dphypo.dpsgd.batches import Batch
-from dphypo.integrations.split import Origin, remember
+from dphypo.integrations.split import Origin, SideDataset, remember
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import Fields, by_name
+from dphypo.mechanisms.fingerprint import read_twice
 from dphypo.mechanisms.one_record import or_none
 
 Indices = npt.NDArray[np.int64]
@@ -61,13 +62,18 @@ class TensorRecords:
         """How many of the records are in a domain. **Secret.**"""
         return len(self.within(domain))
 
+    def held(self) -> dict[str, torch.Tensor]:
+        """The records as columns, for a fingerprint."""
+        return {"inputs": self.inputs, "targets": self.targets}
+
 
 @dataclass(frozen=True, repr=False)
 class DatasetRecords:
     """A data set that gives one record for an index: an (input, target) pair, or several fields.
 
-    With a domain, a batch leaves out the records that are not in it, and those that cannot be read. ``example`` is a
-    batch of one made-up record. The others are as for :func:`as_records`.
+    With a domain, a batch leaves out the records that are not in it, those that cannot be read, and those that read
+    differently when they are read twice. ``example`` is a batch of one made-up record. The others are as for
+    :func:`as_records`.
     """
 
     dataset: Any
@@ -77,9 +83,19 @@ class DatasetRecords:
     fields: Fields | None = None
     collate: Collate | None = None
     workers: int = 0
+    readings: _Readings | None = None  # shared by copies
+
+    def __post_init__(self) -> None:
+        if self.readings is None or not self.readings.of(self):
+            object.__setattr__(self, "readings", _Readings(self.dataset, self.collate, self.fields, self.workers))
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def held(self) -> _Readings:
+        """The records, for a fingerprint."""
+        assert self.readings is not None
+        return self.readings
 
     def to(self, device: torch.device) -> DatasetRecords:
         return self
@@ -118,6 +134,8 @@ class DatasetRecords:
         if self.domain is None:
             return self._read(index)
         domain = self.domain
+        if self.held().digests()[index] is None:
+            return None
         return or_none(lambda: domain.read(*self._read(index)))
 
     def _read(self, index: int) -> Batch:
@@ -125,6 +143,30 @@ class DatasetRecords:
         if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
             raise ValueError("a record is not one record")
         return inputs, targets
+
+
+class _Readings:
+    """The digest of each record of a data set, found when it is first asked for; None for one that does not count."""
+
+    def __init__(self, dataset: Any, collate: Collate | None, fields: Fields | None, workers: int) -> None:
+        self._dataset, self._collate, self._fields, self._workers = dataset, collate, fields, workers
+        self._digests: list[bytes | None] | None = None
+
+    def of(self, records: DatasetRecords) -> bool:
+        """Whether these are readings of such records."""
+        ours = self._dataset, self._collate, self._fields
+        return all(
+            one is two for one, two in zip(ours, (records.dataset, records.collate, records.fields), strict=True)
+        )
+
+    def digests(self) -> list[bytes | None]:
+        if self._digests is None:
+            again = not isinstance(self._dataset, SideDataset)  # split_by_hash has read its records twice
+            self._digests = read_twice(self._read, len(self._dataset), self._workers, again=again)
+        return self._digests
+
+    def _read(self, index: int) -> Batch:
+        return _batch(self._dataset[index], self._collate, self._fields)
 
 
 def _batch(record: Any, collate: Collate | None, fields: Fields | None) -> Batch:

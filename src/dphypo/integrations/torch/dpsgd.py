@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -24,6 +25,7 @@ from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.integrations.training import AllRecords, GradientTraining
 from dphypo.mechanisms import Outcome
+from dphypo.mechanisms.fingerprint import held
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
@@ -283,6 +285,17 @@ class DPSGD(GradientTraining):
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
         """How many records fit, and how many were given: to train, and to score. **Secret**: for the curator alone."""
         return self._run({} if space is None else space.sample(Seeded(0))).fitting()
+
+    def held_records(self) -> dict[str, Any]:
+        """The records that train, and those of each score: for the fingerprint of a search."""
+        found: dict[str, Any] = {"train": self.data.held()}
+        for name, score in (self.score.scores if isinstance(self.score, Metrics) else {"": self.score}).items():
+            if isinstance(score, RecordScore):
+                found[f"score {name}"] = as_records(score.data, score.example).held()
+            elif is_private(score):
+                with contextlib.suppress(TypeError):  # a score of one's own may hold its records in a way of its own
+                    found[f"score {name}"] = held(score.data)
+        return found
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"

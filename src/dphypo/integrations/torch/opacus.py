@@ -196,8 +196,8 @@ class Steps:
         try:
             self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         except BaseException as error:
-            if is_signal(error) or isinstance(error, UnsupportedModelError):
-                raise  # the pass has written to the model's state: dropping the batch would not undo that
+            if is_signal(error):
+                raise
             leave_plain(self.module, self._optimizer, sums=True)
             self.module = attached(self._model, self._mode)
             return False

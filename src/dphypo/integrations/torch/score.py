@@ -29,7 +29,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
-from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch.data import DatasetRecords, as_records
 from dphypo.integrations.torch.fields import Called, called
 from dphypo.integrations.torch.record_values import classes_of, correct, is_single, per_record, predicted, values
 from dphypo.mechanisms.one_record import or_none
@@ -192,7 +192,8 @@ class PrivateConfusion:
     def matrix_key(self) -> tuple[Any, ...]:
         """Equal for scores that are measures of one noisy matrix."""
         cells = (id(self.group), self.groups, self.measure == "auc")
-        return type(self), id(self.data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
+        data = self.data.dataset if isinstance(self.data, DatasetRecords) else self.data
+        return type(self), id(data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         return self.measured(self.matrix(model, seed=seed))
@@ -250,7 +251,11 @@ def _size(score: Any) -> int:
             "data is a Subset (random_split), which sets records apart by their positions: one record more moves "
             "others from training to scoring. Use split_by_hash(inputs, targets), or declare split='same'"
         )
-    return len(as_records(score.data, score.example))
+    records = as_records(score.data, score.example)
+    if isinstance(records, DatasetRecords):  # kept: its records are read twice, once for all copies of the score
+        object.__setattr__(score, "data", records)
+        object.__setattr__(score, "example", None)
+    return len(records)
 
 
 RecordScore = PrivateAccuracy | PrivateLoss | PrivateConfusion
