@@ -33,7 +33,7 @@ from dphypo.dpsgd.stack import trained
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.state import no_writes_in_forward, unchanged
+from dphypo.integrations.torch.state import WrittenStateError, no_writes_in_forward, unchanged
 from dphypo.mechanisms.one_record import is_signal
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 
@@ -196,7 +196,7 @@ class Steps:
         try:
             self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         except BaseException as error:
-            if is_signal(error):
+            if is_signal(error) or isinstance(error, WrittenStateError):
                 raise
             leave_plain(self.module, self._optimizer, sums=True)
             self.module = attached(self._model, self._mode)

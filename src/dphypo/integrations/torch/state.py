@@ -264,6 +264,10 @@ def unchanged(*roots: object, trained: Iterable[torch.Tensor] = ()) -> Iterator[
             )
 
 
+class WrittenStateError(UnsupportedModelError):
+    """The forward pass wrote to the model. Unlike what a record raises, dropping the batch would not undo it."""
+
+
 @contextlib.contextmanager
 def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     """Notice a forward pass that writes to a parameter or a buffer in place, on whatever records it does so."""
@@ -280,7 +284,7 @@ def no_writes_in_forward(model: nn.Module) -> Iterator[None]:
     def leave(module: nn.Module, inputs: object, outputs: object) -> None:
         pairs = zip(before, held(), strict=True)
         if not all(this[0] == that[0] and torch.equal(this[1], that[1]) for this, that in pairs):
-            raise UnsupportedModelError(
+            raise WrittenStateError(
                 "the model's forward pass writes to its own parameters or buffers: what it learns there from records "
                 "gets no noise. Make the forward pass a function of the parameters and one batch"
             )
