@@ -141,7 +141,7 @@ def _table(release: Any) -> int:
 
 
 def _stages(bit: int) -> dphypo.Stages:
-    parts = [dphypo.Stage(_truth(bit, 0.5), Geometric(mean=2)), dphypo.Stage(_truth(bit, 1.0), Geometric(mean=2))]
+    parts: list[Any] = [Survey(_truth(bit, 0.5), 2), dphypo.Stage(_truth(bit, 1.0), Geometric(mean=2))]
     return dphypo.Stages(SPACE, parts, delta=DELTA, journal=None)
 
 

@@ -1,14 +1,13 @@
-"""A search in two stages on scikit-learn's handwritten digits, ε = 8 and δ = 1e-5 for both together.
+"""A survey, then a study around what it found, on scikit-learn's handwritten digits: ε = 8 and δ = 1e-5 together.
 
     python examples/stages.py [--folder stages]
 
-The first stage makes many cheap runs: a tenth of the steps, with more noise. Its winner is released, and the second
-stage searches around it with full runs. The two guarantees compose, which costs less than their sum. How the budget is
-divided is a ``dphypo.planning.TwoStages``: a few public numbers. As in ``digits.py`` about a fifth of the digits is
-held out, to report an accuracy that no guarantee covers; the rest is private, and a part of it, set apart by a hash,
-ranks the runs with noise.
+The survey makes short runs, a tenth of the steps with more noise, and publishes them all. The study then makes a random
+number of full runs around the best of them and releases only the best. The two guarantees compose, which costs less
+than their sum. As in ``digits.py`` about a fifth of the digits is held out, to report an accuracy that no guarantee
+covers; the rest is private, and a part of it, chosen by a hash, ranks the runs with noise.
 
-Kill it in the middle and start it again: it goes on where it was.
+Kill it in the middle and start it again: it resumes.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
+from dphypo.accounting import solve_noise
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.planning import TwoStages
 
 EPSILON, DELTA = 8.0, 1e-5
-DESIGN = TwoStages(share=0.2)  # twice the usual share for the first stage: so few digits make scoring dear
 SPACE = dphypo.Space({"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})
 
 
@@ -34,44 +32,47 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def declare(epochs: float) -> tuple[DPSGD, DPSGD, PublicAccuracy]:
-    """A full run and a cheap one, their noise still to be found, and the accuracy on the digits that are held out."""
+def declare(epochs: float) -> tuple[DPSGD, PublicAccuracy]:
+    """A full run, its noise still to be found, and the accuracy on the digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")
     train, rank = split_by_hash(*private, key="score")
     full = DPSGD(
         model=network,
         data=train,
-        records=1150,  # about as many as there are: the exact number of private records is nobody's business
-        score=PrivateAccuracy(rank, noise_multiplier=2.0, records=280),
+        records=1150,  # about as many as there are: the exact number of private records is private
+        score=PrivateAccuracy(rank, noise_multiplier=8.0, records=280),
         noise_multiplier="calibrate",
         epochs=epochs,
         batch_size=128,
     )
-    # There are many cheap runs, and each is scored on private records: with the noise of a full run's score, scoring
-    # alone would cost more than the whole stage may.
-    cheap = full.at(fraction=DESIGN.fraction, score=PrivateAccuracy(rank, noise_multiplier=8.0, records=280))
-    return full, cheap, PublicAccuracy(held_out)
+    return full, PublicAccuracy(held_out)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Tune a private model in two stages.")
+    parser = argparse.ArgumentParser(description="Tune a private model by a survey, then a study.")
     parser.add_argument("--folder", type=Path, default=Path("stages"), help="where the journal goes")
     parser.add_argument("--epochs", type=float, default=20, help="epochs of one full run")
-    parser.add_argument("--compute", type=float, default=8, help="expected compute of the search, in full runs")
+    parser.add_argument("--runs", type=float, default=4, help="the mean number of full runs of the study")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    full, cheap, held_out = declare(options.epochs)
-    print("Solving for the noise of both stages ...", flush=True)
-    stages = DESIGN.stages(SPACE, full, compute=options.compute, epsilon=EPSILON, delta=DELTA, cheap=cheap)
-    first, last = (stage.account(SPACE).epsilon(DELTA) for stage in stages)
-    print(f"They may cost ε = {first:.2f} and {last:.2f}: together {EPSILON:g} at δ = {DELTA:g}.")
-    search = dphypo.Stages(SPACE, stages, delta=DELTA, journal=options.folder / "stages.db")
-    release = search.run()
-    for number, released in enumerate(search.released, 1):
-        print(f"Stage {number} released {dict(released.params or {})}")
+    full, held_out = declare(options.epochs)
+
+    def search(noise: float) -> dphypo.Stages:
+        run = full.at(noise_multiplier=noise)
+        survey = dphypo.Survey(run.at(fraction=0.1, match=True), 12, prior=dphypo.PriorAround())
+        parts = [survey, dphypo.Stage(run, dphypo.Geometric(mean=options.runs))]
+        return dphypo.Stages(SPACE, parts, delta=DELTA, journal=options.folder / "stages.db")
+
+    print("Solving for the noise of both parts ...", flush=True)
+    found = solve_noise(lambda noise: search(noise).guarantee, epsilon=EPSILON, delta=DELTA)
+    print(f"With a noise multiplier of {found.value:.4g} both cost ε = {found.epsilon:.4g} at δ = {DELTA:g} together.")
+    tuned = search(found.value)
+    tuned.certificate.save(options.folder / "approved.json")  # known, and saved, before anything runs
+    release = tuned.run()
+    print(f"The survey published {len(tuned.released[0].rows)} runs.")
     if release.params is not None:
-        print(f"The last stage released {dict(release.params)}, score {release.score:.3f}")
+        print(f"The study released {dict(release.params)}, score {release.score:.3f}")
         print(f"Accuracy on digits held out (not private, not used by the search): {held_out(release.model):.3f}")
     print("\n" + release.certificate.statement())
 

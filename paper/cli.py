@@ -124,13 +124,6 @@ def study(a: Arguments) -> None:
     _compare(Adaptive(), a, "study.json")
 
 
-def staged_study(a: Arguments) -> None:
-    """real searches in stages on MNIST, through dphypo.Stages, beside uniform ones"""
-    from paper.experiments.study.designs import Staged
-
-    _compare(Staged(), a, "staged-study.json")
-
-
 def _compare(design: Comparison, a: Arguments, name: str) -> None:
     from paper.data.sets import load
     from paper.experiments.study.compare import compare
@@ -280,10 +273,10 @@ def parser() -> argparse.ArgumentParser:
     made = trains(command(opacus))
     made.add_argument("number", type=int)
     made.add_argument("file", type=Path, help="JSON lines, to which the accuracy is appended")
-    for made, sizes in ((command(study), [96, 32]), (command(staged_study, "staged-study"), [480])):
-        trains(made).add_argument("--repetitions", type=int, default=32)
-        about = "how many models to train at once: the numbers to compile for"
-        made.add_argument("--models", type=int, nargs="+", default=sizes, help=about)
+    made = trains(command(study))
+    made.add_argument("--repetitions", type=int, default=32)
+    about = "how many models to train at once: the numbers to compile for"
+    made.add_argument("--models", type=int, nargs="+", default=[96, 32], help=about)
     made = command(pack)
     made.add_argument("source", type=Path)
     made.add_argument("target", type=Path)

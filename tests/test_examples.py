@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import signal
@@ -73,15 +74,17 @@ def test_tune_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 @pytest.mark.slow
 def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--folder", tmp_path, "--epochs", 1, "--compute", 2.5]
+    small = ["--folder", tmp_path, "--epochs", 1, "--runs", 2]
     shown = []
     for _ in range(2):
         run("stages.py", *small, monkeypatch=monkeypatch)
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1], "the second time it shows the same releases"
-    assert "Stage 1 released {" in shown[0]
+    assert "The survey published 12 runs." in shown[0]
     assert "all of it together" in shown[0]
     assert float(shown[0].split("private with epsilon = ")[1].split(" ")[0]) <= 8.0
+    stated = json.loads((tmp_path / "approved.json").read_text())["epsilon"]
+    assert 7.9 < stated <= 8.0
 
 
 ADULT_NAMES = """| a description of the data

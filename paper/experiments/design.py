@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import TwoStages
 from dphypo.planning.landscape import winners
 from paper import parallel
 from paper.simulate.staged_costs import Costs
-from paper.simulate.staged_plan import Plan, around, of_design, single
+from paper.simulate.staged_plan import Plan, TwoStages, around, of_design, single
 from paper.simulate.staged_task import TASKS, StagedTask
 
 EPSILONS, COMPUTES = (2.0, 8.0), (5.0, 20.0)

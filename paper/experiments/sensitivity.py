@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.planning import TwoStages
 from paper.data.points import Floats
 from paper.experiments.design import laws
 from paper.simulate.staged_costs import Costs
-from paper.simulate.staged_plan import Cheap, Plan, around, of_design, single, staged
+from paper.simulate.staged_plan import Cheap, Plan, TwoStages, around, of_design, single, staged
 from paper.simulate.staged_task import TASKS, StagedTask
 from paper.simulate.staged_winners import winners_of_stages
 from paper.simulate.worlds import Trained
@@ -35,7 +34,6 @@ THREE = {
 def sensitivity(compute: float, epsilon: float) -> list[dict[str, Any]]:
     """On MNIST, by quadrature: the default design changed in one thing, the noise calibrated again."""
     costs, design = Costs(TASKS["MNIST"]), TwoStages()
-    assert isinstance(design.spread, float)
     plain, default = uniform(costs, compute, epsilon), of_design(costs, design, compute, epsilon)
     rows = [
         _row(f"score noise {noise:g}", replace(costs.task, noise=noise), default, plain) for noise in (0.02, 0.05, 0.1)

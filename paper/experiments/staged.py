@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dphypo.band import Band
-from dphypo.planning import TwoStages
 from paper import parallel, results
 from paper.data.points import Floats
 from paper.experiments import paper_settings as e
@@ -18,7 +17,7 @@ from paper.experiments.sensitivity import halves, sensitivity
 from paper.simulate.adaptive import drawn
 from paper.simulate.paths import Method
 from paper.simulate.staged_costs import Costs
-from paper.simulate.staged_plan import Plan, of_design, single
+from paper.simulate.staged_plan import Plan, TwoStages, of_design, single
 from paper.simulate.staged_searches import adaptive, quantiles, released
 from paper.simulate.staged_task import TASKS, StagedTask
 

@@ -1,4 +1,4 @@
-"""What the real searches released (``python -m paper study`` and ``staged-study``, on a GPU), in a few numbers."""
+"""What the real searches released, in a few numbers: ``python -m paper study`` on a GPU, and chains of version 0.2."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import from_dict as law_from_dict
-from dphypo.planning import TwoStages
 from dphypo.planning.landscape import winners
 from paper.data.points import Floats
 from paper.report.markdown import markdown
-from paper.simulate.staged_plan import around
+from paper.simulate.staged_plan import TwoStages, around
 from paper.simulate.staged_task import TASKS
 from paper.simulate.staged_winners import winners_of_stages
 from paper.simulate.worlds import FOLDER, trained
@@ -31,7 +30,6 @@ def measured() -> dict[str, Any]:
 def _by_the_landscape(arms: dict[str, Any]) -> dict[str, float]:
     """What the simulation expects of two arms, judged on the same pictures: the mean of the cell that is released."""
     task, design = TASKS["MNIST"], TwoStages()
-    assert isinstance(design.spread, float)
     judged = trained(("mnist-second-half",), task.full)
     (cheap, full), (alone,) = arms["stages"]["stages"], arms["uniform, Poisson T"]["stages"]
     means = [task.world(stage["noise multiplier"], stage["steps"]).mean for stage in (cheap, full)]

@@ -45,7 +45,7 @@ def study(records: np.ndarray, wrap: Any, entropy: Entropy, folder: Path, **opti
 
 def stages(records: np.ndarray, wrap: Any, entropy: Entropy, folder: Path) -> dphypo.Stages:
     parts = [
-        dphypo.Stage(wrap(train(records, 20.0)), dphypo.Geometric(mean=4), prior=dphypo.PriorAround()),
+        dphypo.Survey(wrap(train(records, 20.0)), 4, prior=dphypo.PriorAround()),
         dphypo.Stage(wrap(train(records)), dphypo.Geometric(mean=3)),
     ]
     return dphypo.Stages(SPACE, parts, delta=1e-5, journal=folder / "stages.db", entropy=entropy)

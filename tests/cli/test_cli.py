@@ -65,8 +65,7 @@ def test_an_rdp_curve_from_a_file(tmp_path):
     assert result.exit_code == 0, result.output
     path.write_text("[]")
     result = invoke("account", "--event", "rdp-file", "--rdp-file", str(path), "--mean", "10")
-    assert result.exit_code == 2
-    assert "not an RDP curve" in result.output
+    assert "not an RDP curve" in str(result.exception)
     result = invoke("account", "--event", "rdp-file", "--rdp-file", str(tmp_path / "none"), "--mean", "10")
     assert "there is no RDP curve at " in str(result.exception)
 

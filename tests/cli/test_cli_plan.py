@@ -1,4 +1,4 @@
-"""``dphypo plan``: the comparison and the files it writes."""
+"""``dphypo plan``: the comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from dphypo.cli.app import app
-from dphypo.search import PlanFile
 
 TASK = ["plan", "--records", "20000", "--batch-size", "500", "--steps", "320", "--epsilon", "2", "--compute", "1.3"]
 
@@ -34,39 +33,19 @@ def test_a_survey_that_is_asked_for_is_compared():
 
 
 @pytest.mark.slow
-def test_it_ends_with_a_recommendation_and_the_line_that_runs_it(tmp_path):
-    path = tmp_path / "plan.json"
-    result = invoke(*TASK, "--write", str(path))
+def test_it_ends_with_a_recommendation_and_the_line_that_runs_it():
+    result = invoke(*TASK)
     assert result.exit_code == 0, result.output
     assert "Recommended: " in result.output
     assert "dphypo.tune(space, mechanism" in result.output
     assert "What a larger batch buys" in result.output
-    accounted = invoke("account", str(path))
-    assert accounted.exit_code == 0
-    assert "the file states ε = " in accounted.output
-    assert PlanFile.load(path).epsilon <= 2
-    verified = invoke("verify", str(path))
-    assert verified.exit_code == 0, verified.output
-
-
-@pytest.mark.slow
-def test_any_design_can_be_written(tmp_path):
-    path = tmp_path / "plan.json"
-    assert invoke(*TASK, "--write", str(path), "--design", "1").exit_code == 0
-    assert PlanFile.load(path).name == "no tuning"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--design", "2"], "give both"),
         (["--landscape", "imagenet"], "give one of mnist"),
         (["--epochs", "3"], "give one of epochs and steps"),
-        pytest.param(
-            ["--write", "x.json", "--design", "none such"],
-            "give the number or the name of one of these",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
 def test_bad_options_are_named(options, words, tmp_path, monkeypatch):
@@ -77,7 +56,7 @@ def test_bad_options_are_named(options, words, tmp_path, monkeypatch):
 
 
 def test_a_file_and_options_that_describe_a_search_exclude_each_other(tmp_path):
-    result = invoke("account", str(tmp_path / "plan.json"), "--mean", "3")
+    result = invoke("account", str(tmp_path / "certificate.json"), "--mean", "3")
     assert result.exit_code != 0
     assert "leave out the options" in result.output
 

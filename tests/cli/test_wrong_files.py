@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from support.report_world import SPACE, surveyed_release, training
+from support.report_world import surveyed_release
 from typer.testing import CliRunner
 
 import dphypo
@@ -107,8 +107,3 @@ def test_a_folder_is_signed_and_verified_alike(folder, keys, monkeypatch, capsys
     shown = said("verify", folder, "--key", private, monkeypatch=monkeypatch, capsys=capsys)
     assert "holds no Ed25519 public key" in shown
     assert "`openssl pkey -in private.pem -pubout -out public.pem` makes one" in shown
-
-
-def test_a_plan_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no plan file at .*nowhere"):
-        dphypo.tune(SPACE, training(0.5), plan=tmp_path / "nowhere")

@@ -168,7 +168,7 @@ def test_a_run_that_is_withdrawn_again_and_again_is_lost_in_the_end():
         release = study.run(progress=False, executor=pool)
     assert release.model is None
     reasons = {trial["failure"] for trial in study.curator().trials()}
-    assert reasons == {"the process that made this run died three times"}
+    assert reasons == {"the process that executed this run died three times without progress"}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, JournalError("the disk is full")], ids=["interrupt", "full disk"])

@@ -26,7 +26,7 @@ from dphypo.integrations.torch import split_by_hash
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
-from dphypo.planning import Landscape, TwoStages
+from dphypo.planning import Landscape
 from dphypo.search import proposer, table
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
@@ -104,7 +104,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         dphypo.Stages,
         {
             "space": SPACE,
-            "stages": [STAGE, STAGE],
+            "stages": [dphypo.Survey(train, 2), STAGE],
             "delta": 1e-6,
             "journal": None,
             "name": "stages",
@@ -120,13 +120,11 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "band": Band(1, 1),
             "sampler": None,
             "projection": KL(),
-            "prior": dphypo.PriorAround(),
-            "release_score": False,
             "candidates": 64,
             "grid": {"lr": 4},
         },
     ),
-    "PriorAround": (dphypo.PriorAround, {"spread": 0.1, "floor": 0.1, "shift": {"lr": 0.5}}),
+    "PriorAround": (dphypo.PriorAround, {"spread": 0.1, "floor": 0.1}),
     "Space": (dphypo.Space, {"parameters": {"lr": loguniform(1e-3, 1.0), "depth": [1, 2]}}),
     "Space of one": (lambda lr: dphypo.Space({"lr": lr}), {"lr": [1, 2]}),
     "Space.grid": (SPACE.grid, {"lr": 4}),
@@ -150,12 +148,11 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"train": train.train, "event": EVENT, "relation": RELATION, "score_event": None, "split": "same"},
     ),
     "SampledGaussian": (SampledGaussian, {"rate": 0.01, "steps": 100, "noise_multiplier": 1.0}),
-    "TwoStages": (
-        TwoStages,
-        {"fraction": 0.1, "compute_share": 0.5, "share": 0.1, "spread": 0.05, "floor": 0.05},
-    ),
     "Landscape": (Landscape, {"shape": (2,), "scores": {1.0: {1.0: [0.0, 1.0]}}, "score_noise": 0.1}),
-    "Survey": (dphypo.Survey, {"mechanism": train, "runs": 3, "proposer": None, "pick": None}),
+    "Survey": (
+        dphypo.Survey,
+        {"mechanism": train, "runs": 3, "proposer": None, "pick": None, "prior": dphypo.PriorAround()},
+    ),
     "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "proposer": None}),
     "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),
     "open_store": (open_store, {"where": None}),
@@ -216,8 +213,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "ledger": None,
         },
     ),
-    "PlanFile": (search.PlanFile, {"document": {"format": "x"}}),
-    "PlanFile.load": (search.PlanFile.load, {"path": "/nowhere.json"}),
     "Row": (table.Row, {"params": {"lr": 0.1}, "score": 0.5}),
     "Surveyed": (lambda **given: len(table.Surveyed(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
     "Surveyed.from_dict": (table.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
@@ -270,7 +265,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 
 ABSENT = {  # what they name is not there
-    *("Ledger.open at", "Ledger", "open_journal", "Certificate.load", "PlanFile", "PlanFile.load", "load_release"),
+    *("Ledger.open at", "Ledger", "open_journal", "Certificate.load", "load_release"),
     *("Certificate", "Release.save"),
 }
 

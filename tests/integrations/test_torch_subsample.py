@@ -15,7 +15,6 @@ import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.mechanisms import over_space
-from dphypo.planning import TwoStages
 
 COUNT = 200
 RUNS = 40
@@ -114,12 +113,3 @@ def test_every_setting_is_charged_for_the_steps_it_trains(fraction: float, subsa
         event = ours.event(params)
         assert repr(event) in charged
         assert (ideal(event) if subsample == 1 else ideal(event).event).count == seen.steps > 0
-
-
-@pytest.mark.slow
-def test_a_design_makes_the_first_stage_of_it() -> None:
-    space = dphypo.Space({"learning_rate": [0.1, 1.0], "epochs": [4, 8]})
-    full = mechanism(subsample=1.0, noise_multiplier="calibrate")
-    stages = TwoStages().stages(space, full, compute=10, epsilon=4.0, delta=1e-5)
-    assert [stage.mechanism.fraction for stage in stages] == [0.1, 1.0]
-    assert 3.99 < dphypo.Stages(space, stages, delta=1e-5, journal=None).guarantee.epsilon(1e-5) <= 4.0

@@ -102,7 +102,7 @@ def test_costs_in_the_space_that_the_event_cannot_depend_on_are_refused(name: st
     law = dphypo.Geometric(mean=3)
     searches = [
         lambda run: dphypo.Study(space, run, law, delta=1e-5, journal=None),
-        lambda run: dphypo.Stages(space, [dphypo.Stage(run, law)] * 2, delta=1e-5, journal=None),
+        lambda run: dphypo.Stages(space, [dphypo.Survey(run, 2), dphypo.Stage(run, law)], delta=1e-5, journal=None),
         lambda run: dphypo.Stages(space, [dphypo.Survey(run, 3), dphypo.LastRun(run)], delta=1e-5, journal=None),
         lambda run: dphypo.tune(space, run, epsilon=2.0, delta=1e-5, journal=None),
         lambda run: dphypo.plan(run, epsilon=2.0, delta=1e-5, space=space),

@@ -444,7 +444,6 @@ MUTANTS = (
         (
             "accounting/test_noise.py"
             "::test_a_kept_answer_is_used_once_it_is_checked_and_solved_for_again_where_it_is_wrong",
-            "stages/test_calibrate_stages.py::test_a_kept_noise_that_is_stale_or_forged_is_not_believed",
             "integrations/test_optuna.py::test_the_noise_is_kept_in_the_study_and_never_believed",
         ),
     ),

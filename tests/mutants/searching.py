@@ -16,23 +16,6 @@ MUTANTS = (
         "                if trial.number not in",
         ("executors/test_interrupts.py::test_a_run_that_could_not_be_taken_back_at_once_counts_no_attempt",),
     ),
-    # Plan files.
-    Mutant(
-        "a plan is run whatever it would cost",
-        "a search that would cost anything but what its plan states is refused",
-        "search/plan_file.py",
-        "        if differs or set(ours) - set(costs) or costs",
-        "        if set(ours) - set(costs) or costs",
-        ("stages/test_plan_file.py::test_more_noise_than_is_stated_is_another_plan",),
-    ),
-    Mutant(
-        "a plan may state less than it costs",
-        "the ε of a plan file is recomputed",
-        "accounting/verification.py",
-        "    if least <= stated <= least",
-        "    if stated <= least",
-        ("stages/test_plan_file.py::test_verify_reads_plans[survey]",),
-    ),
     # T.
     Mutant(
         "T is in the text of a study",
@@ -301,22 +284,6 @@ MUTANTS = (
         'self.space.candidates(self.policy.candidates, entropy.child("candidates"))',
         'self.space.candidates(self.policy.candidates, __import__("dphypo.entropy").entropy.Seeded(1))',
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
-    ),
-    Mutant(
-        "a prior may leave the space",
-        "a rule for the next prior stays in the space that was accounted for",
-        "search/declaration.py",
-        "    known = {parameter.name: parameter for parameter in space.parameters}\n",
-        "    if prior:\n        return\n    known = {parameter.name: parameter for parameter in space.parameters}\n",
-        ("stages/test_stages_prior.py::test_a_rule_that_leaves_the_space_is_refused_though_the_event_is_constant",),
-    ),
-    Mutant(
-        "the prior is chosen from what was not released",
-        "the rule for the next prior is given the release and nothing else",
-        "search/stage.py",
-        "        score = record.results[record.best].score if self.release_score else None\n",
-        "        score = record.results[record.best].score\n",
-        ("stages/test_stages_prior.py::test_the_rule_is_given_the_release_and_nothing_else",),
     ),
     # Threads and releases.
     Mutant(

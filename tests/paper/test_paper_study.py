@@ -14,12 +14,11 @@ pytest.importorskip("torch")
 from dphypo.band import Band
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.planning import TwoStages
-from dphypo.search import PriorAround, Stage
+from dphypo.search import Stage
 from paper.data.points import MNIST
 from paper.data.sets import Images
 from paper.experiments.study.compare import compare
-from paper.experiments.study.designs import DELTA, Adaptive, Arm, Comparison, Staged
+from paper.experiments.study.designs import DELTA, Adaptive, Arm
 from paper.experiments.study.rounds import chosen, run_all
 from paper.experiments.study.search import Run, Search, searches
 from paper.experiments.study.space import SPACE
@@ -27,9 +26,7 @@ from paper.experiments.study.training import Training
 
 UNIFORM = ["uniform, geometric T", "uniform, shape 8"]
 ADAPTIVE = Adaptive(mean=2.0, epochs=0.2)  # of 20 records in batches of 2: two steps
-STAGED = Staged(compute=3.0, design=TwoStages(fraction=0.5), epochs=0.2)
 FULL = Training(records=60_000, batch_size=60, epochs=0.005, noise_multiplier=50.0)
-CHEAP = FULL.at(fraction=0.4)
 
 
 def pictures() -> Images:
@@ -38,19 +35,9 @@ def pictures() -> Images:
     return Images(*(random.integers(0, 256, (20, 1, 28, 28), dtype=np.uint8), labels) * 2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("design", "names"),
-    [
-        pytest.param(
-            ADAPTIVE,
-            [*UNIFORM, "ours, (0.85, 1.25), shape 8", "paper's GP, (0.75, 2), shape 8"],
-            marks=pytest.mark.slow,  # four calibrations
-        ),
-        (STAGED, [*UNIFORM, "uniform, Poisson T", "stages"]),
-    ],
-)
-def test_every_search_releases_once_within_its_budget(tmp_path: Path, design: Comparison, names: list[str]) -> None:
+@pytest.mark.slow  # four calibrations
+def test_every_search_releases_once_within_its_budget(tmp_path: Path) -> None:
+    design, names = ADAPTIVE, [*UNIFORM, "ours, (0.85, 1.25), shape 8", "paper's GP, (0.75, 2), shape 8"]
     found = compare(design, pictures(), tmp_path / "study.json", "cpu", 2, sizes=(4, 2), batch=2)
     assert found == json.loads((tmp_path / "study.json").read_text())
     assert (found["epsilon"], found["delta"]) == (design.epsilon, DELTA)
@@ -68,8 +55,8 @@ def test_every_search_releases_once_within_its_budget(tmp_path: Path, design: Co
 
 @pytest.mark.slow
 def test_what_time_leaves_unfinished_is_counted(tmp_path: Path) -> None:
-    found = compare(STAGED, pictures(), tmp_path / "study.json", "cpu", 2, seconds=0, sizes=(4,), batch=2)
-    row = found["arms"]["stages"]
+    found = compare(ADAPTIVE, pictures(), tmp_path / "study.json", "cpu", 2, seconds=0, sizes=(4,), batch=2)
+    row = found["arms"]["uniform, shape 8"]
     assert (row["unfinished"], row["accuracy of the releases"], row["mean"]) == (2, [None, None], None)
 
 
@@ -81,10 +68,6 @@ def test_the_space_is_the_papers_grid() -> None:
 
 
 # Rounds, with a stand-in for training
-
-
-def arm(name: str, *stages: Stage) -> Arm:
-    return Arm(name, stages)
 
 
 def law(count: int) -> Pmf:
@@ -109,8 +92,8 @@ def in_rounds(made: Sequence[Search], sizes: Sequence[int]) -> list[tuple[int, l
 
 @pytest.mark.slow
 def test_adaptive_searches_make_one_run_a_round_and_others_fill_it_up() -> None:
-    adaptive = arm("adaptive", Stage(FULL, law(4), Band(0.75, 2)))
-    plain = arm("plain", Stage(FULL, law(5)))
+    adaptive = Arm("adaptive", Stage(FULL, law(4), Band(0.75, 2)))
+    plain = Arm("plain", Stage(FULL, law(5)))
     made = [*searches(plain, 1, 0), *searches(adaptive, 2, 0)]
     assert in_rounds(made, (4, 2)) == [
         (4, ["adaptive", "adaptive", "plain", "plain"], 5),
@@ -121,20 +104,8 @@ def test_adaptive_searches_make_one_run_a_round_and_others_fill_it_up() -> None:
     assert [search.steps for search in made] == [25, 20, 20]
 
 
-def test_cheap_stages_have_rounds_of_their_own_and_go_first() -> None:
-    staged = arm("staged", Stage(CHEAP, law(5), prior=PriorAround()), Stage(FULL, law(2)))
-    made = [*searches(arm("plain", Stage(FULL, law(3))), 1, 0), *searches(staged, 1, 0)]
-    assert in_rounds(made, (4,)) == [
-        (4, ["staged"] * 4, 2),
-        (4, ["staged"], 2),
-        (4, ["plain"] * 3 + ["staged"], 5),
-        (4, ["staged"], 5),
-    ]
-    assert [search.steps for search in made] == [15, 20]
-
-
 def test_a_round_has_the_smallest_size_that_holds_all() -> None:
-    (search,) = searches(arm("plain", Stage(FULL, law(5))), 1, 0)
+    (search,) = searches(Arm("plain", Stage(FULL, law(5))), 1, 0)
     search.ask()
     assert [chosen(search.waiting[:n], (8, 2, 4))[1] for n in range(1, 6)] == [2, 2, 4, 4, 8]
     runs, size = chosen(search.waiting, (4, 2))
@@ -144,7 +115,7 @@ def test_a_round_has_the_smallest_size_that_holds_all() -> None:
 def test_repetitions_are_paired_across_arms() -> None:
     params = []
     for name in ("one", "other"):
-        made = searches(arm(name, Stage(FULL, law(3))), 2, 7)
+        made = searches(Arm(name, Stage(FULL, law(3))), 2, 7)
         for search in made:
             search.ask()
         params.append([[run.trial.params for run in search.waiting] for search in made])

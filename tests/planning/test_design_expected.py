@@ -32,6 +32,14 @@ def test_two_cells_and_two_visits_have_a_closed_form() -> None:
     assert winners([[0.4, 0.6]], [0.1, 0.1 + gap], noise, Pmf({2: 1.0}))[0, 1] == pytest.approx(better, abs=1e-12)
 
 
+@pytest.mark.parametrize("noise", [1e-6, 1e-12, 1e-90])
+def test_noise_far_below_the_differences_ranks_as_no_noise_does(noise: float) -> None:
+    """A grid over the whole range would have as many points as the range has standard deviations."""
+    prior = np.array([0.5, 0.3, 0.2])
+    expected = winners([prior], FAR, 1.0, Geometric(mean=5))
+    assert winners([prior], FAR, noise, Geometric(mean=5)) == pytest.approx(expected, abs=1e-6)
+
+
 def test_one_visit_is_a_draw_from_the_prior() -> None:
     priors = np.random.default_rng(1).dirichlet(np.ones(7), size=5)
     assert winners(priors, np.linspace(0, 1, 7), 0.1, Pmf({1: 1.0})) == pytest.approx(priors, abs=1e-12)

@@ -7,7 +7,6 @@ import pytest
 
 from dphypo import PriorAround, Space
 from dphypo.planning import Landscape
-from dphypo.search.part import Released
 
 TOY = {1.0: {1.0: [0.0, 1.0, 2.0]}}
 
@@ -20,7 +19,7 @@ def test_priors_are_those_of_the_rule_between_stages(shape: tuple[int, ...], spr
     space = Space({f"axis {k}": [float(10**-i) for i in reversed(range(count))] for k, count in enumerate(shape)})
     grid = space.grid()
     rule = PriorAround(spread=spread, floor=floor)
-    expected = [rule(Released(grid.params(cell)), space).grid().masses for cell in range(cells)]
+    expected = [rule(grid.params(cell), space).grid().masses for cell in range(cells)]
     assert landscape.priors(spread, floor) == pytest.approx(np.array(expected), abs=1e-12)
 
 

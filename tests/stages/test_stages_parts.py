@@ -10,15 +10,14 @@ from support.stages_world import FEW, make
 from support.study_world import SPACE, train
 
 from dphypo.accounting import verify
-from dphypo.search import Part, PriorAround, Stage
-from dphypo.search.part import Released
+from dphypo.search import Part, PriorAround, Stage, Survey
 
 
 @dataclass(frozen=True)
 class Noted:
-    """A stage that notes what it is asked and given; all the work is that of the stage."""
+    """A part that notes what it is asked and given; all the work is that of the part inside."""
 
-    stage: Stage
+    stage: Stage | Survey
     notes: list[Any]
 
     models = None
@@ -38,7 +37,7 @@ class Noted:
 
     def terms(self, space, *, last, alone=False):
         self.notes.append(("terms", last))
-        return self.stage.terms(space, last=last)
+        return self.stage.terms(space, last=last)  # as a study after a survey
 
     def describe(self, terms):
         return {"kind": "noted", **self.stage.describe(terms)}
@@ -73,16 +72,20 @@ class Noted:
         return "a part of one's own"
 
 
+def best(space, rows, *, maximize):
+    return dict(max(rows, key=lambda row: row.score).params)
+
+
 def test_a_part_of_ones_own_runs_in_a_search(tmp_path, capsys):
     first, last = [], []
-    parts = [Noted(Stage(train, FEW, prior=PriorAround(spread=0.1)), first), Noted(Stage(train, FEW), last)]
+    parts = [Noted(Survey(train, 2, pick=best, prior=PriorAround(spread=0.1)), first), Noted(Stage(train, FEW), last)]
     assert all(isinstance(part, Part) for part in parts)
     search = make(tmp_path / "stages.db", stages=parts)
     release = search.run()
     (published,) = search.released
     assert first[0] == ("terms", False)
     assert last[0] == ("terms", True)
-    begun = ("begin", (published,), SPACE.around(published.params, spread=0.1))
+    begun = ("begin", (published,), SPACE.around(best(SPACE, published.rows, maximize=True), spread=0.1))
     assert last[1] == begun, "it is given what was published, and the prior made from it"
     assert all(note[1:] == (published, SPACE) for note in first if note[0] == "next_prior")
     assert list(release.certificate.document["public"]["released"][0]) == ["noted"]
@@ -99,7 +102,7 @@ def test_a_single_part_that_is_no_stage_is_a_search():
 
 def test_what_lacks_a_method_is_no_part():
     assert isinstance(Noted(Stage(train, FEW), []), Part)
-    for wrong in (train, Released({"lr": 1.0}), object()):
+    for wrong in (train, PriorAround(), object()):
         assert not isinstance(wrong, Part)
         with pytest.raises(ValueError, match="give a list of"):
-            make(stages=[Stage(train, FEW), wrong])
+            make(stages=[Survey(train, 2), wrong])

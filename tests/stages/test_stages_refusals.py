@@ -15,7 +15,7 @@ import dphypo
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.search import PriorAround, Stage, Study, refusals
+from dphypo.search import LastRun, PriorAround, Stage, Study, Survey, refusals
 from dphypo.space import Space
 
 
@@ -46,9 +46,9 @@ def test_what_was_declared_may_not_change(tmp_path):
         {"entropy": SYSTEM},
         {"stages": [*other[:1], Stage(train, LAW)]},
         {"stages": stages(prior=PriorAround(spread=0.3))},
-        {"stages": stages(release_score=True)},
         {"stages": [*other[:1], *other]},
-        {"stages": [dataclasses.replace(other[1], prior=None), other[1]]},
+        {"stages": [dataclasses.replace(other[0], prior=None), other[1]]},
+        {"stages": [dataclasses.replace(other[0], runs=3), other[1]]},
     ):
         with pytest.raises(errors.ChangedStudy):
             make(path, **changes).run(progress=False)
@@ -73,26 +73,35 @@ def test_a_second_run_gives_the_same_release(tmp_path):
 
 def test_the_stages_are_checked_before_anything_runs():
     for wrong in ([], [Stage(train, FEW)], [train, train], train, Stage(train, FEW), None, {1: Stage(train, FEW)}):
-        with pytest.raises(ValueError, match=r"list of two or more dphypo\.Stage.*use dphypo\.Study"):
+        with pytest.raises(ValueError, match=r"list of dphypo\.Survey.*a study alone is dphypo\.Study"):
             make(stages=wrong)
-    with pytest.raises(ValueError, match="the last stage has a prior"):
-        make(stages=[Stage(cheap, FEW), Stage(train, FEW, prior=PriorAround())])
+    for after in (Stage(train, FEW), Survey(train, 2), LastRun(train)):
+        with pytest.raises(ValueError, match="a Stage is followed by another part: surveys come first"):
+            make(stages=[Stage(cheap, FEW), after])
     with pytest.raises(ValueError, match=r"space\.grid"):
-        make(stages=[Stage(cheap, FEW), Stage(train, FEW, grid={"layers": 3})])
+        make(stages=[Survey(cheap, 2), Stage(train, FEW, grid={"layers": 3})])
     with pytest.raises(ValueError, match="mechanism"):
         Stage(lambda params, *, seed: 1, FEW)
     with pytest.raises(ValueError, match="sampler"):
         Stage(train, FEW, sampler=3)
-    with pytest.raises(ValueError, match="prior"):
-        Stage(train, FEW, prior=0.1)
-    with pytest.raises(ValueError, match="release_score"):
-        Stage(train, FEW, release_score="yes")
+    for wrong in (0.1, "around", lambda released, space: space):
+        with pytest.raises(ValueError, match=r"prior = .*give a dphypo\.PriorAround"):
+            Survey(train, 2, prior=wrong)
     for wrong in (None, (0.5,), 3, (2.0, 3.0)):
         with pytest.raises(ValueError, match=r"band|c = 2\.0"):
             Stage(cheap, FEW, band=wrong)
     other = dphypo.mechanism(event=EVENT, relation=dp.NeighboringRelation.REPLACE_ONE)(train.train)
     with pytest.raises(ValueError, match="neighbouring relations"):
-        make(stages=[Stage(cheap, FEW), Stage(other, FEW)])
+        make(stages=[Survey(cheap, 2), Stage(other, FEW)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [({"spread": {"lrr": 0.1}}, "none of the parameters"), ({"spread": 3.0}, "spread"), ({"floor": 0}, "floor")],
+)
+def test_a_prior_that_does_not_fit_the_space_is_refused_before_anything_runs(rule, message):
+    with pytest.raises(ValueError, match=message):
+        make(stages=stages(prior=PriorAround(**rule)))
 
 
 def test_a_stage_that_has_not_begun_has_no_curator(tmp_path):

@@ -1,4 +1,4 @@
-"""Stages whose runs train on some records and score on others, against an exact oracle with two sides."""
+"""A survey and a study whose runs train on some records and score on others, against an exact oracle of two sides."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.accounting import Composition, PureDp, Split, verify
+from dphypo.accounting import Composition, PureDp, Split, solve_noise, verify
 from dphypo.accounting.sides import EVERYONE, Role
 from dphypo.laws import Pmf
-from dphypo.search import Stage, Stages, calibrate_stages
+from dphypo.search import Stage, Stages, Survey
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 TRAINING, SCORING, BOTH = frozenset({Role.TRAINING}), frozenset({Role.SCORING}), frozenset(Role)
 APART = Split("odd numbers score").sides
 SPACE = dphypo.Space({"which": [0, 1]})
 EPSILONS = np.array([0.0, 0.3, 0.8, 1.5, 2.5, 4.0])
-LAWS = (Pmf({1: 2 / 3, 2: 1 / 3}), Pmf({1: 0.5, 3: 0.5}))
+RUNS, LAW = 2, Pmf({1: 0.5, 3: 0.5})  # of the survey; of the study
 
 
 def mechanism(train, score, relation, **options):
@@ -46,22 +46,24 @@ def answers(epsilon: float, changed: bool) -> tuple[np.ndarray, np.ndarray]:
     return on, on[::-1] if changed else on
 
 
+def parts_of(first, second) -> list[Survey | Stage]:
+    return [Survey(first, RUNS), Stage(second, LAW)]
+
+
 @dataclasses.dataclass(frozen=True)
 class World:
-    """Two stages; each has two λ, and its runs have privacy of their own for each side."""
+    """A survey, then a study; each has two λ, and its runs have privacy of their own for each side."""
 
-    train: np.ndarray  # stage, λ
+    train: np.ndarray  # part, λ
     score: np.ndarray
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> World:
         return cls(rng.uniform(0.05, 1.2, (2, 2)), rng.uniform(0.05, 1.2, (2, 2)))
 
-    def stages(self, relation: dp.NeighboringRelation) -> list[Stage]:
-        return [
-            Stage(mechanism(train, score, relation), law)
-            for train, score, law in zip(self.train, self.score, LAWS, strict=True)
-        ]
+    def stages(self, relation: dp.NeighboringRelation) -> list[Survey | Stage]:
+        first, second = (mechanism(*events, relation) for events in zip(self.train, self.score, strict=True))
+        return parts_of(first, second)
 
     def guarantee(self, relation: dp.NeighboringRelation):
         return Stages(SPACE, self.stages(relation), delta=1e-6, journal=None).guarantee
@@ -71,13 +73,22 @@ class World:
         return max(self.exact(changed, epsilon) for changed in sides)
 
     def exact(self, changed: frozenset[Role], epsilon: float) -> float:
-        """δ where stage 1 publishes its best run and stage 2 ranks by whatever is worst after that."""
-        first, second = (self.releases(stage, changed) for stage in (0, 1))
+        """δ where the survey publishes all runs and the study ranks by whatever is worst after that."""
+        first, second = self.tables(changed), self.releases(1, changed)
         worst = 0.0
         for p, q in first:
             after = [np.maximum(np.outer(p, p2) - math.exp(epsilon) * np.outer(q, q2), 0).sum(1) for p2, q2 in second]
             worst = max(worst, float(np.max(after, axis=0).sum()))
         return worst
+
+    def tables(self, changed: frozenset[Role]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The law of all models and scores of the survey, for every choice of the λ of its runs."""
+        one = []
+        for train, score in zip(self.train[0], self.score[0], strict=True):
+            model, rank = answers(train, Role.TRAINING in changed), answers(score, Role.SCORING in changed)
+            one.append(tuple(np.outer(model[side], rank[side]).ravel() for side in (0, 1)))
+        chosen = itertools.combinations_with_replacement(one, RUNS)
+        return [tuple(np.outer(p[side], q[side]).ravel() for side in (0, 1)) for p, q in chosen]
 
     def releases(self, stage: int, changed: frozenset[Role]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The law of the best run's (λ, model, score), on D and on its neighbour, for many ways to rank."""
@@ -92,7 +103,7 @@ class World:
         orders += [np.concatenate([by_loss[:k], by_loss[k:][::-1]]) for k in range(1, len(p))]
         rng = np.random.default_rng(1)
         orders += [rng.permutation(len(p)) for _ in range(6)]
-        return [(best(p, order, LAWS[stage]), best(q, order, LAWS[stage])) for order in orders]
+        return [(best(p, order, LAW), best(q, order, LAW)) for order in orders]
 
 
 def best(run: np.ndarray, order: np.ndarray, law: Pmf) -> np.ndarray:
@@ -128,7 +139,7 @@ def test_a_record_of_each_side_meets_its_own_searches_only():
         alone = [
             Stages(
                 SPACE,
-                [Stage(mechanism(e, None, ADD), law) for e, law in zip(events, LAWS, strict=True)],
+                parts_of(*(mechanism(e, None, ADD) for e in events)),
                 delta=1e-6,
                 journal=None,
             ).guarantee.epsilon(1e-6)
@@ -140,7 +151,7 @@ def test_a_record_of_each_side_meets_its_own_searches_only():
 def test_sides_cost_less_than_the_worse_event_of_every_run():
     train, score = [[1.0, 1.0], [0.1, 0.1]], [[0.1, 0.1], [1.0, 1.0]]  # each stage is dear for another side
     world = World(np.array(train), np.array(score))
-    worse = [Stage(mechanism([1.0, 1.0], None, ADD), law) for law in LAWS]
+    worse = parts_of(*[mechanism([1.0, 1.0], None, ADD)] * 2)
     composed = Stages(SPACE, worse, delta=1e-6, journal=None).guarantee.epsilon(1e-6)
     assert world.guarantee(ADD).epsilon(1e-6) < 0.75 * composed
     assert world.guarantee(REPLACE).epsilon(1e-6) > composed, "under replacement a record may meet both"
@@ -167,17 +178,16 @@ def test_sides_taken_as_disjoint_under_replacement_are_caught():
 def test_a_part_that_names_no_records_apart_counts_for_both_sides():
     """A survey or a stage with public scores may train on the records that score elsewhere in the plan."""
     scored, plain = mechanism([0.5, 0.5], [0.4, 0.4], ADD), mechanism([0.3, 0.3], None, ADD)
-    for other in (Stage(plain, LAWS[0]), dphypo.Survey(plain, 2)):
-        for parts in itertools.permutations([other, Stage(scored, LAWS[1])]):
-            plan = Stages(SPACE, parts, delta=1e-6, journal=None).guarantee
-            alone = Stages(SPACE, [Stage(scored, LAWS[1])] * 2, delta=1e-6, journal=None).guarantee
-            assert {term.side for term in plan.terms} == {APART.training, APART.scoring, EVERYONE}
-            assert plan.costs(1e-6)["scoring"] > alone.terms[1].releases.epsilon(1e-6) + 0.1
+    for parts in (parts_of(plain, scored), parts_of(scored, plain)):
+        plan = Stages(SPACE, parts, delta=1e-6, journal=None).guarantee
+        assert {term.side for term in plan.terms} == {APART.training, APART.scoring, EVERYONE}
+        (scores,) = (term.releases for term in plan.terms if term.scores)
+        assert plan.costs(1e-6)["scoring"] > Composition.of(scores).epsilon(1e-6) + 0.1
 
 
 def test_scores_on_the_training_records_compose_with_training():
-    same = [Stage(mechanism([0.5, 0.5], [0.4, 0.4], ADD, split="same"), law) for law in LAWS]
-    both = [Stage(mechanism([0.9, 0.9], None, ADD), law) for law in LAWS]
+    same = parts_of(*[mechanism([0.5, 0.5], [0.4, 0.4], ADD, split="same")] * 2)
+    both = parts_of(*[mechanism([0.9, 0.9], None, ADD)] * 2)
     costs = [Stages(SPACE, stages, delta=1e-6, journal=None).guarantee.epsilon(1e-6) for stages in (same, both)]
     assert costs[0] == pytest.approx(costs[1], abs=1e-6)
 
@@ -189,7 +199,7 @@ def test_the_certificate_of_stages_with_sides_is_confirmed_and_reads_well():
     assert [[one["part"] for one in term["reads"]] for term in document["terms"]] == [["training"], ["scoring"]] * 2
     assert verify(certificate)
     stated = certificate.statement()
-    assert "What was released: of the last of 2 stages, the best of a random number of training runs" in stated
+    assert "What was released: all results of 2 runs, and the best run of a search" in stated
     assert "Nothing else about a search may be published" in stated
     assert "0 runs" not in stated
     assert "Records that train and records that score are set apart by a rule" in stated
@@ -198,17 +208,18 @@ def test_the_certificate_of_stages_with_sides_is_confirmed_and_reads_well():
 
 
 def test_what_history_only_searches_rely_on_is_stated_with_sides_too():
-    stage = Stage(mechanism([0.5, 0.5], [0.4, 0.4], ADD), LAWS[1], dphypo.Band(0.5, 2.0), policy="history")
-    stated = Stages(SPACE, [stage, stage], delta=1e-6, journal=None).certificate.statement()
-    assert "The number of search 2 also relies on this: " in stated
+    train = mechanism([0.5, 0.5], [0.4, 0.4], ADD)
+    study = Stage(train, LAW, dphypo.Band(0.5, 2.0), policy="history")
+    stated = Stages(SPACE, [Survey(train, 2), study], delta=1e-6, journal=None).certificate.statement()
+    assert "also relies on this: " in stated
     assert "density between 0.5 and 2 times the prior's" in stated
 
 
 def test_calibration_spends_the_total_where_sides_differ():
-    """Scores cost the first stage more than training does, and the last stage less."""
+    """Scores cost the survey more than training does, and the study less."""
 
     def training(noise_multiplier, score):
-        return Training(
+        return dphypo.mechanisms.Declared(
             lambda params, *, seed: (1, 0.0),
             event=dp.GaussianDpEvent(noise_multiplier),
             relation=ADD,
@@ -216,12 +227,10 @@ def test_calibration_spends_the_total_where_sides_differ():
             split=APART,
         )
 
-    class Training(dphypo.mechanisms.Declared):
-        def at(self, noise_multiplier):
-            return training(noise_multiplier, self.score_event.noise_multiplier)
+    def plan_at(noise):
+        parts = parts_of(training(40.0, 8.0), training(noise, 40.0))
+        return Stages(SPACE, parts, delta=1e-6, journal=None).guarantee
 
-    stages = [Stage(training(40.0, 8.0), LAWS[0]), Stage(training(1.0, 40.0), LAWS[1])]
-    found = calibrate_stages(SPACE, stages, epsilon=2.0, delta=1e-6)
-    plan = Stages(SPACE, found, delta=1e-6, journal=None).guarantee
+    plan = solve_noise(plan_at, epsilon=2.0, delta=1e-6).guarantee
     assert 1.999 <= plan.epsilon(1e-6) <= 2.0
     assert plan.costs(1e-6)["scoring"] < 1.9

@@ -15,7 +15,7 @@ from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.laws import Pmf
 from dphypo.samplers import GaussianProcess
-from dphypo.search import Stage, Stages, Study
+from dphypo.search import Stage, Stages, Study, Survey
 from dphypo.search.declaration import Declaration
 
 
@@ -42,8 +42,7 @@ def test_a_study_is_accounted_for_once():
 
 def test_stages_are_accounted_for_once_each():
     mechanism, asked = counted()
-    few = Pmf({2: 1.0})
-    search = Stages(SPACE, [Stage(mechanism, few), Stage(mechanism, few)], delta=1e-6, journal=None)
+    search = Stages(SPACE, [Survey(mechanism, 2), Stage(mechanism, Pmf({2: 1.0}))], delta=1e-6, journal=None)
     once = len(asked)
     assert once == 2 * 4
     search.run(progress=False)
@@ -77,7 +76,7 @@ def _whole():
 
 
 def test_searches_may_share_a_plan():
-    plan = Declaration.of(SPACE, [Stage(train, LAW), Stage(train, LAW)], delta=1e-6, private=False)
+    plan = Declaration.of(SPACE, [Survey(train, 2), Stage(train, LAW)], delta=1e-6, private=False)
     one, two = (Stages.of(plan, journal=None, entropy=Seeded(seed)) for seed in (1, 2))
     assert one.run(progress=False).params != two.run(progress=False).params
     with pytest.raises(ValueError, match="entropy"):
@@ -111,7 +110,7 @@ class Counted(dphypo.mechanisms.Declared):
     "declare",
     [
         lambda run, delta: Study(SPACE, run, LAW, delta=delta, journal=None),
-        lambda run, delta: Stages(SPACE, [Stage(run, LAW), Stage(run, LAW)], delta=delta, journal=None),
+        lambda run, delta: Stages(SPACE, [Survey(run, 2), Stage(run, LAW)], delta=delta, journal=None),
     ],
 )
 def test_a_large_delta_is_warned_of_once_whatever_the_mechanism(declare):

@@ -53,7 +53,7 @@ class Garbage:
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_garbage_weights_are_a_clear_error_before_the_draw(kind):
     study = make(sampler=Garbage(GARBAGE[kind]))
-    with pytest.raises(SamplerError, match="Garbage gave no usable weights") as caught:
+    with pytest.raises(SamplerError, match="Garbage returned no usable weights") as caught:
         study.run(progress=False)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None

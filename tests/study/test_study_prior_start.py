@@ -168,7 +168,7 @@ def test_a_bad_number_is_named(value):
 def test_a_stage_keeps_to_it_too():
     asked: list = []
     stage = Stage(train, LAW, BAND, Greedy(asked), first_from_prior=3)
-    plan = Stages(SPACE, [Stage(train, Pmf({2: 1.0})), stage], delta=1e-6, journal=None, entropy=Seeded(3))
+    plan = Stages(SPACE, [dphypo.Survey(train, 2), stage], delta=1e-6, journal=None, entropy=Seeded(3))
     assert plan.guarantee.terms[1].releases.first_from_prior == 3
     plan.run(progress=False)
     assert asked == list(range(3, 8))

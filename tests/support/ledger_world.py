@@ -11,7 +11,7 @@ import dphypo
 from dphypo.accounting import PureDp
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
-from dphypo.search import PriorAround, Stage, Stages, Study
+from dphypo.search import PriorAround, Stage, Stages, Study, Survey
 
 TWO = Pmf({1: 1e-6, 2: 1 - 1e-6})  # with T = 1 possible, it is quick to account for
 
@@ -34,7 +34,7 @@ def dear(params, *, seed):
 def make(journal: Any = None, mechanism: Any = train, kind: str = "study", **changes: Any) -> Any:
     if kind == "study":
         return Study(SPACE, mechanism, TWO, delta=1e-6, journal=journal, **changes)
-    first = Stage(cheaper, TWO, prior=PriorAround(spread=0.1))
+    first = Survey(cheaper, 2, prior=PriorAround(spread=0.1))
     return Stages(SPACE, [first, Stage(mechanism, TWO)], delta=1e-6, journal=journal, **changes)
 
 

@@ -12,6 +12,7 @@ import torch
 from support.checkpoint_world import STEPS, make
 from support.crash_server import serve
 
+import dphypo
 from dphypo.search.checkpoint import _MARK, CheckpointFile, erase
 
 KILLED = -signal.SIGKILL
@@ -66,6 +67,37 @@ def test_a_run_killed_at_any_step_goes_on_there(server, undisturbed, tmp_path, m
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert resumed(journal, undisturbed, monkeypatch) == list(range(first, STEPS + 1))
+
+
+def test_a_run_that_got_further_each_time_may_be_killed_any_number_of_times(server, undisturbed, tmp_path, monkeypatch):
+    journal = str(tmp_path / "tune.db")
+    for _ in range(5):
+        assert server.run(journal, at_checkpoint={"after": 2}, run={"checkpoint_every": 1}) == KILLED
+    assert resumed(journal, undisturbed, monkeypatch) == [11, 12]
+
+
+def test_three_deaths_without_progress_are_a_failure(server, tmp_path):
+    journal, order = str(tmp_path / "tune.db"), {"run": {"checkpoint_every": 1}}
+    assert server.run(journal, at_checkpoint={"after": 3}, **order) == KILLED
+    said = []
+    for _ in range(3):
+        assert server.run(journal, at_checkpoint={"before": 1}, **order) == KILLED
+        with make(journal) as search:
+            said.append(search._chain.part(1).record().trials[0])
+            search._chain.part(1)._handed.clear()
+    assert [(trial.attempts, trial.steps) for trial in said] == [(1, 3), (2, 3), (3, 3)]
+    release = make(journal).run(checkpoint_every=1)
+    assert release.model is None
+    with dphypo.open_journal(journal, name="study, stage 2") as found:
+        assert "died three times without progress" in found.curator().trials()[0]["failure"]
+
+
+def test_a_resumed_run_says_which_attempt_it_is(server, tmp_path, capsys):
+    journal, order = str(tmp_path / "tune.db"), {"run": {"checkpoint_every": 1}}
+    assert server.run(journal, at_checkpoint={"after": 3}, **order) == KILLED
+    assert server.run(journal, at_checkpoint={"before": 1}, **order) == KILLED
+    make(journal).run(checkpoint_every=1)
+    assert capsys.readouterr().err.count("last run: attempt 2 of 3 without progress\n") == 1
 
 
 def test_a_run_killed_when_it_has_ended_leaves_nothing(server, undisturbed, tmp_path, monkeypatch):

@@ -60,8 +60,8 @@ def test_a_terminal_has_one_line_that_is_erased(at_once, monkeypatch):
 
 
 def test_a_search_with_a_study_writes_no_line_to_a_log(at_once, capsys):
-    """When the last run begins tells how long the study took."""
-    search(Stage(TRAIN, dphypo.Geometric(mean=2)), LastRun(TRAIN)).run()
+    """Lines about steps would show how long the study takes."""
+    search(Survey(TRAIN, 2), Stage(TRAIN, dphypo.Geometric(mean=2))).run()
     assert "steps" not in capsys.readouterr().err
 
 

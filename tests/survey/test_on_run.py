@@ -68,8 +68,8 @@ def test_a_study_refuses_it_with_the_reason():
     study = dphypo.Study(SPACE, train, dphypo.Geometric(mean=3), delta=1e-6, journal=None)
     with pytest.raises(Refusal, match=r"runs are secret.*tune\(on_run=...\)"):
         study.run(progress=False, on_run=print)
-    parts = [dphypo.Stage(train, dphypo.Geometric(mean=3)), dphypo.Survey(train, 2)]
-    with pytest.raises(Refusal, match="has no callbacks"):  # when it is first told would tell how long the study took
+    parts = [dphypo.Survey(train, 2), dphypo.Stage(train, dphypo.Geometric(mean=3))]
+    with pytest.raises(Refusal, match="has no callbacks"):
         dphypo.Stages(SPACE, parts, delta=1e-6, journal=None).run(progress=False, on_run=print)
 
 

@@ -1,4 +1,4 @@
-"""Real private searches on MNIST, not simulations: many at once, through ``dphypo.Study`` and ``dphypo.Stages``.
+"""Real private searches on MNIST, not simulations: many at once, through ``dphypo.Study``.
 
 The searches ask for runs; what waits is trained in rounds, all models of a round in one vectorised program, and told.
 A run is scored on one half of the test pictures, which count as public as in the paper, plus Gaussian noise as a

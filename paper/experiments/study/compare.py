@@ -70,7 +70,7 @@ def compare(
 def _best_cell(arms: Sequence[Arm], trainer: Trainer, count: int, number: int) -> dict[str, Any]:
     """What can be reached: ``count`` models at the cell of the landscape with the best mean, with the least noise of
     any arm, judged as the releases are."""
-    training = min((arm.training(len(arm.stages)) for arm in arms), key=lambda one: one.noise_multiplier)
+    training = min((arm.training for arm in arms), key=lambda one: one.noise_multiplier)
     learning_rate, clip = points.MNIST.pairs[worlds.mnist(training.noise_multiplier).mean.argmax()].tolist()
     params = {"learning_rate": learning_rate, "clip": clip}
     accuracies = np.array(trainer.held_out(params, training, count, number))
@@ -88,22 +88,19 @@ def _row(arm: Arm, searches: Sequence[Search]) -> dict[str, Any]:
     accuracies = [search.held_out() for search in searches]
     steps = float(np.mean([search.steps for search in searches]))
     known = np.array([accuracy for accuracy in accuracies if accuracy is not None])
-    stages = [
-        {
-            "runs": stage.runs.to_dict(),
-            "mean runs": round(stage.runs.mean, 3),
-            "band": [stage.search_policy.band.c, stage.search_policy.band.C],
-            "steps": arm.training(number).steps,
-            "noise multiplier": round(arm.training(number).noise_multiplier, 6),
-        }
-        for number, stage in enumerate(arm.stages, 1)
-    ]
+    stage = {
+        "runs": arm.stage.runs.to_dict(),
+        "mean runs": round(arm.stage.runs.mean, 3),
+        "band": [arm.stage.search_policy.band.c, arm.stage.search_policy.band.C],
+        "steps": arm.training.steps,
+        "noise multiplier": round(arm.training.noise_multiplier, 6),
+    }
     return {
-        "stages": stages,
+        "stages": [stage],
         "epsilon": round(searches[0].certificate.epsilon, 4),
         "accuracy of the releases": accuracies,
         "mean": round(float(known.mean()), 5) if len(known) else None,
         "half": round(1.96 * float(known.std(ddof=1)) / len(known) ** 0.5, 5) if len(known) > 1 else None,
-        "mean compute in full runs": round(steps / arm.training(len(arm.stages)).steps, 3),
+        "mean compute in full runs": round(steps / arm.training.steps, 3),
         "unfinished": sum(not search.finished for search in searches),
     }

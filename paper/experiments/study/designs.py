@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import dphypo
-from dphypo import Stage, Stages, Study
+from dphypo import Stage, Study
 from dphypo.band import L2, Band
 from dphypo.entropy import Entropy
-from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning import TwoStages
+from dphypo.laws import Geometric, Law, NegativeBinomial
 from dphypo.samplers import GaussianProcess
 from paper.experiments.study.space import SPACE
 from paper.experiments.study.training import Training
@@ -23,27 +22,25 @@ EPOCHS = 10  # of a full run, the unit of compute
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to search: one stage makes a ``dphypo.Study``, more of them ``dphypo.Stages``."""
+    """A way to search: a ``dphypo.Study``."""
 
     name: str
-    stages: tuple[Stage, ...]
+    stage: Stage
 
-    def training(self, stage: int) -> Training:
-        """What one run of a stage is; stages count from 1."""
-        mechanism = self.stages[stage - 1].mechanism
-        assert isinstance(mechanism, Training)
-        return mechanism
+    @property
+    def training(self) -> Training:
+        """What one run is."""
+        assert isinstance(self.stage.mechanism, Training)
+        return self.stage.mechanism
 
-    def adaptive(self, stage: int) -> bool:
-        """Whether a run of a stage depends on those before it."""
-        return self.stages[stage - 1].search_policy.adaptive
+    @property
+    def adaptive(self) -> bool:
+        """Whether a run depends on those before it."""
+        return self.stage.search_policy.adaptive
 
-    def search(self, entropy: Entropy) -> Study | Stages:
+    def search(self, entropy: Entropy) -> Study:
         # A sampler remembers its last fit: each search has its own, or they would take it from each other.
-        stages = [replace(stage, sampler=deepcopy(stage.sampler)) for stage in self.stages]
-        if len(stages) > 1:
-            return Stages(SPACE, stages, delta=DELTA, journal=None, entropy=entropy)
-        (one,) = stages
+        one = replace(self.stage, sampler=deepcopy(self.stage.sampler))
         plain = (one.mechanism, one.runs, one.band, one.sampler, one.projection)
         return Study(SPACE, *plain, delta=DELTA, journal=None, entropy=entropy)
 
@@ -85,28 +82,8 @@ class Adaptive:
         ]
 
 
-@dataclass(frozen=True)
-class Staged:
-    """Uniform searches and one in two stages, with the same expected compute, in full runs."""
-
-    epsilon: float = 4.25
-    compute: float = 10.0
-    design: TwoStages = TwoStages()  # noqa: RUF009 - a frozen value
-    epochs: float = EPOCHS
-
-    def arms(self, records: int, batch: int) -> list[Arm]:
-        train = Training(records=records, batch_size=batch, epochs=self.epochs)
-        laws: list[Law] = [
-            Geometric(mean=self.compute),
-            NegativeBinomial(8.0, mean=self.compute),
-            Poisson(self.compute),
-        ]
-        stages = self.design.stages(SPACE, train, compute=self.compute, epsilon=self.epsilon, delta=DELTA)
-        return [*_uniform(train, laws, self.epsilon), Arm("stages", tuple(stages))]
-
-
 def _calibrated(name: str, stage: Stage, epsilon: float) -> Arm:
-    """A search in one stage, with the noise at which it costs ε."""
+    """A study, with the noise at which it costs ε."""
     train = stage.mechanism
     assert isinstance(train, Training)
     found = dphypo.calibrate(
@@ -118,7 +95,7 @@ def _calibrated(name: str, stage: Stage, epsilon: float) -> Arm:
         policy=stage.search_policy.policy,
         first_from_prior=stage.search_policy.counted,
     )
-    return Arm(name, (replace(stage, mechanism=train.at(noise_multiplier=found.value)),))
+    return Arm(name, replace(stage, mechanism=train.at(noise_multiplier=found.value)))
 
 
 def _uniform(train: Training, laws: Sequence[Law], epsilon: float) -> list[Arm]:
@@ -128,10 +105,8 @@ def _uniform(train: Training, laws: Sequence[Law], epsilon: float) -> list[Arm]:
 def _named(law: Law) -> str:
     """As the laws are called in the tables.
 
-    >>> _named(Geometric(mean=10)), _named(NegativeBinomial(8.0, mean=10)), _named(dphypo.Poisson(10))
-    ('geometric T', 'shape 8', 'Poisson T')
+    >>> _named(Geometric(mean=10)), _named(NegativeBinomial(8.0, mean=10))
+    ('geometric T', 'shape 8')
     """
-    shape = law.to_dict().get("shape")
-    if shape is None:
-        return f"{type(law).__name__} T"
+    shape = law.to_dict()["shape"]
     return "geometric T" if shape == 1 else f"shape {shape:g}"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dphypo.accounting import Certificate
 from dphypo.entropy import Seeded
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Outcome
-from dphypo.search.stages import StageTrial
 from paper.experiments.study.designs import Arm
 from paper.experiments.study.training import Training
 
@@ -35,14 +33,12 @@ class Search:
             if trial is None:
                 self.finished = not self.waiting
                 return
-            stage = trial.stage if isinstance(trial, StageTrial) else 1
-            self.waiting.append(Run(self, trial, self.arm.training(stage), self.arm.adaptive(stage)))
+            self.waiting.append(Run(self, trial, self.arm.training, self.arm.adaptive))
 
     def tell(self, run: Run, outcome: Outcome) -> None:
         self.waiting.remove(run)
         self.steps += run.training.steps
-        search: Any = self._search  # a study takes its own trials, stages theirs
-        search.tell(run.trial, outcome)
+        self._search.tell(run.trial, outcome)
 
     def held_out(self) -> float | None:
         """The accuracy of what is released on pictures that no run was scored on; None if the search is unfinished."""
@@ -54,7 +50,7 @@ class Run:
     """A run that waits to be trained."""
 
     search: Search
-    trial: Trial | StageTrial
+    trial: Trial
     training: Training
     adaptive: bool
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import json
 import os
@@ -227,16 +226,19 @@ def read_key(path: Path, which: Literal["private", "public"]) -> Any:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
     except ImportError:
         raise ImportError("signatures need the package cryptography: pip install 'dphypo[sign]'") from None
-    make, found = f"`{_MAKE_KEY[which]}` makes one", None
-    try:
-        content = _files.read(path, f"{which} key", most=2**16)
-    except FileError as error:
-        raise type(error)(f"{error}: {make}") from None
-    with contextlib.suppress(ValueError, TypeError):  # TypeError: it asks for a passphrase
+    kind = ed25519.Ed25519PublicKey if which == "public" else ed25519.Ed25519PrivateKey
+
+    def parse(content: bytes) -> Any:
         found = load_pem_public_key(content) if which == "public" else load_pem_private_key(content, None)
-    if not isinstance(found, ed25519.Ed25519PublicKey if which == "public" else ed25519.Ed25519PrivateKey):
-        raise FileError(f"{printable(path)} holds no Ed25519 {which} key without a passphrase: {make}")
-    return found
+        if not isinstance(found, kind):
+            raise ValueError(f"a key of type {type(found).__name__}")
+        return found
+
+    wrong = f"it holds no Ed25519 {which} key without a passphrase"
+    try:
+        return _files.parsed(parse, path, f"{which} key", wrong=wrong, most=2**16)
+    except FileError as error:
+        raise type(error)(f"{error}: `{_MAKE_KEY[which]}` makes one") from None
 
 
 def _signed(document: Json) -> bytes:

@@ -1,8 +1,7 @@
 """Documents: all that a guarantee is computed from, as JSON, and files of strangers.
 
-The form that certificates and plan files share states the relation, the grid, and every term: its events, which records
-it reads, and how many runs are published, or the law of T, the band and the policy of a search. A plan file also has
-``parts``, from which :meth:`dphypo.search.PlanFile.declare` makes a search, and ``settings`` for people to read.
+A certificate states the relation, the grid, and every term: its events, which records it reads, and how many runs are
+published, or the law of T, the band and the policy of a search.
 
 Files are read with limits on everything that could make a reader slow, large or misled. What is refused raises a
 ``FileError``, whose text is fit for a terminal.
@@ -12,9 +11,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import dp_accounting
 import numpy as np
@@ -28,13 +27,10 @@ from dphypo.accounting.composition import Composition, PublishedRuns, Releases, 
 from dphypo.accounting.events import RdpCurve, ideal
 from dphypo.accounting.guarantee import Guarantee, account
 from dphypo.accounting.sides import Side
-from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import conditions
 from dphypo.band import Band
 from dphypo.errors import FileError
 
-PLAN = "dphypo plan 2"
-_KNOWN = {"format", "name", "epsilon", "delta", "parts", "settings", "relation", "grid", "terms"}
 _LONGEST_TEXT = 100_000  # letters of a text that is no name
 MOST_DEPTH, MOST_VALUES, MOST_DIGITS = 40, 200_000, 25
 MOST_PARTS, MOST_STEPS, MOST_ORDERS = 2_000, 10**7, 1_000  # parts: events of a run, and searches
@@ -88,30 +84,6 @@ def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: flo
     return account_published(found, term["published"], relation=relation, grid=grid)
 
 
-def write_plan(
-    guarantee: Guarantee | Composition, delta: float, *, name: str, parts: Sequence[Json], settings: Json
-) -> dict[str, Any]:
-    """The document of a plan whose parts, each as JSON, have this guarantee together."""
-    stated = {"name": name, "epsilon": round_epsilon(guarantee.epsilon(delta)), "delta": float(delta)}
-    more = {"parts": list(parts), "settings": settings}
-    return cast(dict[str, Any], plain({"format": PLAN, **stated, **to_json(guarantee), **more}))
-
-
-def check_plan(document: Json) -> None:
-    """Refuse a document that is no plan, that says more than a plan, or that would take too long to account for."""
-    if (found := document.get("format")) != PLAN:
-        shown = printable(repr(found), 60)
-        raise FileError(f"format = {shown} is not a plan that this version reads: it must be {PLAN!r}")
-    if unknown := sorted(set(document) - _KNOWN):
-        raise FileError(f"{printable(unknown[0], 60)} is not part of a plan: leave it out")
-    for name, (fits, what) in _STATED.items():
-        if not fits(document.get(name)):
-            raise FileError(f"{name}: should be {what}")
-    for part in document["parts"]:
-        check_law(part)
-    check(document)
-
-
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a JSON value is a number; a boolean is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -124,15 +96,6 @@ def _is_list(value: Any) -> TypeGuard[list[Any]]:
 def is_name(value: Any) -> bool:
     """Whether a JSON value is a short text that can be printed."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
-
-
-_STATED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (is_name, f"a text of at most {LONGEST_NAME} letters"),
-    "delta": (lambda value: is_number(value) and 0 <= value < 1, "a number in [0, 1)"),
-    "epsilon": (lambda value: is_number(value) and value >= 0, "a number, zero or more"),
-    "settings": (lambda value: isinstance(value, Mapping), "an object"),
-    "parts": (lambda value: _is_list(value) and all(isinstance(one, Mapping) for one in value), "a list of objects"),
-}
 
 
 def plain(value: Any) -> Any:
@@ -158,13 +121,14 @@ def read(path: Path, what: str = "certificate", *, within: Path | None = None) -
 
 def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | None = None) -> Any:
     """The JSON value in a file of a stranger, of at most ``most`` bytes; no link leads out of the folder ``within``."""
-    data = _files.read(path, what, most=most, within=within)
+    return _files.parsed(_from_json, path, what, wrong="it is not JSON", most=most, within=within)
+
+
+def _from_json(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
     except RecursionError:
-        raise FileError(f"{printable(path)} is nested too deeply") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FileError(f"{printable(path)} is not JSON: {printable(error)}") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from dphypo._validate import printable
 from dphypo.accounting import documents
 from dphypo.accounting.certificate import ENTROPIES, UNITS, Certificate, folder_faults, issue, read_key, signing_faults
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.documents import PLAN, check_plan, from_json, is_name, is_number
+from dphypo.accounting.documents import from_json, is_name, is_number
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.statement import statement
 from dphypo.errors import FileError
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _FAR = 0.02  # an independent upper bound further away than this is worth a remark
 _LARGER = 1e-4  # relative: what is stated beside ε may be larger by a little
-_ROUNDED = 2e-5  # ε is written with five decimals, rounded up
 _SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
 _NOT_COMPARED = {"versions", "citation", "declared", "data_set", "release", "signature"}
 _MOST_PROBLEMS = 20
@@ -58,7 +56,10 @@ class Verification:
 
 
 def verify(
-    certificate: Certificate | str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None
+    certificate: Certificate | str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str] | None = None,
+    approved: Certificate | str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Check a certificate, a file that holds one, or the folder of a release.
 
@@ -73,54 +74,57 @@ def verify(
     Args:
         certificate: the certificate, its file, or a folder that holds ``certificate.json``.
         key: a file with an Ed25519 public key; then the certificate must be signed by it.
+        approved: the certificate that the search saved before it ran, or its file; then what was declared must be the
+            same. What the search published, its day and the signature are added later and are not compared.
     """
     public = None if key is None else read_key(_validate.path(key=key), "public")
     try:
-        return _verify(certificate, public)
+        return _verify(certificate, public, approved)
     except (FileError, OSError) as refused:
         return Verification((str(refused),))
     except (RecursionError, MemoryError, OverflowError) as error:
         return Verification((f"it cannot be recomputed within bounds ({type(error).__name__})",))
 
 
-def _verify(certificate: Certificate | str | os.PathLike[str], key: Ed25519PublicKey | None) -> Verification:
+def _verify(
+    certificate: Certificate | str | os.PathLike[str],
+    key: Ed25519PublicKey | None,
+    approved: Certificate | str | os.PathLike[str] | None,
+) -> Verification:
     folder = None
     if isinstance(certificate, Certificate):
         document = certificate.to_dict()
     else:
         path = _validate.path(certificate=certificate)
         folder, document = path if path.is_dir() else None, documents.read(path)
-    planned = not isinstance(certificate, Certificate) and document.get("format") == PLAN
-    if planned:
-        check_plan(document)
-    elif problems := list(_shape(Certificate.from_dict(document).document)):
+    if problems := list(_shape(Certificate.from_dict(document).document)):
         return Verification(tuple(problems))
-    else:
-        documents.check(document)
+    documents.check(document)
     try:
         guarantee = from_json(document)
         opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
-        problems = (_plan_faults if planned else _certificate_faults)(document, guarantee)
+        problems = _faults(document, guarantee)
     except FileError:
         raise
     except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
         raise FileError(f"it cannot be recomputed: {type(error).__name__}: {error}") from None
-    if folder is not None and not planned:
+    if folder is not None:
         problems += folder_faults(document, folder)
-    if key is not None and planned:
-        problems.append("a plan carries no signature: sign the certificate of what was run")
-    elif key is not None:
+    if key is not None:
         problems += signing_faults(document, key)
-    remarks = ["that the parts of the plan are what it states is checked where it is run"] if planned else []
+    if approved is not None:
+        before = approved if isinstance(approved, Certificate) else Certificate.load(approved)
+        problems += _not_as_approved(document, before.document)
+    remarks: list[str] = []
     if is_number(stated):
         if stated < opinion.lower:
             attack = f"an explicit attack on the same search achieves {opinion.lower:.6g}"
-            problems.append(f"epsilon: the {'plan' if planned else 'certificate'} says {stated!r}, but {attack}")
+            problems.append(f"epsilon: the certificate says {stated!r}, but {attack}")
         remarks += _remarks(stated, opinion.upper, opinion.why)
-    return Verification(tuple(problems), None if planned else document["public"]["warning"], tuple(remarks))
+    return Verification(tuple(problems), document["public"]["warning"], tuple(remarks))
 
 
-def _certificate_faults(document: Json, guarantee: Composition) -> list[str]:
+def _faults(document: Json, guarantee: Composition) -> list[str]:
     """What is not as it is recomputed; no line may say less than ε was before it was rounded up."""
     delta = document["delta"]
     expected = {**issue(guarantee, delta, document["public"]).document, "statement": statement(document)}
@@ -131,11 +135,18 @@ def _certificate_faults(document: Json, guarantee: Composition) -> list[str]:
     return _shortened(list(_differences(document, expected, least, "")))
 
 
-def _plan_faults(document: Json, guarantee: Composition) -> list[str]:
-    least, stated = guarantee.epsilon(document["delta"]), document["epsilon"]
-    if least <= stated <= least * (1 + _LARGER) + _ROUNDED:
-        return []
-    return [f"epsilon: the plan says {stated!r}, recomputed it is {round_epsilon(least)!r}"]
+_ADDED = {"release", "declared", "signature", "versions"}  # after a search was approved
+
+
+def _not_as_approved(document: Json, approved: Json) -> Iterator[str]:
+    """What a certificate declares otherwise than the one that was approved before the search ran."""
+    now, before = (
+        {**{f"public.{name}": value for name, value in one["public"].items() if name != "released"}, **one}
+        for one in (document, approved)
+    )
+    for name in sorted({*now, *before} - _ADDED - {"public"}):
+        if now.get(name) != before.get(name):
+            yield f"{name}: it differs from the certificate that was approved"
 
 
 def _shortened(problems: list[str]) -> list[str]:
@@ -198,14 +209,13 @@ _TIES = {"declared": _is_day, "data_set": is_name, "release": _is_release}
 
 
 def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Composition:
-    """The guarantee that a certificate or a plan file states, accounted afresh: to compose or reserve it.
+    """The guarantee that a certificate states, accounted afresh: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
     """
     given = certificate.document if isinstance(certificate, Certificate) else certificate
     document = given if isinstance(given, Mapping) else documents.read(Path(given))
-    if document.get("format") != PLAN:
-        Certificate.from_dict(document)
+    Certificate.from_dict(document)
     documents.check(document)
     try:
         return from_json(document)

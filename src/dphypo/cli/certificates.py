@@ -35,11 +35,14 @@ ledger = typer.Typer(
 def verify(
     certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file, or the folder of a release.")],
     key: Annotated[Path | None, typer.Option(help="An Ed25519 public key (PEM) that must have signed it.")] = None,
+    approved: Annotated[
+        Path | None, typer.Option(help="The certificate that was saved before the search ran: it must state the same.")
+    ] = None,
 ) -> None:
     """Recompute a certificate by two ways of computing: yes, or no and why."""
     from dphypo.accounting import verify as verify_certificate
 
-    result = verify_certificate(certificate, key=key)
+    result = verify_certificate(certificate, key=key, approved=approved)
     print(result)
     raise typer.Exit(0 if result else 1)
 
@@ -195,7 +198,7 @@ def reserve(
 
 
 def _stated(path: Path) -> tuple[Any, float | None, str]:
-    """The guarantee of a certificate or a plan file, accounted afresh, δ and unit; refused if it guarantees nothing."""
+    """The guarantee of a certificate, accounted afresh, δ and unit; refused if it guarantees nothing."""
     from dphypo._validate import printable
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @o.grouped
 def account(
     *,
-    plan: Annotated[Path | None, typer.Argument(help="A plan file or a certificate, instead of options.")] = None,
+    plan: Annotated[Path | None, typer.Argument(help="A certificate, instead of options.")] = None,
     run: RunOptions,
     loss: Loss,
     from_certificate: Annotated[
@@ -40,7 +40,7 @@ def account(
     as_json: o.AsJson = False,
     certificate: o.CertificateOut = None,
 ) -> None:
-    """What a whole search costs: T runs, the best released; or all that a plan file or a certificate states."""
+    """What a whole search costs: T runs, the best released; or all that a certificate states."""
     from dphypo._validate import printable
     from dphypo.accounting import account as account_for
 
@@ -87,7 +87,7 @@ def calibrate(
 
 
 def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition, float]:
-    """The document of a certificate or a plan file, what it guarantees, accounted afresh, and δ: its own by default."""
+    """The document of a certificate, what it guarantees, accounted afresh, and δ: its own by default."""
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
 
@@ -185,30 +185,20 @@ class Task:
 def plan(
     *,
     task: Task,
-    write: Annotated[Path | None, typer.Option(help="Write the plan file of a design here.")] = None,
-    design: Annotated[
-        str | None, typer.Option(help="Which design to write: its number or name; by default the recommended one.")
-    ] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Compare the ways to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes under a minute.
 
-    Every design is solved for the noise at which all that it releases costs ε by the sharpest bound; dphypo account
-    reproduces each ε from the plan file that --write makes, and dphypo.tune(plan=...) runs it.
+    Every design is solved for the noise at which all that it releases costs ε by the sharpest bound. The last line is
+    the Python that runs the recommended one.
 
     A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
     """
     from dphypo.accounting.documents import plain
     from dphypo.planning import plan as compare
 
-    if design is not None and write is None:
-        raise typer.BadParameter("--design says which design --write writes: give both")
     found = compare(**vars(task), watch=_with_bar)
-    if write is not None:
-        found.file(design).save(write)
     print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
-    if write is not None and not as_json:
-        print(f"Written: {write}. What it costs: dphypo account {write}")
 
 
 def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:

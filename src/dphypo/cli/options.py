@@ -176,7 +176,8 @@ class Loss:
         run.refuse_unused(vars(run) | vars(self))
         import dp_accounting
 
-        from dphypo._validate import fail, printable
+        from dphypo._files import parsing
+        from dphypo._validate import fail
         from dphypo.accounting import PureDp, RdpCurve
         from dphypo.accounting.documents import check_event, read_json
         from dphypo.accounting.dp_library import DEFAULT_GRID
@@ -197,11 +198,8 @@ class Loss:
             return PureDp(_given(self.run_epsilon, "--run-epsilon", kind))
         path = _given(self.rdp_file, "--rdp-file", kind)
         data = read_json(path, "RDP curve")
-        try:
+        with parsing(path, 'it is not an RDP curve {"orders": [...], "epsilons": [...]}'):
             return RdpCurve(data["orders"], data["epsilons"])
-        except (KeyError, TypeError):
-            wanted = '{"orders": [...], "epsilons": [...]}'
-            raise typer.BadParameter(f"{printable(path)} is not an RDP curve: write {wanted}") from None
 
 
 @dataclass(frozen=True)

@@ -201,12 +201,15 @@ class Lost(StrEnum):
     runs die independently; an outage that takes many of them would change the law of T (docs/theory.md, "Facts about
     the search").
 
-    An interrupt, SIGTERM, a cluster that takes a worker back, and a machine that goes away with all its processes do
-    not count as deaths of a run: the run is made again with its seed, whatever is declared here.
+    Four things do not count as deaths of a run: an interrupt or SIGTERM; a cluster that takes a worker back; the loss
+    of the machine with all its processes, which shows by another boot identifier; and a death after the run has
+    written a checkpoint since it was last started. The run is then repeated with its seed, or resumed, whatever is
+    declared here.
     """
 
     AGAIN = "again"
-    """It is made again with the same seed, at most twice: for mechanisms whose randomness comes from the seed alone."""
+    """It is repeated with the same seed, and fails after three deaths without progress. For mechanisms whose randomness
+    comes from the seed alone."""
 
     FAILED = "failed"
     """It counts as failed at once."""
@@ -232,11 +235,12 @@ class Lost(StrEnum):
         """What the guarantee assumes, for the certificate."""
         if self is Lost.AGAIN:
             return (
-                "a run whose process died was made again with its seed, at most twice; that is covered if all "
-                "randomness of a run comes from its seed, or if no death depends on the data"
+                "a run whose process died was repeated with its seed, and counts as failed after three deaths without "
+                "progress; that is covered if all randomness of a run comes from its seed, or if no death depends on "
+                "the data"
             )
         return (
-            "a run whose process died counts as failed, which is covered if runs die independently of one another; one "
-            "that was stopped in order, or whose search went on on another machine, at most twice, was made again with "
-            "its seed, which is covered if neither depends on the data"
+            "a run whose process died counts as failed, which is covered if runs die independently of one another; a "
+            "run that was stopped in order, lost with its machine, or killed after it had written a checkpoint was "
+            "repeated with its seed, which is covered if none of this depends on the data"
         )

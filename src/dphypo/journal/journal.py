@@ -156,8 +156,9 @@ class Journal:
         self._write(content, trial.seed.to_bytes(8, "big"))
 
     def attempted(self, trial: Trial) -> None:
-        """Commit how often a process has begun this run, and on which machine."""
-        self._write(["attempt", trial.number, trial.attempts, trial.machine])
+        """Commit that an attempt at this run begins: how many count, on which machine, and after which step."""
+        steps = [trial.steps] if trial.steps else []
+        self._write(["attempt", trial.number, trial.attempts, trial.machine, *steps])
 
     def finish(self, trial: Trial, outcome: Outcome, model: bytes | None, *, erase_seed: bool = False) -> None:
         """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased.

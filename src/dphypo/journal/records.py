@@ -24,7 +24,7 @@ from dphypo.journal.chain import Change, Place, tampered
 from dphypo.mechanisms import Outcome
 
 MAX_ATTEMPTS = 3
-"""A run whose process died this often is a failure."""
+"""A run whose process died this often, without a checkpoint in between, is a failure."""
 
 KEY_BYTES = 32
 """The length of the key that every journal makes for fingerprints of its records."""
@@ -47,6 +47,7 @@ class Trial:
     tie_key: bytes
     attempts: int = 1
     machine: str = ""  # on which the latest attempt was begun, since that machine was started; empty if not known
+    steps: int = 0  # after which step of its checkpoint the latest attempt began
 
 
 def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,10 +138,12 @@ class Record:
                 seed = ERASED if change.secret is None else int.from_bytes(change.secret, "big")
                 self.seeds[one] = number
                 self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, machine))
-            case ["attempt", int() as one, int() as attempts, str() as machine]:
+            case ["attempt", int() as one, int() as attempts, str() as machine, *more]:
                 self._require_open()
                 _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
-                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=machine)
+                steps = more[0] if len(more) == 1 and type(more[0]) is int else 0
+                _require(not more or steps > 0, "a checkpoint has no step")
+                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=machine, steps=steps)
             case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
                 self._finish(one, score, failure, best, erased, more)
                 self.model = number if best else self.model

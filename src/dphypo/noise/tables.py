@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _files, _validate
+from dphypo.errors import FileError
 from dphypo.noise.words import U64, Source
 
 I64 = npt.NDArray[np.int64]
@@ -179,8 +180,8 @@ def _digest(sigma: float, content: bytes) -> bytes:
 
 def _read(path: Path, sigma: float) -> Table | None:
     stored = b""
-    with contextlib.suppress(OSError):
-        stored = path.read_bytes()
+    with contextlib.suppress(FileError):
+        stored = _files.read(path, "table of noise", most=_files.MOST_TABLE_BYTES)
     digest, content = stored[:32], stored[32:]
     if digest != _digest(sigma, content) or len(content) % 16:
         return None

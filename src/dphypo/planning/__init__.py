@@ -2,4 +2,3 @@
 
 from dphypo.planning.compare import plan as plan
 from dphypo.planning.landscape import Landscape as Landscape
-from dphypo.planning.two_stages import TwoStages as TwoStages

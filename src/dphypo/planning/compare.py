@@ -10,14 +10,13 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.band import Band
+from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
 from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
-from dphypo.search import PlanFile, SurveyPlan
-from dphypo.search.plan_file import check_scores_are_known
+from dphypo.search import SurveyPlan, plan_tuning
 from dphypo.search.survey_plan import FRACTION, RUNS, steps_of
-from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
 
 
@@ -59,12 +58,12 @@ def plan(
         watch: wraps the designs while they are solved for, to show progress.
 
     Returns:
-        A :class:`dphypo.planning.compare.Comparison`: ``str`` is a table and a recommendation, ``file()`` the plan
-        file of what is recommended, which :func:`dphypo.tune` runs.
+        A :class:`dphypo.planning.compare.Comparison`: ``str`` is a table and a recommendation, ``code`` the line that
+        runs what is recommended.
 
     >>> found = plan(epsilon=2, delta=1e-5, records=20_000, batch_size=500, epochs=16, compute=1.9)
-    >>> found.best.name, found.file().name == found.best.name
-    ('survey, 8 runs of 0.05', True)
+    >>> found.best.name
+    'survey, 8 runs of 0.05'
     >>> found.rows[0].name, found.best.price < 0.05
     ('no tuning', True)
     """
@@ -100,7 +99,10 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism already sets it; leave it out")
         capabilities.check_is_mechanism(mechanism)
-        check_scores_are_known(mechanism)
+        if capabilities.solves_for_scores(mechanism):
+            remedy = "a comparison pays for no private scores, and these have no noise yet: call dphypo.tune, which "
+            remedy += "finds it; or score by public records, such as PublicAccuracy(records)"
+            raise _validate.fail("mechanism", mechanism, remedy)
         return None, capabilities.with_noise(mechanism, 1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:
@@ -178,18 +180,6 @@ class Comparison:
     left_out: tuple[tuple[str, str], ...] = ()  # designs that no noise pays for, each with why
     why: str = ""  # what the recommended design was chosen for, in a clause
 
-    def file(self, design: str | int | None = None) -> PlanFile:
-        """The plan file of a design, by its name or its number, counted from 1; of the recommended one if None."""
-        row = self.best if design is None else self._row(design)
-        return PlanFile.of(row.name, row.parts, row.guarantee, delta=self.delta, settings=dict(self.settings))
-
-    def _row(self, design: str | int) -> Spent:
-        for number, row in enumerate(self.rows, 1):
-            if design in (number, str(number), row.name):
-                return row
-        known = "; ".join(f"{number}: {row.name}" for number, row in enumerate(self.rows, 1))
-        raise _validate.fail("design", design, f"give the number or the name of one of these: {known}")
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "epsilon": self.epsilon,
@@ -207,12 +197,16 @@ class Comparison:
 
     @property
     def code(self) -> str:
-        """The line that runs what is recommended."""
+        """Python that runs what is recommended, for a ``space`` and a ``mechanism``."""
         (first, *rest) = self.best.parts
         if self.best.design.kind == "survey" and rest:
             planned = f"survey=dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
             return f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon:g}, delta={self.delta:g}, {planned})"
-        return 'release = dphypo.tune(space, mechanism, plan="plan.json")  # dphypo plan ... --write plan.json'
+        full = f"full = mechanism.at(noise_multiplier={self.best.noise_multiplier:g})"
+        if isinstance(first.runs, Law):
+            return f"{full}; release = dphypo.Study(space, {first.arguments()}, delta={self.delta:g}).run()"
+        parts = ", ".join(part.code() for part in self.best.parts)
+        return f"{full}; release = dphypo.Stages(space, [{parts}], delta={self.delta:g}).run()"
 
     def __repr__(self) -> str:
         return f"<comparison of {len(self.rows)} designs: {self.best.name}>"

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.accounting import Composition, Guarantee, solve_noise
+from dphypo import _validate
+from dphypo.accounting import Composition, solve_noise
+from dphypo.accounting.guarantee import UNIFORM, PolicyClass
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
-from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
-from dphypo.planning.two_stages import TwoStages
-from dphypo.search import PriorAround, Stage
+from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
+from dphypo.search import LastRun, Part, PriorAround, Stage, Survey
 from dphypo.search.declaration import Cost
-from dphypo.search.plan_file import PlannedPart
 from dphypo.search.survey_plan import FEWEST_STEPS
 from dphypo.space import Space
 
@@ -31,6 +31,91 @@ SHAPE = 8.0
 _ALL = 1 - 1e-6  # of a law, as far as quantiles look
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedPart:
+    """A part without its mechanism: a study, a survey, or the last run after one.
+
+    Args:
+        noise_multiplier: of a full run. A run of the fraction f has this over √f.
+        runs: the law of T of a study; of a survey how many; None for the last run, whose model is the release.
+        fraction: of a survey: the part of a full run's steps that each run makes. λ is the full run's: a mechanism maps
+            it by its transfer rule.
+        band, policy: of a study.
+        around: the prior of the next part, around what a survey found.
+    """
+
+    noise_multiplier: float
+    runs: Law | int | None = None
+    fraction: float = 1.0
+    band: Band = UNIFORM
+    policy: PolicyClass = PolicyClass.HISTORY
+    around: PriorAround | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        if (self.runs is None or isinstance(self.runs, Law)) and (self.fraction < 1 or self.around is not None):
+            raise _validate.fail("fraction", self.fraction, "a study and a last run make full runs, and come last")
+        if self.runs is not None and not isinstance(self.runs, Law):
+            _validate.integer(at_least=1, runs=self.runs)
+
+    @property
+    def published(self) -> bool:
+        """Whether all its runs are: a survey or the last run."""
+        return not isinstance(self.runs, Law)
+
+    @property
+    def law(self) -> Law:
+        """The law of the number of runs; that of a number that is public has one value."""
+        return self.runs if isinstance(self.runs, Law) else Pmf({self.runs or 1: 1.0})
+
+    @property
+    def compute(self) -> float:
+        """The expected compute, in full runs."""
+        return self.fraction * (self.runs.mean if isinstance(self.runs, Law) else self.runs or 1)
+
+    def part(self, mechanism: Mechanism) -> Part:
+        """The part as a search runs it."""
+        if isinstance(self.runs, Law):
+            run = capabilities.with_noise(mechanism, self.noise_multiplier)
+            return Stage(run, self.runs, self.band, policy=self.policy)
+        run = capabilities.with_noise(mechanism, self.noise_multiplier)
+        if self.fraction < 1:
+            run = capabilities.shorten(run, self.fraction)
+        return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
+
+    def code(self) -> str:
+        """The part in Python, for a mechanism ``full`` that has the noise."""
+        if isinstance(self.runs, Law):
+            return f"dphypo.Stage({self.arguments()})"
+        if self.runs is None:
+            return "dphypo.LastRun(full)"
+        run = "full" if self.fraction == 1 else f"full.at(fraction={self.fraction:g}, match=True)"
+        prior = "" if self.around is None else ", prior=dphypo.PriorAround()"
+        return f"dphypo.Survey({run}, {self.runs}{prior})"
+
+    def arguments(self) -> str:
+        """What a study is made of, in Python: the mechanism, the law and the band."""
+        band = "" if self.band == UNIFORM else f", band=({self.band.c:g}, {self.band.C:g})"
+        return f"full, dphypo.laws.{self.runs!r}{band}"
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.runs is None:
+            return {"part": "last run", "noise_multiplier": self.noise_multiplier}
+        rule = self.around
+        hands_on = {} if rule is None else {"next prior": {"spread": rule.spread, "floor": rule.floor}}
+        if not isinstance(self.runs, Law):
+            stated = {"part": "survey", "runs": self.runs, "fraction": self.fraction}
+            return {**stated, "matched_to": self.noise_multiplier, **hands_on}
+        return {
+            "part": "study",
+            "law": self.runs.to_dict(),
+            "noise_multiplier": self.noise_multiplier,
+            "band": {"c": self.band.c, "C": self.band.C},
+            "policy": self.policy.value,
+        }
+
+
 @dataclass(frozen=True)
 class Design:
     """A way to spend a budget. Numbers of runs are laws, also those that are public."""
@@ -38,12 +123,10 @@ class Design:
     name: str
     kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
     parts: tuple[PlannedPart, ...]  # with noise of 1
-    first_share: float | None = None  # of two stages: the share of ε that the first may cost by itself
 
     def at(self, noise: float) -> tuple[PlannedPart, ...]:
-        """The parts with this noise of full runs; a first stage that has a share of ε keeps its own."""
-        kept = 0 if self.first_share is None else 1
-        return (*self.parts[:kept], *(replace(part, noise_multiplier=noise) for part in self.parts[kept:]))
+        """The parts with this noise of full runs."""
+        return tuple(replace(part, noise_multiplier=noise) for part in self.parts)
 
     @property
     def band(self) -> Band:
@@ -84,7 +167,7 @@ def designs(
             yield survey(runs, fraction)
     if compute <= 1:
         return
-    shaped, whole, both = NegativeBinomial(SHAPE, mean=compute), max(int(compute), 1), TwoStages()
+    shaped, whole = NegativeBinomial(SHAPE, mean=compute), max(int(compute), 1)
     laws: dict[str, Law] = {
         "geometric T": Geometric(mean=compute),
         f"shape {SHAPE:g}": shaped,
@@ -96,11 +179,6 @@ def designs(
     for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
         name, kind = f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", "band" if band.C > 1 else "uniform"
         yield Design(name, kind, (_part(runs=shaped, band=band),))
-    if both.compute_share * compute / both.fraction > 1 and (1 - both.compute_share) * compute > 1:
-        first, last = both.runs(compute)
-        cheap = _part(runs=first, fraction=both.fraction, around=PriorAround(spread=both.spread, floor=both.floor))
-        name = f"stages, {first.mean:.3g} of {both.fraction:g} then {last.mean:.3g}"
-        yield Design(name, "stages", (cheap, _part(runs=last)), both.share)
     if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
         short, law = _part(runs=20, fraction=0.1, around=PriorAround()), NegativeBinomial(SHAPE, mean=compute - 2)
         yield Design(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", (short, _part(runs=law)))
@@ -165,16 +243,6 @@ def spend(
     design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
 ) -> Spent:
     """The least noise with which a design costs ε at δ, never more and at most a thousandth of ε less."""
-    if design.first_share is not None:
-        first, last = design.parts
-
-        def alone(noise: float) -> Guarantee:
-            stage = replace(first, noise_multiplier=noise).part(mechanism)
-            assert isinstance(stage, Stage)
-            return stage.account(space)
-
-        kept = solve_noise(alone, epsilon=design.first_share * epsilon, delta=delta, close=_NEAR * epsilon)
-        design = replace(design, parts=(replace(first, noise_multiplier=kept.value), last))
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
         return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee

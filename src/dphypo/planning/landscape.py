@@ -8,6 +8,7 @@ g(v) = f′(1 − v): two matrix products for any number of priors at once, and 
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import zipfile
@@ -23,8 +24,7 @@ from scipy.special import ndtr
 
 from dphypo import _files, _validate
 from dphypo.laws import Law
-from dphypo.planning.designs import Spent
-from dphypo.search.plan_file import PlannedPart
+from dphypo.planning.designs import PlannedPart, Spent
 from dphypo.space.around import normal
 
 Floats = npt.NDArray[np.float64]
@@ -48,6 +48,7 @@ NAMES = tuple(ABOUT)
 _COLUMNS = dict.fromkeys(("limits", "fractions", "noise_multipliers", "repetitions", "shape"), 1)
 _COLUMNS |= {"scores": 2, "score_noise": 0}
 _LARGEST = 2**26  # bytes of one array
+_HUGE = 1e100  # no sum or difference of scores overflows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +84,7 @@ class Landscape:
         if not isinstance(self.shape, Sequence):
             raise _validate.fail("shape", self.shape, "give the number of cells along each axis, such as (16, 20)")
         shape = tuple(_validate.integer(at_least=1, shape=cells) for cells in self.shape)
-        _validate.positive(score_noise=self.score_noise)
+        _validate.within(1 / _HUGE, _HUGE, score_noise=self.score_noise)
         if not isinstance(self.about, str):
             raise _validate.fail("about", self.about, "say in a few public words what was trained and scored")
         low, high = self.limits
@@ -104,6 +105,8 @@ class Landscape:
                 )
                 for level, means in sorted(levels.items())
             }
+        if max(float(abs(means).max()) for levels in read.values() for means in levels.values()) > _HUGE:
+            raise _validate.fail("scores", "(not shown)", f"give scores between {-_HUGE:g} and {_HUGE:g}")
         for fraction, levels in self.repetitions.items():
             for level, count in levels.items():
                 _validate.integer(at_least=1, **{f"repetitions[{fraction:g}][{level:g}]": count})
@@ -129,8 +132,12 @@ class Landscape:
         if not path.is_file() or not zipfile.is_zipfile(path):
             names = ", ".join(NAMES)
             raise _validate.fail("landscape", str(path), f"give one of {names}, or the path of an .npz file")
-        with np.load(path, allow_pickle=False) as content:
-            return cls.from_arrays(path.stem, content)
+
+        def parse(data: bytes) -> Landscape:
+            with np.load(io.BytesIO(data), allow_pickle=False) as content:
+                return cls.from_arrays(path.stem, content)
+
+        return _files.parsed(parse, path, "landscape", wrong="it is not a landscape", most=_files.MOST_TABLE_BYTES)
 
     @classmethod
     def from_arrays(cls, name: str, content: Mapping[str, npt.NDArray[Any]], about: str = "") -> Landscape:
@@ -218,6 +225,7 @@ def local_quadratic(levels: Floats, values: Floats, counts: Sequence[int], noise
 _REACH = 9.0  # standard deviations beyond the means: less than 1e-18 lies outside
 _STEP = 0.2  # standard deviations: a sum of smooth functions of that width is exact to many digits
 _PIECE = 1_000_000  # of cells times scores held at once
+_LEAST = 1e-9  # of the range of the means: less noise ranks cells as no noise does
 
 
 def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float | Floats, law: Law) -> Floats:
@@ -231,15 +239,27 @@ def winners(priors: npt.ArrayLike, means: npt.ArrayLike, noise: float | Floats, 
     [[0.25, 0.75]]
     """
     masses, mean = np.asarray(priors, dtype=np.float64), np.asarray(means, dtype=np.float64)
-    spread = np.broadcast_to(np.asarray(noise, dtype=np.float64), mean.shape)
-    low, high = (mean - _REACH * spread).min(), (mean + _REACH * spread).max()
-    scores = np.linspace(low, high, 1 + int(np.ceil((high - low) / (_STEP * spread.min()))))
+    spread = np.maximum(np.broadcast_to(np.asarray(noise, dtype=np.float64), mean.shape), _LEAST * np.ptp(mean))
+    scores = _scores_near(mean - mean.min(), spread) + mean.min()
     found = np.zeros_like(masses)
     for part in np.array_split(scores, 1 + len(scores) * max(masses.shape) // _PIECE):
         z = (part - mean[:, None]) / spread[:, None]
         factor = np.exp(law.log_g(np.clip(masses @ ndtr(-z), 0.0, 1.0)))
         found += masses * (factor @ np.exp(-0.5 * z**2).T) / spread
     return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def _scores_near(mean: Floats, spread: Floats) -> Floats:
+    """The scores of a uniform grid that some cell may show. Between distant means nobody scores: nothing is computed.
+
+    Their number is at most 2 · _REACH / _STEP for each cell and each multiple of the smallest spread.
+    """
+    step = _STEP * float(spread.min())
+    first, last = np.floor((mean - _REACH * spread) / step), np.ceil((mean + _REACH * spread) / step)
+    order = np.argsort(first)
+    ends = np.maximum.accumulate(last[order])
+    starts = np.concatenate([first[order][:1], np.maximum(first[order][1:], ends[:-1] + 1)])
+    return step * np.concatenate([np.arange(a, b + 1) for a, b in zip(starts, ends, strict=True) if a <= b])
 
 
 def expected_score(spent: Spent, landscape: Landscape) -> float | None:
@@ -273,8 +293,7 @@ def _seen(landscape: Landscape, part: PlannedPart) -> Floats | None:
     """The mean scores of the runs of a part that is not the last."""
     if part.fraction not in landscape.fractions:
         return None
-    noise = part.noise_multiplier / math.sqrt(part.fraction) if part.published else part.noise_multiplier
-    return landscape.mean(part.fraction, noise)
+    return landscape.mean(part.fraction, part.noise_multiplier / math.sqrt(part.fraction))
 
 
 def _middle(landscape: Landscape) -> Floats:

@@ -3,14 +3,13 @@
 from dphypo.search.curator import open_journal as open_journal
 from dphypo.search.part import Part as Part
 from dphypo.search.part import PriorAround as PriorAround
-from dphypo.search.plan_file import PlanFile as PlanFile
 from dphypo.search.release import Release as Release
 from dphypo.search.release import load_release as load_release
 from dphypo.search.stage import Stage as Stage
-from dphypo.search.stage import calibrate_stages as calibrate_stages
 from dphypo.search.stages import Stages as Stages
 from dphypo.search.study import Study as Study
 from dphypo.search.survey import LastRun as LastRun
 from dphypo.search.survey import Survey as Survey
 from dphypo.search.survey_plan import SurveyPlan as SurveyPlan
+from dphypo.search.tune import plan_tuning as plan_tuning
 from dphypo.search.tune import tune as tune

@@ -148,6 +148,8 @@ class Chain:
             return self._parts[number]
 
     def _made(self, number: int) -> PartUnderWay:
+        if number:  # its prior is made from what another declaration may have published
+            self.part(number - 1).record()
         declaration, setting = self.declaration, self._setting(number)
         if number and self._reservation is None and not self._journal(number).record.exists:
             refuse_without_ledger(self._journal(0).record)  # a copy would release once more for the same entry

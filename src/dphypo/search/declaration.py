@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Part
 from dphypo.search.stage import FIRST, HISTORY_ONLY, Stage
 from dphypo.space import Space
-from dphypo.space.dimension import Dimension, Finite, ends
 
 SEEDED = "no guarantee: seeded"
 
@@ -127,14 +124,7 @@ class Declaration:
         """The prior of the next part: what the latest part with a result makes of the original."""
         prior = self.space
         for part, value in zip(self.parts, published, strict=False):
-            made: Any = part.next_prior(value, self.space)
-            if made is None:
-                continue
-            if not isinstance(made, Space):
-                raise _validate.fail("prior", made, "the function for the next prior must return a dphypo.Space")
-            prior = made
-        if prior is not self.space:
-            refuse_wider(prior, self.space)
+            prior = part.next_prior(value, self.space) or prior
         return prior
 
     def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
@@ -211,71 +201,3 @@ def check_space(space: object) -> None:
     """Refuse a value that is not a space, and say how to make one."""
     if not isinstance(space, Space):
         raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
-
-
-_MOST_CASES = 100_000
-
-
-def refuse_wider(prior: Space, space: Space) -> None:
-    """Refuse a prior that can draw what the space cannot.
-
-    A rule may put the prior where it likes, inside the space. Outside it, nothing was declared of a run: its event may
-    be the same by accident, because the event reads no hyperparameter, and the run another all the same.
-    """
-    known = {parameter.name: parameter for parameter in space.parameters}
-    for parameter in prior.parameters:
-        if parameter.name not in known:
-            raise _wider(f"{parameter.name!r} is not a declared hyperparameter.")
-        _refuse_values(parameter.name, parameter.dimension, known[parameter.name].dimension)
-    _refuse_conditions(prior, space)
-
-
-def _wider(detail: str) -> Refusal:
-    return Refusal(f"{refusals.WIDER_PRIOR} ({detail})")
-
-
-def _refuse_values(name: str, dimension: Dimension, declared: Dimension) -> None:
-    if isinstance(dimension, Finite):
-        values = dimension.choices
-    elif isinstance(declared, Finite):
-        raise _wider(f"{name!r} was declared as a list of values, and the rule returned a range.")
-    else:
-        values = tuple(ends(dimension))
-        if isinstance(ends(declared)[0], int) and not isinstance(values[0], int):
-            raise _wider(f"{name!r} was declared as a range of whole numbers.")
-    for value in values:
-        number: Any = value
-        try:
-            declared.unit([value])
-        except ValueError:
-            known = False
-        else:  # the event was taken at what can be drawn, which is less than the support
-            known = isinstance(declared, Finite) or bool(ends(declared)[0] <= number <= ends(declared)[1])
-        if not known:
-            raise _wider(f"{name!r} was not declared with the value {value!r}.")
-
-
-def _refuse_conditions(prior: Space, space: Space) -> None:
-    """The same hyperparameters must be active, whatever values those have on which others depend."""
-    parents = {s.parameters[p.parent].name for s in (prior, space) for p in s.parameters if p.parent is not None}
-    given = {parameter.name: parameter.dimension for parameter in prior.parameters if parameter.name in parents}
-    choices = {name: dimension.choices for name, dimension in given.items() if isinstance(dimension, Finite)}
-    if prod(len(values) for values in choices.values()) > _MOST_CASES:
-        raise _wider("It has too many conditions to be checked: shape the prior with space.around.")
-    for values in product(*choices.values()):
-        case = dict(zip(choices, values, strict=True))
-        if other := sorted(_active(prior, case) ^ _active(space, case)):
-            raise _wider(f"{other[0]!r} is active where it was not declared, or missing where it was.")
-
-
-def _active(space: Space, case: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
-    for parameter in space.parameters:  # parents stand before their children
-        if parameter.parent is not None:
-            parent = space.parameters[parameter.parent]
-            if parent.name not in found or parent.name not in case or not isinstance(parent.dimension, Finite):
-                continue
-            if parent.dimension.position(case[parent.name]) not in parameter.cases:
-                continue
-        found.add(parameter.name)
-    return found

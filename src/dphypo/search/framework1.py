@@ -32,6 +32,7 @@ from dphypo.executors.processes import Processes
 from dphypo.mechanisms import Mechanism, capabilities
 from dphypo.search.checkpoint import CheckpointFile
 from dphypo.search.live import LiveSteps, ReportsSteps
+from dphypo.search.progress import say_attempt
 from dphypo.search.table import OnRun
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def dp_hypo(
         while True:
             part.check_hope()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
+                if progress and part.decider.published:
+                    say_attempt(trial, last=part.last_run)
                 workers.start(trial)
             if not workers.busy:
                 break  # T runs have ended

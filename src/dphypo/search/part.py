@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dphypo import _validate
-from dphypo._validate import full_name
 from dphypo.accounting import Term
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.search.release import Ending, Release
+from dphypo.search.release import Release
 from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
-from dphypo.space.dimension import nearest_value
 
 if TYPE_CHECKING:
     from dphypo.search.policy import DrawnRuns
@@ -31,87 +28,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Released:
-    """What an intermediate stage has published: all that a rule for the next prior is given.
-
-    ``params`` is None if there is no best run, ``score`` unless the stage was declared to release it.
-    """
-
-    params: Mapping[str, Any] | None
-    score: float | None = None
-    ending: Ending = Ending.MODEL
-
-    def __post_init__(self) -> None:
-        if self.params is not None:
-            object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
-
-
-Shift = float | Callable[[Any], Any]
-PriorRule = Callable[[Released, Space], Space]
-"""A fixed, public function of the release and the original space; it must give the same prior again."""
-
-
-@dataclass(frozen=True)
 class PriorAround:
-    """The next prior: ``floor`` of the original one, the rest a kernel around the released hyperparameters.
+    """The next prior: ``floor`` of the original one, and the rest a kernel around the λ that a survey recommends.
 
     Args:
         spread: the kernel's standard deviation in the coordinates in which the prior is uniform, and the share that
             goes to other categories; one for all, or by name (a parameter left out of the dict keeps its prior). A
-            parameter that is inactive at the released point keeps its prior.
-        floor: how much of the original prior stays, for the case that the earlier stage was misled.
-        shift: where the next stage's optimum is known to lie elsewhere, by name: a factor on a number, or a function
-            of the released value. What leaves the range of the prior is moved to its end, or to the nearest level.
+            parameter that is inactive at the recommended point keeps its prior.
+        floor: the share of the original prior that remains, in case the survey was misled.
 
     >>> from scipy.stats import loguniform
     >>> space = Space({"lr": loguniform(1e-4, 1.0), "batch": [64, 128, 256]})
-    >>> PriorAround(shift={"lr": 0.1})(Released({"lr": 0.5, "batch": 128}), space).to_dict()["around"]
+    >>> PriorAround()({"lr": 0.05, "batch": 128}, space).to_dict()["around"]
     {'params': {'lr': 0.05, 'batch': 128}, 'spread': {'lr': 0.05, 'batch': 0.05}, 'floor': 0.1}
     """
 
     spread: Spread = 0.05
     floor: float = 0.1
-    shift: Mapping[str, Shift] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shift", dict(_validate.mapping(shift=self.shift)))
-        for name, shift in self.shift.items():
-            if not callable(shift):
-                _validate.positive(**{f"the shift of {name!r}": shift})
         _validate.within(0.0, 1.0, closed="right", floor=self.floor)
 
-    def __call__(self, released: Released, space: Space) -> Space:
-        assert released.params is not None
-        params = dict(released.params)
-        for parameter in space.parameters:
-            name, dimension = parameter.name, parameter.dimension
-            if name in self.shift and name in params:
-                shift, value = self.shift[name], params[name]
-                moved = shift(value) if callable(shift) else value * shift
-                if dimension.ordered:  # back to a value that the parameter can have
-                    moved = nearest_value(dimension, _validate.number(**{f"the shifted {name!r}": moved}))
-                params[name] = moved
+    def __call__(self, params: Mapping[str, Any], space: Space) -> Space:
         return space.around(params, spread=self.spread, floor=self.floor)
 
     def check(self, space: Space) -> None:
-        """Refuse, before anything runs, what does not fit the space."""
-        dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
+        """Refuse a spread that does not fit the space, before anything runs."""
         read_spread(space.parameters, self.spread)
-        for name, shift in self.shift.items():
-            if name not in dimensions:
-                raise _validate.fail("shift", name, f"the parameters are {', '.join(dimensions)}")
-            if not callable(shift) and not dimensions[name].ordered:
-                raise _validate.fail(f"the shift of {name!r}", shift, "categories have no factor: give a function")
 
     def to_dict(self) -> dict[str, Any]:
         spread = dict(self.spread) if isinstance(self.spread, Mapping) else self.spread
-        shift = {name: full_name(shift) if callable(shift) else shift for name, shift in self.shift.items()}
-        return {"rule": "PriorAround", "spread": spread, "floor": self.floor, "shift": shift}
-
-
-def describe_rule(rule: PriorRule) -> dict[str, Any]:
-    """A rule in the declaration and the certificate: PriorAround in full, a function of the user's by its name."""
-    return rule.to_dict() if isinstance(rule, PriorAround) else {"rule": full_name(rule)}
+        return {"rule": "PriorAround", "spread": spread, "floor": self.floor}
 
 
 @dataclass(frozen=True)

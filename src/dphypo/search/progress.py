@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting.solve import watch
+from dphypo.journal.records import MAX_ATTEMPTS
 from dphypo.mechanisms import capabilities
 from dphypo.search.table import OnRun, Row, at_edge, table_of
 
@@ -48,6 +49,16 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
     if journal is not None:
         said = "released before. The same release is read again" if released else "begun before. It goes on"
         say(f"This search was {said} from {journal}.")
+
+
+def say_attempt(trial: Trial, *, last: bool) -> None:
+    """Say that a published run is repeated or resumed. In a log, this is said of a last run alone."""
+    if last or on_terminal():
+        what = "last run" if last else f"run {trial.number + 1}"
+        if trial.attempts > 1:
+            say(f"{what}: attempt {trial.attempts} of {MAX_ATTEMPTS} without progress")
+        elif trial.steps:
+            say(f"{what}: resumed after step {trial.steps}")
 
 
 def tell_fit(mechanism: Mechanism, space: Space) -> None:

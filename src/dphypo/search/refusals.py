@@ -68,11 +68,6 @@ LATE_HISTORY_ONLY = (
     'The study was started or resumed with policy="anything": a sampler that sees only the history cannot be promised '
     'afterwards. Open it with policy="anything", or start a new study with a new journal.'
 )
-WIDER_PRIOR = (
-    "The rule for the next prior returned a space that leaves the declared one. The guarantee was computed before the "
-    "first run, for the values of the declared space only. Stay inside it: space.around(...) changes only its prior. "
-    "Nothing was drawn: correct the rule and run the search again."
-)
 SECRET_VALUE = (
     "The trials of a study are secret: the guarantee covers the release and nothing else, so T, the other runs and "
     "their scores may not be published or influence anything published. The release has the best run. For the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from collections.abc import Callable, Mapping
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
+from dphypo._validate import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
+from dphypo.errors import FileError
 from dphypo.journal.records import frozen
 from dphypo.mechanisms import Plain, Saver
 
@@ -144,9 +147,18 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     if described["ending"] is Ending.MODEL:
         path = source / _model_name(saver.format)
         content = _files.read(path, "model of this release", most=_files.MOST_MODEL_BYTES, within=source)
+        _check_hash(content, certificate, path)
         with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
             loaded = saver.load(content)
     return Release(**described, model=loaded, certificate=certificate, saver=saver, surveys=read_surveys(source))
+
+
+def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
+    """Refuse a model that was damaged or replaced since its certificate was written."""
+    with _files.parsing(path.with_name("certificate.json"), "what it says of the release is damaged"):
+        named = (certificate.document.get("release") or {}).get("model_sha256")
+    if named is not None and hashlib.sha256(content).hexdigest() != named:
+        raise FileError(f"{printable(path)} was damaged or replaced: it is not the model that the certificate names")
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:

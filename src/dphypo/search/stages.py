@@ -1,6 +1,6 @@
-"""The public side of a search, and a search in several parts.
+"""The public side of a search, and a search in several parts: surveys, then one study or one last run.
 
-Each release shapes the next prior by a declared public function. Each part has its own guarantee, whatever prior it is
+A survey may put the prior of the next part around what it found. Each part has its own guarantee, whatever prior it is
 given, so the whole is their adaptive composition.
 """
 
@@ -27,7 +27,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.part import Part
 from dphypo.search.release import Release
-from dphypo.search.stage import several
+from dphypo.search.stage import Stage
 from dphypo.search.table import OnRun
 from dphypo.space import Space
 
@@ -129,6 +129,15 @@ class Search:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
+def _several(stages: object) -> Sequence[Any]:
+    """A list of parts that is more than a study by itself."""
+    parts = stages if isinstance(stages, Sequence) and all(isinstance(stage, Part) for stage in stages) else ()
+    if parts and not (len(parts) == 1 and isinstance(parts[0], Stage)):
+        return parts
+    remedy = "give a list of dphypo.Survey, then one dphypo.Stage or one dphypo.LastRun; a study alone is dphypo.Study"
+    raise _validate.fail("stages", stages, remedy)
+
+
 @dataclass(frozen=True, repr=False)
 class StageTrial:
     """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
@@ -153,17 +162,18 @@ class StageTrial:
 
 
 class Stages(Search):
-    """A private search in stages: one journal, one budget, one model.
+    """A private search in parts, surveys and then one study or one last run: one journal, one budget, one model.
 
     **Guarantee.** All that is released together, the final release and the intermediate ones (``stages.released``), is
     (ε, δ)-DP with ε = ``stages.guarantee.epsilon(delta)``, under the conditions of :class:`dphypo.Study` for each
-    stage. What makes the prior of a stage is given the release of the earlier one and nothing else. A stage without a
-    result (no run, or all failed) leaves the prior as it was.
+    part. The prior of a part depends on what the surveys before it published and on nothing else. A survey without a
+    result leaves the prior as it was.
 
     Args:
         space: the hyperparameters and their original prior. Every stage's event must hold for all of it.
-        stages: the parts, in order: :class:`dphypo.Stage`, :class:`dphypo.Survey`, at the end perhaps a
-            :class:`dphypo.LastRun`. What the last one releases is the release.
+        stages: the parts, in order: one or more :class:`dphypo.Survey`, at the end perhaps a :class:`dphypo.Stage` (a
+            study) or a :class:`dphypo.LastRun`. What the last one releases is the release.
+            :func:`dphypo.accounting.solve_noise` finds the noise with which they cost a total.
         delta, journal, name, maximize, entropy, data_name, ledger, epsilon: as for :class:`dphypo.Study`.
             Stage k is the study "name, stage k" in the journal. The cost of all stages together is reserved before
             the first run.
@@ -178,14 +188,14 @@ class Stages(Search):
     ...     return train
     >>> search = Stages(
     ...     dphypo.Space({"lr": loguniform(1e-3, 1)}),
-    ...     [dphypo.Stage(training(20.0), dphypo.Geometric(mean=20), prior=dphypo.PriorAround(spread=0.1)),
+    ...     [dphypo.Survey(training(40.0), 20, prior=dphypo.PriorAround(spread=0.1)),
     ...      dphypo.Stage(training(4.0), dphypo.Geometric(mean=5))],
     ...     delta=1e-6, journal=None)
     >>> round(search.guarantee.epsilon(1e-6), 1)
-    1.6
+    1.5
     >>> release = search.run(progress=False)
-    >>> release.params == {"lr": release.model["weight"]}, list(search.released[0].params)
-    (True, ['lr'])
+    >>> release.params == {"lr": release.model["weight"]}, len(search.released[0].rows)
+    (True, 20)
     """
 
     def __init__(
@@ -203,9 +213,8 @@ class Stages(Search):
         epsilon: float | None = None,
     ) -> None:
         check_entropy(entropy)
-        parts = several(stages, "dphypo.Study")
         public: dict[str, Any] = {"maximize": maximize, "private": entropy.private, "data_name": data_name}
-        declared = Declaration.of(space, parts, delta=delta, epsilon=epsilon, **public)
+        declared = Declaration.of(space, _several(stages), delta=delta, epsilon=epsilon, **public)
         self._chain = Chain(declared, journal, name, entropy, ledger)
 
     @classmethod

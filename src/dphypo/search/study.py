@@ -50,9 +50,10 @@ class Study(Search):
         candidates: how many fresh candidates are drawn for every run.
         grid: into how many cells to cut continuous parameters, ``{"lr": 32}``, to search over one fixed grid instead.
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
-        lost: what becomes of a run whose process died: "again" makes it again with its seed, at most twice, which is
-            right if all its randomness comes from the seed; "failed" counts it as failed. By default what the mechanism
-            says of itself (``seeded``). An orderly stop and the loss of the whole machine do not count as deaths.
+        lost: what becomes of a run whose process died. "again" repeats it with its seed until it has died three times
+            without progress, which is right if all its randomness comes from the seed; "failed" counts it as failed. By
+            default what the mechanism says of itself (``seeded``). An orderly stop and the loss of the whole machine do
+            not count as deaths, nor does a death after the run has written a checkpoint.
         data_name: a public name of the data set. A journal that was begun under another name is refused, so that no
             release of other data is returned; the name is in the certificate.
         policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default

@@ -25,7 +25,7 @@ from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.samplers import History
 from dphypo.search import progress
 from dphypo.search import proposer as _proposer
-from dphypo.search.part import GroupSizes, PartSetting, PriorAround, PriorRule, Released, Watch, describe_rule
+from dphypo.search.part import GroupSizes, PartSetting, PriorAround, Watch
 from dphypo.search.policy import Past
 from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
 from dphypo.search.release import Ending, Release
@@ -75,8 +75,8 @@ class Survey:
         proposer: what gives λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
             :class:`dphypo.search.proposer.Proposer`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
-        prior: how that λ shapes the prior of the next part, such as :class:`dphypo.PriorAround`; by default the prior
-            stays as it is.
+        prior: a :class:`dphypo.PriorAround` puts the prior of the next part around that λ; by default the prior stays
+            as it is.
         models: a folder in which the model of every run is kept, as ``run-001`` and so on. They are paid for. The
             folder belongs to this search: one that holds anything else is refused.
         durations: "public" declares that how long runs take does not depend on the data. Runs that are made side by
@@ -105,7 +105,7 @@ class Survey:
     runs: int
     proposer: Any = None
     pick: Pick | None = None
-    prior: PriorRule | None = None
+    prior: PriorAround | None = None
     models: str | Path | None = None
     durations: str = "secret"
     within: Within | None = None
@@ -121,7 +121,9 @@ class Survey:
             _validate.integer(at_least=0, lag=self.lag)
         if not isinstance(self.durations, str) or self.durations not in ("secret", "public"):
             raise _validate.fail("durations", self.durations, "give 'secret' or 'public'")
-        for name in ("pick", "prior", "within"):
+        if self.prior is not None and not isinstance(self.prior, PriorAround):
+            raise _validate.fail("prior", self.prior, "give a dphypo.PriorAround, or None to leave the prior as it is")
+        for name in ("pick", "within"):
             if (given := getattr(self, name)) is not None:
                 _validate.function(**{name: given})
 
@@ -139,7 +141,7 @@ class Survey:
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         if last and self.prior is not None:
             raise ValueError("the last part has a prior=: it says what an earlier part hands on")
-        if isinstance(self.prior, PriorAround):
+        if self.prior is not None:
             self.prior.check(space)
         return terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
 
@@ -157,7 +159,7 @@ class Survey:
             "releases": ["params", "score", "status", *metrics, *models],
             **({"durations": "public"} if self.durations == "public" else {}),
             **({} if transfer is None else {"transfer": transfer}),
-            **({} if self.prior is None else {"next prior": describe_rule(self.prior)}),
+            **({} if self.prior is None else {"next prior": self.prior.to_dict()}),
         }
 
     def compute(self) -> str:
@@ -170,7 +172,7 @@ class Survey:
         """The next prior, from the recommended λ; None if none was asked for or no run has a score."""
         if self.prior is None or not done(published.rows):
             return None
-        return self.prior(Released(_recommended(self.pick, published, space)), space)
+        return self.prior(_recommended(self.pick, published, space), space)
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         proposer = _proposer.read(self.proposer, self.runs)
@@ -275,8 +277,6 @@ class LastRun:
         for value in reversed(setting.published):
             if isinstance(value, Surveyed) and done(value.rows):
                 return _recommended(self.pick, value, setting.declared)
-            if isinstance(value, Released) and value.params is not None:
-                return dict(value.params)
         return middle(setting.prior) if self.fallback is None else dict(self.fallback)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +20,6 @@ from dphypo.mechanisms import Mechanism, capabilities, over_space
 from dphypo.search.chain import Chain
 from dphypo.search.declaration import Cost, Declaration, check_space
 from dphypo.search.part import Part
-from dphypo.search.plan_file import PlanFile, read_plan
 from dphypo.search.progress import solving
 from dphypo.search.release import Release
 from dphypo.search.survey_plan import (
@@ -48,12 +46,11 @@ def tune(
     *searched: Space | Mechanism,
     space: Space | None = None,
     mechanism: Mechanism | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
+    epsilon: float,
+    delta: float,
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
     price: float = PRICE,
-    plan: PlanFile | str | Path | None = None,
     workers: int = 1,
     progress: bool = True,
     start_method: str = "spawn",
@@ -94,9 +91,6 @@ def tune(
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
-        plan: instead of ``epsilon``, ``delta``, ``compute``, ``survey`` and ``price``: a ``PlanFile``, or the path
-            of one, as ``dphypo plan --write`` or :func:`dphypo.plan` makes it. It may be any design, not only
-            a survey. What would cost anything but what it states is refused.
         workers: how many runs to make at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor, devices, checkpoint_every, on_run: as for :meth:`dphypo.Stages.run`.
@@ -126,24 +120,14 @@ def tune(
     space, mechanism = _subject(searched, space, mechanism)
     check_entropy(entropy)
     crew = Crew(workers, start_method, executor, devices, checkpoint_every)
-    if plan is not None:
-        given = {"epsilon": epsilon, "delta": delta, "compute": compute, "survey": survey}
-        if twice := [argument for argument, value in given.items() if value is not None]:
-            raise _validate.fail(twice[0], given[twice[0]], "the plan already sets it; leave it out")
-        declare, summary = partial(read_plan(plan).declare, space, mechanism), ""
-    else:
-        if epsilon is None or delta is None:
-            missing = "epsilon" if epsilon is None else "delta"
-            raise _validate.fail(missing, None, "give epsilon and delta, what everything may cost together; or a plan")
-        with keeping(journal, name) as keep, solving(show=progress):
-            tuning = plan_tuning(
-                space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
-            )
-        declare, summary = partial(tuning.declare, space, delta), tuning.summary
-    declared = declare(maximize=maximize, private=entropy.private, data_name=data_name)
+    with keeping(journal, name) as keep, solving(show=progress):
+        tuning = plan_tuning(
+            space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
+        )
+    declared = tuning.declare(space, delta, maximize=maximize, private=entropy.private, data_name=data_name)
     chain = Chain(declared, journal, name, entropy, ledger)
-    if _validate.flag(progress=progress) and summary:
-        say(summary)
+    if _validate.flag(progress=progress):
+        say(tuning.summary)
     return chain.run(crew, progress=progress, on_run=on_run)
 
 

@@ -29,7 +29,7 @@ from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search import refusals
-from dphypo.search.checkpoint import erase
+from dphypo.search.checkpoint import CheckpointFile, erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, check
 from dphypo.search.interrupts import Turn
@@ -129,8 +129,10 @@ class PartUnderWay:
             if record.released:
                 raise errors.Refusal(refusals.RUNS_AFTER_RELEASE)
             while (trial := self._lost_run(record)) is not None:
-                if (died := self._died(trial)) is None:
-                    trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine())
+                steps = CheckpointFile(self.checkpoint).steps if self.last_run and self.checkpoint is not None else 0
+                deaths = deaths_of(trial, steps)
+                if (died := self._died(deaths)) is None:
+                    trial = replace(trial, attempts=self._attempts(deaths), machine=machine(), steps=steps)
                     self._journal.attempted(trial)
                     self._handed[trial.number] = trial
                     return trial
@@ -167,13 +169,12 @@ class PartUnderWay:
         """Attempts to commit before the run starts: one more if it is made here, or if lost runs are made again."""
         return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
 
-    def _died(self, trial: Trial) -> str | None:
-        """Why a run that was given out and never told counts as failed; None if it is to be made again."""
-        if trial.attempts >= MAX_ATTEMPTS:
-            return "the process that made this run died three times"
-        here = trial.machine in ("", machine())  # losing the machine is no outcome of the run
-        if self.lost_runs is Lost.FAILED and trial.attempts > 0 and here:
-            return "the process that made this run died"
+    def _died(self, deaths: int) -> str | None:
+        """Why a run that was given out and never told counts as failed; None if it is to be repeated."""
+        if deaths >= MAX_ATTEMPTS:
+            return "the process that executed this run died three times without progress"
+        if self.lost_runs is Lost.FAILED and deaths > 0:
+            return "the process that executed this run died"
         return None
 
     def _lost_run(self, record: Record) -> Trial | None:
@@ -237,7 +238,7 @@ class PartUnderWay:
         with self._turn.short():
             self._handed.pop(trial.number, None)
             if self.lost_runs is Lost.FAILED:
-                self.finish(trial, Outcome.failed("the process that made this run died"))
+                self.finish(trial, Outcome.failed("the process that executed this run died"))
 
     def withdraw(self, *trials: Trial) -> None:
         """Requeue runs, by default all that are unfinished, without counting the attempt.
@@ -309,6 +310,18 @@ class PartUnderWay:
                     self.withdraw()
             self._open, self._handed = False, {}
             self._journal.rest()
+
+
+def deaths_of(trial: Trial, steps: int) -> int:
+    """How many attempts at a lost run count as its deaths, if its checkpoint was written after ``steps`` steps.
+
+    Progress, which a later checkpoint shows, ends the count. An attempt that was lost with its machine does not count:
+    that is no outcome of the run.
+    """
+    if steps > trial.steps:
+        return 0
+    lost_with_machine = trial.machine not in ("", machine())
+    return max(trial.attempts - lost_with_machine, 0)
 
 
 class SameRecords:

@@ -197,7 +197,7 @@ class Steps:
             self._loss(self.module(inputs), targets).sum().backward()  # type: ignore[no-untyped-call]
         except BaseException as error:
             if is_signal(error) or isinstance(error, WrittenStateError):
-                raise
+                raise  # the pass has written to the model's state: dropping the batch would not undo that
             leave_plain(self.module, self._optimizer, sums=True)
             self.module = attached(self._model, self._mode)
             return False
