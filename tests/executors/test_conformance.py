@@ -8,6 +8,8 @@ import re
 import socket
 import subprocess
 import sys
+import traceback
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from dphypo.errors import ExecutorError
 from dphypo.executors import Dask, Pool, Ray, Submitit
 from dphypo.executors.executor import Crew, InProcess
 from dphypo.executors.futures import Claims, claim
+from dphypo.mechanisms import Outcome
+from dphypo.mechanisms.outcome import attempt
 
 
 @pytest.fixture(autouse=True)
@@ -133,8 +137,8 @@ def test_a_claim_needs_the_key_and_the_study():
         claim(stranger)
     assert claim(ticket)
     assert not claim(ticket)
-    assert not claims.withdraw(ticket), "the run was begun"
-    assert claims.withdraw(other), "it was never asked for"
+    assert claims.withdraw(ticket) == (True, False), "the run was begun, and has not ended"
+    assert claims.withdraw(other) == (False, False), "it was never asked for"
     assert not claim(other)
     late = claims.issue({}, 0)
     claims.close()
@@ -194,3 +198,136 @@ def test_the_recipes_run(name, tmp_path):
     done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "The release is differentially private with epsilon = " in done.stdout
+
+
+class Hostile(concurrent.futures.Executor):
+    """An executor of ``concurrent.futures`` that does something to its tasks."""
+
+    def __init__(self, do):
+        self.threads, self.do, self.last = concurrent.futures.ThreadPoolExecutor(2), do, None
+
+    def submit(self, make, task, mechanism):
+        return self.do(self, make, task, mechanism)
+
+    def shutdown(self, *_, **__):
+        self.threads.shutdown(wait=False)
+
+
+def mixes_up(self, make, task, mechanism):
+    def swapped():
+        mine, other = make(task, mechanism), self.last
+        self.last = mine
+        return other or mine
+
+    return self.threads.submit(swapped)
+
+
+def changes_the_task(self, make, task, mechanism):
+    return self.threads.submit(make, replace(task, params={**task.params, "lr": 999.0}), mechanism)
+
+
+def makes_up_an_outcome(self, make, task, mechanism):
+    return self.threads.submit(lambda: Outcome(b"", 1e9))
+
+
+def makes_up_an_outcome_of_the_run(self, make, task, mechanism):
+    return self.threads.submit(lambda: Outcome(b"", 1e9, started_with=(task.params, task.seed)))
+
+
+def returns_garbage(self, make, task, mechanism):
+    return self.threads.submit(lambda: (make(task, mechanism), "garbage")[1])
+
+
+def returns_no_future(self, make, task, mechanism):
+    return 7
+
+
+def raises_in_submit(self, make, task, mechanism):
+    raise OSError(f"no route for {task.params}, {task.seed}")
+
+
+def raises(kind):
+    def do(self, make, task, mechanism):
+        def then():
+            make(task, mechanism)
+            raise kind(f"{task.params}, {task.seed}")
+
+        return self.threads.submit(then)
+
+    return do
+
+
+HOSTILE = {
+    "mixes up": mixes_up,
+    "changes": changes_the_task,
+    "makes up": makes_up_an_outcome,
+    "makes up well": makes_up_an_outcome_of_the_run,
+    "garbage": returns_garbage,
+    "no future": returns_no_future,
+    "submit raises": raises_in_submit,
+    "raises": raises(RuntimeError),
+    "exits": raises(SystemExit),
+}
+
+
+@pytest.mark.parametrize("do", HOSTILE)
+def test_an_executor_that_does_not_return_what_it_was_given_is_an_error_and_loses_nothing(do, tmp_path):
+    expected = make(tmp_path / "plain.db", band=Band(1, 1), lost="again").run(progress=False)
+    study = make(tmp_path / "study.db", band=Band(1, 1), lost="again")
+    with pytest.raises(ExecutorError) as caught:
+        study.run(progress=False, executor=Hostile(HOSTILE[do]), workers=2)
+    said = "".join(traceback.format_exception(caught.value))
+    for trial in study.curator().trials():
+        assert str(trial["seed"]) not in said
+        assert str(trial["params"]["lr"]) not in said
+    release = study.run(progress=False)
+    assert (release.params, release.score) == (expected.params, expected.score)
+    assert all(trial["failure"] is None for trial in study.curator().trials())
+
+
+def test_a_run_whose_future_is_cancelled_after_it_ended_is_executed_three_times_at_most(tmp_path):
+    seeds = Counter()
+
+    def cancels(self, make, task, mechanism):
+        def then():
+            seeds[task.seed] += isinstance(make(task, mechanism), Outcome)
+            future.cancel()
+            future.set_running_or_notify_cancel()
+
+        future = concurrent.futures.Future()
+        self.threads.submit(then)
+        return future
+
+    study = make(tmp_path / "study.db", band=Band(1, 1), lost="again")
+    study.run(progress=False, executor=Hostile(cancels))
+    assert set(seeds.values()) == {3}
+    failures = {trial["failure"] for trial in study.curator().trials()}
+    assert failures == {"the process that executed this run died three times without progress"}
+
+
+class Swaps:
+    """An executor of one's own that returns outcomes with the wrong runs."""
+
+    def __init__(self, mechanism, *, workers, start_method):
+        self.mechanism, self.waiting = mechanism, []
+
+    idle = property(lambda self: len(self.waiting) < 2)
+    busy = property(lambda self: bool(self.waiting))
+
+    def start(self, trial):
+        self.waiting.append(trial)
+
+    def wait(self):
+        first, second = self.waiting[0], self.waiting[-1]
+        self.waiting.remove(first)
+        return first, attempt(self.mechanism, second.params, second.seed)
+
+    def close(self):
+        pass
+
+
+def test_an_executor_of_ones_own_that_mixes_up_two_results_is_an_error(tmp_path):
+    study = make(tmp_path / "study.db", band=Band(1, 1), lost="again")
+    with pytest.raises(ExecutorError, match="outcome of another run"):
+        study.run(progress=False, executor=Swaps, workers=2)
+    assert not any(trial["done"] for trial in study.curator().trials())

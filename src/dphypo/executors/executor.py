@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
-from dphypo.errors import UnsupportedModelError
+from dphypo.errors import ExecutorError, UnsupportedModelError
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome, capabilities
 from dphypo.mechanisms.outcome import attempt
@@ -30,6 +30,13 @@ BROKEN = (
 NO_WORKERS = (
     "several worker processes in a row ended before they could start a run; what they printed says why. With the start "
     "method \"spawn\" they import the main module again: protect the code there with if __name__ == '__main__'"
+)
+
+
+MIXED_UP = (
+    "the executor returned something other than the outcome of the run that it was given, such as the outcome of "
+    "another run. Nothing was recorded. Use another executor; the search resumes where it stopped. An executor of your "
+    "own calls dphypo.mechanisms.outcome.attempt and returns the outcome with its run"
 )
 
 
@@ -53,7 +60,7 @@ class Executor(Protocol):
         """Begin a run; only while ``idle``."""
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
-        """The next run that ended, only while ``busy``.
+        """The next run that ended, with what :func:`dphypo.mechanisms.outcome.attempt` returned; only while ``busy``.
 
         In place of the outcome, None if the run's process died, or may have died: the study decides whether to start it
         again. :class:`Withdrawn` if it is known that it did not.
@@ -94,6 +101,44 @@ class InProcess:
 
     def close(self) -> None:
         self._trial = None
+
+
+class Checked:
+    """An executor whose results are checked: each must be the outcome of a run that was started here.
+
+    An executor that mixed up two results would give a run the score and the model of another λ.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._started: dict[int, Trial] = {}
+
+    @property
+    def idle(self) -> bool:
+        return self._executor.idle
+
+    @property
+    def busy(self) -> bool:
+        return self._executor.busy
+
+    def start(self, trial: Trial) -> None:
+        self._started[trial.number] = trial
+        self._executor.start(trial)
+
+    def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
+        ended: object = self._executor.wait()
+        pair = ended if isinstance(ended, tuple) and len(ended) == 2 else (None, None)
+        trial = self._started.pop(pair[0].number, None) if isinstance(pair[0], Trial) else None
+        if trial is not None:
+            outcome = pair[1]
+            if outcome is None or isinstance(outcome, Withdrawn):
+                return trial, outcome
+            if isinstance(outcome, Outcome) and outcome.started_with == (trial.params, trial.seed):
+                return trial, replace(outcome, started_with=None)
+        raise ExecutorError(MIXED_UP)
+
+    def close(self) -> None:
+        self._executor.close()
 
 
 def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome | UnsupportedModelError:
@@ -173,7 +218,7 @@ class Crew:
         opened: object = factory(mechanism, **given)
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
-        return contextlib.closing(opened)
+        return contextlib.closing(Checked(opened))
 
 
 def _named(name: str) -> Factory | None:

@@ -26,7 +26,7 @@ from multiprocessing import connection
 from typing import Any
 
 from dphypo.errors import ExecutorError, Stopped, UnsupportedModelError
-from dphypo.executors.executor import BROKEN, NO_WORKERS, Withdrawn, attempt_elsewhere
+from dphypo.executors.executor import BROKEN, MIXED_UP, NO_WORKERS, Withdrawn, attempt_elsewhere
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Declared, Mechanism, Outcome
 
@@ -34,6 +34,7 @@ _PATIENCE = 3  # how often in a row all workers may die before any of them begin
 _MOST_WITHDRAWALS = 10  # of one run, after it was begun
 _SILENCE_S = 60  # how long either side waits for the other's next word
 _TRIES = 3  # to connect; what was asked is never asked again
+_BEGIN, _END = "begin", "end"
 
 
 class Futures:
@@ -73,34 +74,41 @@ class Futures:
 
     def start(self, trial: Trial) -> None:
         task = self._claims.issue(trial.params, trial.seed)
-        future: Future[Any] | None = None
-        with contextlib.suppress(concurrent.futures.BrokenExecutor, *self._gone):
-            future = self._submit(make_once, task, self._mechanism)
-        if future is None:  # raised here: what a cluster says may hold its task
-            raise ExecutorError(BROKEN)
+        problem = MIXED_UP
+        try:
+            future: object = self._submit(make_once, task, self._mechanism)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            broken = isinstance(error, (concurrent.futures.BrokenExecutor, *self._gone))
+            future, problem = None, BROKEN if broken else _failed(error)
+        if not isinstance(future, Future):  # raised outside the handler: what a cluster says may hold its task
+            raise ExecutorError(problem)
         self._working[future] = trial, task
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended.
 
-        A run whose worker died is lost, and so is one that the cluster started twice: it was made at most once. If its
-        worker died before the run began, the run is withdrawn. One that was begun and withdrawn too often is lost: the
-        run itself may be the reason.
+        A run whose worker died is lost, and so is one that the cluster started twice, or whose outcome it threw away.
+        If the worker died before the run began, the run is withdrawn. One that was begun and withdrawn too often is
+        lost: the run itself may be the reason.
         """
         done = concurrent.futures.wait(self._working, return_when=concurrent.futures.FIRST_COMPLETED).done
         future = next(future for future in self._working if future in done)
         trial, task = self._working.pop(future)
-        begun = not self._claims.withdraw(task)
+        begun, over = self._claims.withdraw(task)
         ended = self._read(future)
         if isinstance(ended, UnsupportedModelError):
             raise ended
+        if over and isinstance(ended, Withdrawn):
+            return trial, None
         if begun:
             self._early_deaths = 0
             self._withdrawals[trial.number] += isinstance(ended, Withdrawn)
             too_often = isinstance(ended, Withdrawn) and self._withdrawals[trial.number] > _MOST_WITHDRAWALS
             return trial, None if too_often else ended
         if ended is not None and not isinstance(ended, Withdrawn):
-            raise RuntimeError("the executor returned an outcome of a run that was never begun")
+            raise ExecutorError(MIXED_UP)  # a run that was never begun
         self._early_deaths += ended is None
         if self._early_deaths >= _PATIENCE * self._count:
             host, port = self._claims.address
@@ -112,15 +120,14 @@ class Futures:
         return trial, Withdrawn()
 
     def _read(self, future: Future[Ended]) -> Ended:
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
+        error = concurrent.futures.CancelledError() if future.cancelled() else future.exception()
+        if isinstance(error, concurrent.futures.CancelledError):
             return Withdrawn()
-        except self._died:
+        if isinstance(error, self._died):
             return None
-        except self._gone:
-            pass
-        raise ExecutorError(BROKEN)  # outside the handler: what a cluster says may hold its task
+        if error is not None:  # it is not chained: what a cluster says may hold its task
+            raise ExecutorError(BROKEN if isinstance(error, self._gone) else _failed(error))
+        return future.result()
 
     def close(self) -> None:
         self._claims.close()
@@ -128,6 +135,15 @@ class Futures:
             with contextlib.suppress(Exception):  # the others are to be cancelled, too
                 future.cancel()
         self._working.clear()
+
+
+def _failed(error: BaseException) -> str:
+    """What an executor did wrong. Its own message may quote λ or the seed."""
+    return (
+        f"the executor raised {type(error).__name__}. Nothing was recorded, and the search resumes where it stopped. "
+        "If the mechanism cannot be pickled, define it at the top of a module; otherwise read its logs, "
+        "or use another one"
+    )
 
 
 @dataclass(frozen=True)
@@ -186,7 +202,8 @@ class Claims:
     def __init__(self, host: str = "") -> None:
         self._key = secrets.token_bytes(32)
         self._listener = socket.create_server((host or "127.0.0.1", 0), backlog=1024)
-        self._open: set[str] = set()
+        self._open: set[str] = set()  # starts that nobody has asked for
+        self._over: set[str] = set()  # starts whose runs have ended
         self._lock = threading.Lock()
         self._closed = False
         self.address: tuple[str, int] = self._listener.getsockname()  # where workers ask
@@ -199,9 +216,12 @@ class Claims:
             self._open.add(start)
         return Task(self.address, self._key, start, params, seed)
 
-    def withdraw(self, task: Task) -> bool:
-        """Refuse a start from now on; True if it was never asked for, so that the run was not begun."""
-        return self._take(task.start)
+    def withdraw(self, task: Task) -> tuple[bool, bool]:
+        """Refuse a start from now on; whether its run was begun, and whether it has ended."""
+        with self._lock:
+            over = task.start in self._over
+            self._over.discard(task.start)
+        return not self._take(task.start), over
 
     def _take(self, start: str) -> bool:
         with self._lock:
@@ -221,8 +241,11 @@ class Claims:
             _limit(asked)
             connection.deliver_challenge(asked, self._key)
             connection.answer_challenge(asked, self._key)
-            granted = self._take(asked.recv_bytes(64).decode("ascii", "replace"))
-            asked.send_bytes(b"go" if granted else b"no")
+            word, _, start = asked.recv_bytes(64).decode("ascii", "replace").partition(" ")
+            if word == _END:
+                with self._lock:
+                    self._over.add(start)
+            asked.send_bytes(b"go" if word == _BEGIN and self._take(start) else b"no")
 
     def close(self) -> None:
         """Grant nothing more."""
@@ -236,6 +259,10 @@ class Claims:
 
 def claim(task: Task) -> bool:
     """Whether this start of the run is the first. False if the study is gone, too: nothing waits for the run."""
+    return _ask(task, _BEGIN)
+
+
+def _ask(task: Task, word: str) -> bool:
     asked = False
     for tried in range(_TRIES):
         try:
@@ -244,7 +271,7 @@ def claim(task: Task) -> bool:
                 connection.answer_challenge(study, task.key)
                 connection.deliver_challenge(study, task.key)
                 asked = True
-                study.send_bytes(task.start.encode())
+                study.send_bytes(f"{word} {task.start}".encode())
                 return bool(study.recv_bytes(2) == b"go")
         except ConnectionRefusedError:
             return False
@@ -269,6 +296,10 @@ Ended = Outcome | Withdrawn | UnsupportedModelError | None
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
     """Make a run unless it was begun elsewhere; None if it was. A run whose worker a signal stops is withdrawn."""
     try:
-        return attempt_elsewhere(mechanism, task.params, task.seed) if claim(task) else None
+        if not claim(task):
+            return None
+        ended = attempt_elsewhere(mechanism, task.params, task.seed)
+        _ask(task, _END)  # a run that has ended is never withdrawn
+        return ended
     except Stopped:
         return Withdrawn()

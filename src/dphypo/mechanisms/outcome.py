@@ -47,6 +47,8 @@ class Outcome:
         failure: why a failed run has no score. Secret: it is for the curator.
         metrics: further numbers of the run, by name: a survey publishes them beside the score.
         leaving: set by the library if the run asked to end its process; the outcome is recorded first.
+        started_with: set by the library: the hyperparameters and the seed of the run. A search compares them with those
+            of the run that it started.
 
     >>> Outcome(model={"bias": 0.5}, score=0.9).ok
     True
@@ -61,6 +63,7 @@ class Outcome:
     failure: str | None = None
     leaving: SystemExit | None = field(default=None, compare=False)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    started_with: tuple[Mapping[str, Any], int] | None = field(default=None, compare=False)
 
     @classmethod
     def failed(cls, reason: str = "failed", leaving: SystemExit | None = None) -> Outcome:
@@ -140,7 +143,8 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
     model that cannot be saved, which is an error in the declaration. A child that the run has forked ends here.
     """
     with _interruptible():
-        return settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
+        outcome = settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
+    return replace(outcome, started_with=(dict(params), seed))
 
 
 @contextlib.contextmanager
@@ -183,7 +187,9 @@ def attempt_many(
         if isinstance(error, UnsupportedModelError) or (isinstance(error, KeyboardInterrupt) and Stopped.behind(error)):
             raise
         return [attempt(mechanism, one, seed) for one, seed in zip(params, seeds, strict=True)]
-    return [settle(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
+    settled = [settle(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
+    runs = zip(settled, params, seeds, strict=True)
+    return [replace(outcome, started_with=(dict(one), seed)) for outcome, one, seed in runs]
 
 
 def settle(returned: Callable[[], object], saver: Saver) -> Outcome:
