@@ -86,13 +86,13 @@ def test_half_a_run_or_two_are_refused(given, words):
 
 def test_what_if_takes_an_event_that_no_option_expresses_from_the_certificate(tmp_path: Path):
     event = dp.ComposedDpEvent([dp.GaussianDpEvent(6.0), dp.LaplaceDpEvent(9.0)])
-    before = account(event, NegativeBinomial(8, mean=6).capped(40), Band(0.5, 2), grid=1e-3)
+    before = account(event, NegativeBinomial(8, mean=6), Band(0.5, 2), grid=1e-3)
     path = before.certificate(1e-5).save(tmp_path / "certificate.json")
     same = json.loads(RUN.invoke(app, ["account", "--from", str(path), "--json"]).stdout)
     assert same["epsilon"] == pytest.approx(before.epsilon(1e-5), rel=1e-6)
     new = ["--band", "0.5", "4", "--mean", "20", "--delta", "1e-6", "--json"]
     found = json.loads(RUN.invoke(app, ["account", "--from", str(path), *new]).stdout)
-    expected = account(event, NegativeBinomial(8, mean=20).capped(40), Band(0.5, 4), grid=1e-3)
+    expected = account(event, NegativeBinomial(8, mean=20), Band(0.5, 4), grid=1e-3)
     assert found["epsilon"] == pytest.approx(expected.epsilon(1e-6), rel=1e-6)
     other = RUN.invoke(app, ["account", "--from", str(path), "--runs", "geometric", "--mean", "4", "--json"])
     assert json.loads(other.stdout)["runs"]["mean"] == pytest.approx(4, rel=1e-3)

@@ -215,21 +215,12 @@ MUTANTS = (
         (f"{_ORACLE}::test_a_search_that_mostly_runs_nothing_says_so_below_zero",),
     ),
     Mutant(
-        "a capped law is accounted as the law it was cut from",
-        "theorems about the negative binomial law do not speak of a capped one",
-        "accounting/theorems/theorem1_2_paper.py",
-        "    if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):\n",
-        '    runs = getattr(runs, "law", runs)\n'
-        "    if math.isinf(run.pure) or not isinstance(runs, NegativeBinomial):\n",
-        ("accounting/test_paper_theorems.py::test_a_capped_law_is_none_of_the_papers",),
-    ),
-    Mutant(
         "a capped law has the probabilities of the uncapped one",
         "T given T ≤ K is a law of its own",
-        "laws/law.py",
-        "        return like(self.law.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)\n",
-        "        return like(self.law.log_partial_derivative(self.limit, *at_v(v)), v)\n",
-        ("laws/test_laws_accuracy.py::test_cut_against_the_sum",),
+        "laws/negative_binomial.py",
+        "        return listed(self, limit)\n",
+        "        return self\n",
+        ("laws/test_laws.py::test_capped_is_not_taken_for_the_law_it_was_cut_from",),
     ),
     # History-only policies.
     Mutant(

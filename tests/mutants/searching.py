@@ -90,14 +90,6 @@ MUTANTS = (
         "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found + 1\n",
         ("laws/test_exact_draw.py::test_geometric_draws_follow_their_bits",),
     ),
-    Mutant(
-        "T is drawn from the uncapped law",
-        "T is drawn from the law that is accounted for",
-        "laws/law.py",
-        "        return draw(self, entropy)\n",
-        "        return draw(self.law, entropy)\n",
-        ("laws/test_laws_sampling.py::test_draws",),
-    ),
     # Runs.
     Mutant(
         "a failed run is retried",

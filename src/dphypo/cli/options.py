@@ -237,25 +237,24 @@ class Search:
         """A law of T that was found in a file, with what the options change.
 
         >>> from dphypo.laws import NegativeBinomial
-        >>> Search(mean=20).law_like(NegativeBinomial(8, mean=6).capped(40))
-        NegativeBinomial(shape=8, mean=20).capped(40)
+        >>> Search(mean=20).law_like(NegativeBinomial(8, mean=6))
+        NegativeBinomial(shape=8, mean=20)
         """
         from dphypo import laws
 
         if dataclasses.replace(self, cap=None, band=None) == Search():
             return found if self.cap is None else found.capped(self.cap)
-        inner: Law = getattr(found, "law", found)  # of a law that was cut
-        changes: dict[str, Any] = {"cap": getattr(found, "limit", None)} if self.cap is None else {}
+        changes: dict[str, Any] = {}
         if self.runs is None:
-            if isinstance(inner, laws.NegativeBinomial):
+            if isinstance(found, laws.NegativeBinomial):
                 changes["runs"] = RunsKind.NEGATIVE_BINOMIAL
-                changes["shape"] = inner.shape if self.shape is None else self.shape
-            elif isinstance(inner, laws.Poisson):
+                changes["shape"] = found.shape if self.shape is None else self.shape
+            elif isinstance(found, laws.Poisson):
                 changes["runs"] = RunsKind.POISSON
             else:
-                raise typer.BadParameter(f"the certificate's law is {type(inner).__name__}: give --runs with --mean")
+                raise typer.BadParameter(f"the certificate's law is {type(found).__name__}: give --runs with --mean")
         if self.mean is None and self.gamma is None:
-            changes["mean"] = inner.mean
+            changes["mean"] = found.mean
         return dataclasses.replace(self, **changes).law()
 
     def to_band(self) -> Band:

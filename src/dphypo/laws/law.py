@@ -1,11 +1,8 @@
-"""What a law of T, the secret number of runs, must offer; how it is read from a document, and cut at a compute cap."""
+"""What a law of T, the secret number of runs, must offer; and how it is read from a document."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,7 +11,6 @@ from flint import arb
 
 from dphypo import _validate
 from dphypo.entropy import Entropy
-from dphypo.laws.draw import draw, quantile
 
 Array = npt.NDArray[np.float64]
 
@@ -54,7 +50,7 @@ class Law(Protocol):
         """One T, drawn exactly."""
 
     def capped(self, limit: int) -> Law:
-        """The law given T ≤ ``limit``: another law, with its own generating function."""
+        """The law given T ≤ ``limit``, as a list of probabilities: another law, with its own generating function."""
 
     def to_dict(self) -> dict[str, Any]:
         """A public description, fit for JSON, from which the law can be made again; ``"law"`` is its name."""
@@ -71,20 +67,11 @@ class Drawable(Law, Protocol):
         """P[T > k] for k ≥ ``first``, as a ball at the working precision."""
 
 
-class Cuttable(Drawable, Protocol):
-    """A law that can be cut: it has partial sums, as logarithms that are accurate however small they are."""
-
-    def head(self, k: int) -> arb:
-        """P[T ≤ k], as a ball."""
+class Listable(Drawable, Protocol):
+    """A law whose probabilities can be listed up to a cap."""
 
     def log_pmf(self, k: Array) -> Array:
         """log P[T = k] for values k of T."""
-
-    def log_partial_pgf(self, limit: int, log_x: Array, v: Array) -> Array:
-        """log Σ_{k ≤ limit} P[T = k] x^k at x = 1 − v."""
-
-    def log_partial_derivative(self, limit: int, log_x: Array, v: Array) -> Array:
-        """log Σ_{k ≤ limit} k P[T = k] x^(k−1) at x = 1 − v."""
 
 
 Make = Callable[[Mapping[str, Any]], Law]
@@ -105,7 +92,7 @@ def from_dict(description: Mapping[str, Any]) -> Law:
     """The law that ``law.to_dict()`` describes: equal to it, number for number.
 
     >>> from dphypo.laws import Geometric
-    >>> law = Geometric(mean=100).capped(400)
+    >>> law = Geometric(mean=100)
     >>> from_dict(law.to_dict()) == law
     True
     """
@@ -139,75 +126,19 @@ def like(values: Array, argument: npt.ArrayLike) -> Array:
     return values.reshape(np.shape(argument))[()]
 
 
-@dataclass(frozen=True, repr=False)
-class Capped:
-    """The law of T given T ≤ K. Made by ``law.capped(K)``.
-
-    It is a law of its own, P[T = k | T ≤ K] with its own f′, and not the law it was cut from: a theorem stated for
-    the negative binomial law does not apply to it, so that it has no ``shape`` and no ``gamma``.
-
-    >>> from dphypo.laws import Geometric
-    >>> law = Geometric(mean=100).capped(150)
-    >>> round(law.mean, 3), law.quantile(1.0)
-    (57.334, 150)
-    """
-
-    law: Cuttable
-    limit: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", _validate.integer(at_least=1, limit=self.limit))
-
-    @cached_property
-    def mean(self) -> float:
-        return math.exp(float(self.log_g(0.0)))
-
-    @cached_property
-    def _log_total(self) -> float:
-        """log P[T ≤ K], the partial sum at x = 1."""
-        return min(0.0, float(self.law.log_partial_pgf(self.limit, np.zeros(1), np.zeros(1))[0]))
-
-    def pmf(self, k: npt.ArrayLike) -> Array:
-        k = _validate.counts(k=k)
-        inside = np.clip(k, self.first, self.limit)
-        return like(np.where(inside == k, np.exp(self.law.log_pmf(inside) - self._log_total), 0.0), k)
-
-    def pgf(self, x: npt.ArrayLike) -> Array:
-        return like(np.exp(self.law.log_partial_pgf(self.limit, *at_x(x)) - self._log_total), x)
-
-    def pgf_derivative(self, x: npt.ArrayLike) -> Array:
-        return np.exp(self.log_pgf_derivative(x))
-
-    def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
-        return like(self.law.log_partial_derivative(self.limit, *at_x(x)) - self._log_total, x)
-
-    def log_g(self, v: npt.ArrayLike) -> Array:
-        return like(self.law.log_partial_derivative(self.limit, *at_v(v)) - self._log_total, v)
-
-    @property
-    def first(self) -> int:
-        return self.law.first
-
-    def survival(self, k: int) -> arb:
-        return 1 - self.law.head(k) / self.law.head(self.limit) if k < self.limit else arb(0)
-
-    def quantile(self, q: float) -> int:
-        return self.limit if q == 1 else quantile(self, q)
-
-    def sample(self, entropy: Entropy) -> int:
-        return draw(self, entropy)
-
-    def capped(self, limit: int) -> Capped:
-        """The smaller of the two caps holds."""
-        return Capped(self.law, min(self.limit, _validate.integer(at_least=1, limit=limit)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"law": "capped", "limit": self.limit, "of": self.law.to_dict()}
-
-    def __repr__(self) -> str:
-        return f"{self.law!r}.capped({self.limit})"
+def log_sum_exp(terms: Array) -> Array:
+    """log Σ exp along the last axis."""
+    top = terms.max(axis=-1, keepdims=True)
+    anchor = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", over="ignore"):  # beside an infinite term the others may overflow
+        total = np.log(np.exp(terms - anchor).sum(axis=-1))
+    return np.asarray(total + anchor[..., 0])
 
 
-@register("capped")
-def _capped(description: Mapping[str, Any]) -> Law:
-    return from_dict(description["of"]).capped(description["limit"])
+# Coefficients of 1/z, 1/z³, … in Stirling's series of log Γ; six reach 1e-18 from z = 16 on.
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+
+
+def stirling_error(z: Array) -> Array:
+    """log Γ(z) − [(z − ½) log z − z + ½ log 2π] for z ≥ 16."""
+    return np.polyval(_STIRLING[::-1], (1 / z) * (1 / z)) / z

@@ -1,4 +1,4 @@
-"""Any law of T on finitely many values."""
+"""Any law of T on finitely many values, and a law of T with a cap, which is such a list."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, below
-from dphypo.laws.law import Array, at_v, at_x, like, register
-from dphypo.laws.special import log_polynomial
+from dphypo.laws.law import Array, Listable, at_v, at_x, like, log_sum_exp, register
 
 _TOLERANCE = Fraction(1, 10**9)
+_BITS = 60  # of the probabilities of a law with a cap
+_MOST_VALUES = 100_000  # of such a list
+_CACHED = 2**13  # numbers worked on at once, so that they stay in the processor's cache
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
@@ -117,6 +119,22 @@ class Pmf:
         return f"Pmf({{{', '.join(shown)}}})"
 
 
+def listed(law: Listable, limit: int) -> Pmf:
+    """A law given T ≤ ``limit``: its probabilities as a list, rounded to multiples of about 2⁻⁶⁰, and not to 0.
+
+    What is listed is the law that is accounted for and drawn from. It is none of the laws that theorems are stated for.
+    Values that are rarer than about 2⁻⁵³ are left out.
+    """
+    last = max(min(_validate.integer(at_least=1, limit=limit), law.quantile(1 - 2.0**-53)), 1)
+    if last - law.first >= _MOST_VALUES:
+        raise _validate.fail("limit", limit, f"it would list more than {_MOST_VALUES} values of T: give a smaller cap")
+    values = np.arange(law.first, last + 1)
+    logs = law.log_pmf(values.astype(np.float64))
+    weights = [max(round(math.ldexp(p, _BITS)), 1) for p in np.exp(logs - log_sum_exp(logs)).tolist()]
+    total = sum(weights)
+    return Pmf({int(k): Fraction(weight, total) for k, weight in zip(values, weights, strict=True)})
+
+
 def _exact(k: int, p: float | Fraction) -> Fraction:
     """The probability as the rational number it is."""
     if not isinstance(p, (bool, str)):
@@ -136,3 +154,16 @@ def _log(p: Fraction) -> float:
 @register("pmf")
 def _from_dict(description: Mapping[str, Any]) -> Pmf:
     return Pmf({int(k): Fraction(p) for k, p in description["probabilities"].items()})
+
+
+def log_polynomial(log_coefficients: Array, powers: Array, log_x: Array) -> Array:
+    """log Σ_i exp(log_coefficients_i) x^powers_i; a power of 0 is 1 at x = 0 too."""
+    flat = np.atleast_1d(log_x).reshape(-1, 1)
+    rows = max(1, _CACHED // len(powers))
+    out = np.empty(len(flat))
+    for start in range(0, len(flat), rows):
+        block = slice(start, start + rows)
+        with np.errstate(invalid="ignore"):  # 0 · (−∞), replaced
+            terms = np.where(powers == 0, 0.0, powers * flat[block]) + log_coefficients
+        out[block] = log_sum_exp(terms)
+    return out.reshape(np.shape(log_x))

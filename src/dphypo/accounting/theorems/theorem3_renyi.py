@@ -23,7 +23,7 @@ from dphypo.accounting.profiles import Curve, Floats, not_decreasing
 from dphypo.accounting.theorems.lemma2 import transform
 from dphypo.accounting.theorems.phi import Phi
 from dphypo.band import Band
-from dphypo.laws.special import log_sum_exp
+from dphypo.laws.law import log_sum_exp
 
 _SLACK = 1e-9
 
