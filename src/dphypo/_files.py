@@ -60,6 +60,14 @@ def read(
     return content
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a folder of this name. A name that no file can have is not one."""
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 @contextlib.contextmanager
 def parsing(path: str | os.PathLike[str], wrong: str) -> Iterator[None]:
     """A block that parses the content of a file: whatever the content makes a parser raise is a ``FileError``.

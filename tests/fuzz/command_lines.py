@@ -30,8 +30,6 @@ SENSIBLE = {
     "--compute": ["1.1", "1.3"],
     "--runs": ["8", "32"],
     "--fraction": ["0.1", "0.03"],
-    "--repetitions": ["4", "10"],
-    "--confidence": ["0.9", "0.99"],
 }
 EVENTS = {
     "dp-sgd": ["--noise-multiplier", "--sampling-rate", "--steps"],
@@ -51,7 +49,7 @@ COMMANDS = {
     "verify": 12,
     "explain": 6,
     "compose": 6,
-    "audit": 3,
+    "plot": 3,
     "ledger": 3,
     "nonsense": 1,
 }
@@ -66,13 +64,12 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
     def give(name: str) -> None:
         arguments.extend([name, rng.choice(NUMBERS) if rng.random() < hostile else rng.choice(SENSIBLE[name])])
 
-    if command in ("verify", "explain", "compose"):
+    if command in ("verify", "explain", "compose", "plot"):
         arguments.append(str(_certificate(rng, folder)))
+        if command == "plot":
+            arguments.extend(["--out", str(folder / rng.choice(["a.svg", "a.png", "a.gif", "x" * 300 + ".svg"]))])
         if command == "compose":
             arguments.append(str(rng.choice([folder / "certificate.json", _certificate(rng, folder)])))
-    elif command == "audit":
-        for name in ("--repetitions", "--confidence", "--run-epsilon", "--mean"):
-            give(name)
     elif command == "ledger":
         arguments.extend(["open", str(folder / f"ledger {rng.random()}.json")])
         for name in ("--epsilon", "--delta"):

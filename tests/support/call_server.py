@@ -40,11 +40,11 @@ class Server:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, *arguments: str, limit_s: float = 30.0) -> Ended:
-        """Run ``dphypo`` with these arguments."""
+    def run(self, *arguments: str, limit_s: float = 30.0, encoding: str = "utf-8") -> Ended:
+        """Run ``dphypo`` with these arguments, and with this encoding of its output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"arguments": arguments, "limit_s": limit_s}) + "\n")
+        self._process.stdin.write(json.dumps({"arguments": arguments, "limit_s": limit_s, "encoding": encoding}) + "\n")
         self._process.stdin.flush()
         return Ended(**json.loads(self._process.stdout.readline()))
 
@@ -92,6 +92,8 @@ def _obey(command_line: Any, order: dict[str, Any], said: int) -> None:
     try:
         for stream in (1, 2):
             os.dup2(said, stream)
+        sys.stdout.reconfigure(encoding=order["encoding"], errors="strict")
+        sys.stderr.reconfigure(encoding=order["encoding"])
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         sys.argv = ["dphypo", *order["arguments"]]
         command_line()

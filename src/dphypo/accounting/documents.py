@@ -111,7 +111,7 @@ def plain(value: Any) -> Any:
 
 def read(path: Path, what: str = "certificate", *, within: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file; of the folder of a release, its certificate."""
-    if path.is_dir():
+    if _files.is_folder(path):
         path, within = path / "certificate.json", path
     document = read_json(path, what, within=within)
     if not isinstance(document, dict):

@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dphypo import _validate
+from dphypo import _files, _validate
 from dphypo._files import Json
 from dphypo._validate import printable
 from dphypo.accounting import documents
@@ -96,7 +96,7 @@ def _verify(
         document = certificate.to_dict()
     else:
         path = _validate.path(certificate=certificate)
-        folder, document = path if path.is_dir() else None, documents.read(path)
+        folder, document = path if _files.is_folder(path) else None, documents.read(path)
     if problems := list(_shape(Certificate.from_dict(document).document)):
         return Verification(tuple(problems))
     documents.check(document)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
 import sys
 import threading
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,6 +30,27 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(certificates.ledger, name="ledger")
+_UsageError: Any = typer.BadParameter.__bases__[0]  # of a wrong command line; typer has no name for it
+_SPELT = "dphypo.spelt"
+_NAMES = {
+    "ε": "epsilon",
+    "δ": "delta",
+    "λ": "lambda",
+    "σ": "sigma",
+    "γ": "gamma",
+    "ρ": "rho",
+    "Δ": "Delta",
+    "≤": "<=",
+    "≥": ">=",
+    "−": "-",
+    "–": "-",
+    "×": "x",
+    "′": "'",
+    "…": "...",
+    "·": "*",
+    "é": "e",
+    "∞": "inf",
+}
 _PATIENCE = (5.0, 30.0)  # seconds until the first sign of life, and between later ones
 _WITH_BARS = {"plan", "calibrate", "watch"}
 
@@ -49,6 +72,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors=_SPELT)
 
     def show(message: object, *_: object, **__: object) -> None:
         say(f"dphypo: {message}")
@@ -56,23 +81,49 @@ def main() -> None:
     warnings.showwarning = show
     done = _still_at_work()
     try:
-        app()
+        status = app(prog_name="dphypo", standalone_mode=False)
+        raise SystemExit(status or 0)
+    except _UsageError as error:
+        said = error.format_message()
+        if said.startswith("Usage: "):  # no arguments: the whole help
+            say(said)
+            raise SystemExit(2) from None
+        if error.ctx is not None:
+            say(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n")
     except (ArithmeticError, MemoryError, RecursionError) as error:
         said = f"these numbers are too extreme to compute with ({type(error).__name__}): give less extreme ones"
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except OSError as error:
+        from dphypo._validate import printable
+
+        named = error.strerror is not None and error.filename is not None
+        said = f"{printable(error.filename)}: {error.strerror}" if named else str(error)
+    except (ValueError, TypeError, ImportError) as error:
         said = str(error)
     except RuntimeError as error:
+        if isinstance(error, typer.Abort):
+            raise SystemExit(1) from None
         if not type(error).__module__.startswith("dphypo.errors"):
             raise
         said = str(error)
-    else:
-        return
     finally:
         done.set()
     for option in re.findall(r"^--([a-z][a-z-]*)", "\n".join(sys.argv), re.MULTILINE):
         said = re.sub(rf"\b{option.replace('-', '_')} = ", f"--{option} ", said)  # the library names its argument
+    said = re.sub(r"\S{150,}", lambda word: f"{word[0][:60]}…{word[0][-30:]}", said)
     say(f"dphypo: {' '.join(said.split())}")
     raise SystemExit(2)
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """Spell the letters that an output cannot encode: Greek ones and signs by name, others by their code."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    letters = error.object[error.start : error.end]
+    spelt = (_NAMES.get(one) or one.encode("ascii", "backslashreplace").decode() for one in letters)
+    return "".join(spelt), error.end
+
+
+codecs.register_error(_SPELT, _spell)
 
 
 def _still_at_work() -> threading.Event:

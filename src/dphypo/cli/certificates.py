@@ -52,10 +52,11 @@ def sign(
     key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519.")],
 ) -> None:
     """Sign a certificate, so that verify --key knows who states it."""
+    from dphypo._files import is_folder
     from dphypo.accounting import Certificate
 
     signed = Certificate.load(certificate).signed(key)
-    print(f"signed: {signed.save(certificate / 'certificate.json' if certificate.is_dir() else certificate)}")
+    print(f"signed: {signed.save(certificate / 'certificate.json' if is_folder(certificate) else certificate)}")
 
 
 def compose(

@@ -55,13 +55,19 @@ _USED = {
 def number(help: str, low: float, high: float, *names: str, zero: bool = False, whole: bool = False) -> Any:
     """An option that is a number from ``low`` to ``high``, both included; zero too where ``zero`` is set.
 
-    What lies outside is refused before anything is computed. The ranges hold every search that anyone would pay for,
-    and keep each command to seconds and to little memory: an accountant asked for ε = 10¹⁰ or for a noise of 0.001
-    would run for hours.
+    Numbers outside the range are refused before anything is computed. The ranges include every search that anyone
+    would pay for, and keep each command to seconds and to little memory: an accountant asked for ε = 10¹⁰ or for a
+    noise of 0.001 would run for hours.
 
     >>> number("Sampling rate.", 0, 1).parser("256/60000") == 256 / 60000
     True
     """
+    read = _reader(low, high, zero=zero, whole=whole)
+    return typer.Option(*names, parser=read, metavar="WHOLE NUMBER" if whole else "NUMBER", help=help)
+
+
+def _reader(low: float, high: float, *, zero: bool = False, whole: bool = False) -> Callable[[Any], Any]:
+    """Reads a number within a range."""
 
     def read(text: Any) -> Any:
         value = text
@@ -77,7 +83,10 @@ def number(help: str, low: float, high: float, *names: str, zero: bool = False, 
             raise typer.BadParameter(f"{shown} is out of range: give {'0, or ' if zero else ''}{low:g} to {high:g}")
         return value
 
-    return typer.Option(*names, parser=read, metavar="WHOLE NUMBER" if whole else "NUMBER", help=help)
+    return read
+
+
+_BAND_END = _reader(1e-6, 1e6)
 
 
 _SAMPLING_RATE = number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)
@@ -212,7 +221,7 @@ class Search:
     gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None
     cap: Annotated[int | None, _CAP] = None
     band: Annotated[
-        tuple[float, float] | None,
+        tuple[str, str] | None,
         typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
     ] = None
 
@@ -259,12 +268,16 @@ class Search:
 
     def to_band(self) -> Band:
         """The band; uniform search if it is left out."""
-        for end in self.band or ():
-            if not 1e-6 <= end <= 1e6:
-                raise typer.BadParameter(f"--band {end:g} is out of range: give 1e-06 to 1e+06")
         from dphypo.band import Band
 
-        return Band(1, 1) if self.band is None else Band(*self.band)
+        if self.band is None:
+            return Band(1, 1)
+        try:
+            return Band(*(_BAND_END(end) for end in self.band))
+        except typer.BadParameter as error:
+            raise typer.BadParameter(f"--band {error.message}") from None
+        except ValueError as error:
+            raise ValueError(f"--band {' '.join(self.band)}: {error}") from None
 
 
 def _given(value: _T | None, option: str, kind: StrEnum) -> _T:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import __version__, _validate, plots
-from dphypo._files import parsing
+from dphypo._files import is_folder, parsing
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import CITATIONS
@@ -49,7 +49,7 @@ def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[
 def read_folder(folder: str | os.PathLike[str]) -> Release:
     """What a folder releases, without its model."""
     source = _validate.path(folder=folder)
-    if not source.is_dir():
+    if not is_folder(source):
         raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save has written")
     outcome = verify(source)
     if not outcome:
