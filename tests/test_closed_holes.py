@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -207,9 +210,33 @@ def test_08_a_rare_random_transform(row: Row) -> None:
 
 # 11. Searches started by a worker's import
 
-#
-#
-#
+UNGUARDED = """
+import multiprocessing, os
+from support.study_world import make
+
+study = make(None, lost="again")
+print("SEARCH", os.getpid(), flush=True)
+study.run(progress=False)
+print("SEARCHED", os.getpid(), flush=True)
+study = make(None, lost="again")
+study.run(progress=False, workers=2)
+"""
+
+
+def test_11_a_worker_that_imports_the_script_searches_nothing(row: Row, tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED)
+    tests = str(Path(__file__).parent)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    begun, ended = (done.stdout.count(f"{word} ") for word in ("SEARCH", "SEARCHED"))
+    assert begun >= 3, "the workers import the script"
+    assert ended == 1
+    assert "A search cannot begin while a worker process starts" in done.stderr
+    assert "ExecutorError" in done.stderr
+    assert done.stderr.rstrip().endswith("if __name__ == '__main__'")
+    row(11, "searches that workers=2 repeats without a guard", "2 or more", str(ended - 1))
+
 
 # 12. What verify answers
 

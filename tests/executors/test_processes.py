@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from support.study_world import EVENT, RELATION, make
 
 import dphypo
 from dphypo.entropy import SYSTEM
-from dphypo.errors import ExecutorError
+from dphypo.errors import ExecutorError, Refusal
 from dphypo.laws import Pmf
 from dphypo.search.release import Ending
 
@@ -150,3 +151,12 @@ def test_an_interrupt_from_the_keyboard_shows_nothing_of_the_workers(tmp_path, s
     assert said.count("KeyboardInterrupt") <= 1
     assert "Process dphypo" not in said
     assert "_serve" not in said
+
+
+@pytest.mark.parametrize("begin", [lambda study: study.run(progress=False), lambda study: study.ask()])
+def test_a_search_that_begins_while_a_worker_imports_the_script_is_refused(begin, monkeypatch, tmp_path):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    study = make(tmp_path / "study.db")
+    with pytest.raises(Refusal, match="if __name__ == '__main__'"):
+        begin(study)
+    assert not list(tmp_path.iterdir()), "nothing was begun"

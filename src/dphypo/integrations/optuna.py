@@ -27,6 +27,7 @@ from dphypo.integrations.optuna_claims import TrialClaims, keep_in_study
 from dphypo.journal import Ledger
 from dphypo.journal.reservation import make_reservation
 from dphypo.mechanisms.transfer import COSTS
+from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
 from dphypo.search.table import Row, Surveyed
@@ -235,6 +236,7 @@ class OptunaSurvey(Generic[Run]):
 
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that was not begun so."""
+        refuse_in_worker_start()
         claims, guarantee, entry = TrialClaims(study, self.runs), self.guarantee, None
         if self.ledger is not None:
             entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)

@@ -26,7 +26,7 @@ from dphypo.search import refusals
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
 from dphypo.search.framework1 import dp_hypo
-from dphypo.search.interrupts import Turn, interruptible, orderly
+from dphypo.search.interrupts import Turn, interruptible, orderly, refuse_in_worker_start
 from dphypo.search.live import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import PartSetting
 from dphypo.search.release import Ending, Release
@@ -70,6 +70,7 @@ class Chain:
         self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
+        refuse_in_worker_start()
         declaration, parts, refused = self.declaration, self.declaration.parts, dict(options or {})
         if on_run is not None and not (declaration.timed and any(part.table for part in parts)):
             refused["on_run"] = on_run
@@ -108,6 +109,7 @@ class Chain:
 
     def ask(self) -> tuple[int, Trial] | None:
         """The next run to make, with the number of its part; None when there is none to give out now."""
+        refuse_in_worker_start()
         with self.turn.short():
             number = self._first()
             while (trial := self.part(number).ask()) is None:

@@ -1,8 +1,9 @@
-"""What may come between the runs of a search: other threads, signals, and people at the keyboard."""
+"""What may come between the runs of a search: other threads, signals, the start of workers, and the keyboard."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -53,6 +54,12 @@ class Turn:
             yield
         finally:
             self._runner = None
+
+
+def refuse_in_worker_start() -> None:
+    """Refuse to search while a worker process imports the main script."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
+        raise Refusal(refusals.IN_WORKER_START)
 
 
 _ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]

@@ -48,6 +48,11 @@ OTHER_THREAD = (
     "of two outcomes would count. Call run() once, with workers= for several runs at a time; or use ask() and tell(), "
     "from any number of threads."
 )
+IN_WORKER_START = (
+    'A search cannot begin while a worker process starts. The start methods "spawn" and "forkserver" import the main '
+    "script in every worker, so its searches would be executed again, each with new noise that nobody accounts for. "
+    "Put the code that searches under if __name__ == '__main__': in the script."
+)
 OTHER_RECORDS = (
     "These are not the records that {where} began with: values, labels, order, number, or which of them train and "
     "score are different. Nothing was returned or spent. To resume the search, give the same records, read the same "
