@@ -62,7 +62,7 @@ def reached(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dphypo"):
             found += [f"{node.module}.{alias.name}" for alias in node.names if is_private(alias.name)]
             found += [str(node.module)] * any(is_private(part) for part in (node.module or "").split("."))
-    public = {f"dphypo.{name}" for name in ("_validate", "_files", "_floats")}  # all rooms share them
+    public = {f"dphypo.{name}" for name in ("_validate", "_files", "_floats", "_stderr")}  # all rooms share them
     return [one for one in found if one not in public]
 
 
@@ -168,6 +168,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.journal.database.MovedError",  # a JournalError; the store is closed
     "dphypo.search.interrupts.Terminated",  # becomes the end of the process
+    "dphypo.integrations.torch.state.WrittenStateError",  # an UnsupportedModelError; tells it from a record's error
     "dphypo.integrations.training.DivergedError",  # an outcome of a run
 }
 
