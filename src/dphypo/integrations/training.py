@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -43,6 +45,46 @@ class AllRecords:
     fits: dict[str, Any] = field(default_factory=dict)
 
 
+def _check_schedule(schedule: object) -> None:
+    """Refuse a schedule that is not a function of the share of the steps made so far."""
+    if schedule is None:
+        return
+    remedy = (
+        "give a function of the share of the steps made so far, in [0, 1), whose value is a factor on the learning "
+        "rate, such as lambda done: 0.5 * (1 + math.cos(math.pi * done)); or None"
+    )
+    if not callable(schedule):
+        raise _validate.fail("schedule", schedule, remedy)
+    for done in (0.0, 0.5):
+        try:
+            factor = float(schedule(done))
+        except Exception as error:
+            raise _validate.fail(
+                "schedule", schedule, f"it raises {type(error).__name__} at {done}: {remedy}"
+            ) from None
+        if not math.isfinite(factor):
+            raise _validate.fail("schedule", schedule, f"its value at {done} is {factor}: {remedy}")
+
+
+def _check_score(score: object) -> None:
+    """Refuse a function that cannot be called with the model alone, such as one of (labels, predictions)."""
+    if not inspect.isroutine(score):  # a word or an object is checked where it is read
+        return
+    try:
+        signature = inspect.signature(score)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(score, "__name__", type(score).__name__)
+        remedy = (
+            "it is called with the trained model alone: give a function of the model, such as lambda model: "
+            f'{name}(...), on public records; or a word such as "accuracy", which scores private ones'
+        )
+        raise _validate.fail("score", f"{name}{signature}", remedy) from None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GradientTraining(ABC):
     """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean."""
@@ -82,6 +124,9 @@ class GradientTraining(ABC):
         _validate.positive(learning_rate=self.learning_rate)
         _validate.positive(max_grad_norm=self.max_grad_norm)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        _check_schedule(self.schedule)
+        for score in self.score.values() if isinstance(self.score, Mapping) else [self.score]:
+            _check_score(score)
         dpsgd.Setting(physical_batch_size=self.physical_batch_size, clipping=self.clipping, average=self.average)
         if own := sorted(self.own & set(self.fixed)):
             raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")

@@ -147,7 +147,7 @@ class DPSGD(GradientTraining):
         size = _validate.integer(at_least=1, records=len(records) if self.records is None else self.records)
         changes: dict[str, Any] = {"data": records, "records": size, "engine": engine}
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
-        changes["device"] = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        changes["device"] = _device(self.device)
         if isinstance(self.score, str | tuple | list):
             changes |= self._set_apart(AllRecords(records, size))
         elif isinstance(self.score, Mapping):
@@ -302,3 +302,19 @@ class DPSGD(GradientTraining):
 
     def _run(self, params: Mapping[str, Any], seed: int = 0) -> TorchRun:
         return TorchRun(self, params, seed, self._fits)
+
+
+def _device(given: object) -> torch.device:
+    """The device that is meant; refused if this machine has none such."""
+    if given is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    usable = f"PyTorch can use {', '.join(['cpu', *gpus])} here: give one of them, or None for the best"
+    try:
+        device = torch.device(given)  # type: ignore[call-overload]
+        torch.empty(1, device=device)
+    except (AssertionError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        raise _validate.fail("device", given, usable) from None
+    if device.type == "meta":
+        raise _validate.fail("device", given, usable)
+    return device  # type: ignore[no-any-return]
