@@ -204,9 +204,22 @@ def test_08_a_rare_random_transform(row: Row) -> None:
 
 # 10. Positions that the loss ignores
 
-#
-#
-#
+
+def test_10_pictures_with_ignored_pixels(row: Row) -> None:
+    from dphypo.integrations.torch import DPSGD
+
+    draws = torch.Generator().manual_seed(0)
+    pictures = torch.randn(300, 3, 8, 8, generator=draws)
+    pixels = (pictures.sum(1) > 0).long()
+    pixels[torch.rand(300, 8, 8, generator=draws) < 0.02] = 255
+    loss = torch.nn.CrossEntropyLoss(ignore_index=255)
+    made: dict[str, Any] = {"loss": loss, "score": lambda model: 0.5, "device": "cpu"}
+    train = DPSGD(model=lambda: torch.nn.Conv2d(3, 2, 3, padding=1), data=(pictures, pixels), **made)
+    before, now = int((pixels != 255).flatten(1).all(1).sum()), train.fitting_records()["train"][0]
+    row(10, "pictures that train, 2 % of pixels ignored", f"{before} of 300", f"{now} of 300")
+    assert before < 100
+    assert now == 300
+
 
 # 11. Searches started by a worker's import
 

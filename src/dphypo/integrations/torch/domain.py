@@ -29,10 +29,15 @@ class Domain:
     """What a record may be: of the shape and type of a made-up ``example``, all numbers finite.
 
     The label is 0, 1, ..., ``classes - 1`` and every token 0, 1, ..., ``vocabulary - 1``, which has one number a column
-    of fields; None if there are no labels or tokens. Numbers of another precision are converted, fractions are neither.
+    of fields; None if there are no labels or tokens. A record may have a label at each of several positions; one that
+    is ``ignored`` counts for nothing, and a record whose positions are all ignored is outside the domain. Numbers of
+    another precision are converted, fractions are neither labels nor tokens.
 
     >>> domain = Domain((torch.zeros(1, 2), torch.tensor([0])), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
+    [True, False, False]
+    >>> pixels = Domain((torch.zeros(1, 2), torch.zeros(1, 2).long()), classes=3, ignored=255)
+    >>> pixels.contains(torch.zeros(3, 2), torch.tensor([[2, 255], [255, 255], [3, 255]])).tolist()
     [True, False, False]
     """
 
@@ -40,18 +45,32 @@ class Domain:
     _: KW_ONLY
     classes: int | None = None
     vocabulary: int | torch.Tensor | None = None
+    ignored: int | None = None
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: nn.Module, example: Batch, loss: Callable[..., Any] | None = None) -> Domain:
-        """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model."""
+    def of(
+        cls,
+        model: nn.Module,
+        example: Batch,
+        loss: Callable[..., Any] | None = None,
+        *,
+        labelled: bool = False,
+        ignored: int | None = None,
+    ) -> Domain:
+        """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model.
+
+        Labels are those that ``loss`` takes, and the one that it ignores is found, too. A score without a loss is
+        ``labelled`` if it compares labels with the model's outputs; what the loss of training ignores is ``ignored``.
+        """
         inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
         fields = model.fields if isinstance(model, Called) else None
         tokens = fields is not None or not inputs.is_floating_point()
-        labels = None if targets.is_floating_point() else loss
+        whole = not targets.is_floating_point()
+        labels, labelled = loss if whole else None, labelled and whole
         vocabulary: int | torch.Tensor | None = None
         classes = None
-        if not tokens and labels is None:
+        if not tokens and labels is None and not labelled:
             return cls(example)
         with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
             tried = copy.deepcopy(model).cpu().eval()
@@ -62,14 +81,30 @@ class Domain:
                         vocabulary[place] = _tokens(tried, inputs, place) or _ANY
             elif tokens:
                 vocabulary = _tokens(tried, inputs, slice(None))
-            if labels is not None and isinstance(outputs := tried(inputs), torch.Tensor) and outputs.dim() > 1:
-                sizes = {outputs.shape[1]}
-                classes = _first_refused(sizes, lambda label: labels(outputs, torch.full_like(targets, label)))
-        return cls(example, classes=classes, vocabulary=vocabulary)
+            outputs = tried(inputs) if labelled or labels is not None else None
+            if isinstance(outputs, torch.Tensor) and labelled:
+                classes = 2 if is_single(outputs) else outputs.shape[1]
+            elif isinstance(outputs, torch.Tensor) and outputs.dim() > 1 and labels is not None:
+                filled = targets.long()
+
+                def use(label: int) -> object:
+                    return labels(outputs, torch.full_like(filled, label))
+
+                sizes, ignored = set(outputs.shape[1:]), getattr(loss, "ignored", None)
+                classes = _first_refused(sizes, use)
+                ignored = _ignored(classes or outputs.shape[1], use) if ignored is None else ignored
+                if classes is None and ignored in sizes and not _works(use, ignored + 1):
+                    classes = ignored  # the first number without a class is taken, as it is ignored
+        return cls(example, classes=classes, vocabulary=vocabulary, ignored=ignored)
 
     def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """For each record of a batch, whether it is in the domain."""
-        return _within(inputs, self.vocabulary) & _within(targets, self.classes)
+        if targets.dtype.is_floating_point or targets.dtype.is_complex or self.ignored is None:
+            return _within(inputs, self.vocabulary) & _within(targets, self.classes)
+        labels = _flat(targets).long()  # −100 as an unsigned byte would be 156
+        counts = labels != self.ignored
+        inside = counts.any(1) if labels.shape[1] else torch.ones_like(counts[:, 0])
+        return _within(inputs, self.vocabulary) & _within(torch.where(counts, labels, 0), self.classes) & inside
 
     def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch:
         """The records of two arrays that are in the domain, in its types: a fraction is neither a label nor a token."""
@@ -107,11 +142,24 @@ def _tokens(model: nn.Module, inputs: torch.Tensor, place: slice) -> int | None:
 
 def _first_refused(sizes: set[int], use: Callable[[int], object]) -> int | None:
     """The smallest size that is refused as an index where the one below it is not."""
+    return next((size for size in sorted(sizes) if _works(use, size - 1) and not _works(use, size)), None)
 
-    def works(value: int) -> bool:
-        return or_none(lambda: (use(value),)) is not None
 
-    return next((size for size in sorted(sizes) if works(size - 1) and not works(size)), None)
+def _ignored(classes: int, use: Callable[[int], object]) -> int | None:
+    """The label that a loss of one's own ignores: one without a class that it takes, and not the next one."""
+    usual = (-100, 255, -1)
+    return next(
+        (one for one in usual if not 0 <= one < classes and _works(use, one) and not _works(use, one - 1)), None
+    )
+
+
+def _works(use: Callable[[int], object], value: int) -> bool:
+    return or_none(lambda: (use(value),)) is not None
+
+
+def is_single(outputs: torch.Tensor) -> bool:
+    """Whether a model has one output, whose sign tells two classes apart."""
+    return outputs.dim() == 1 or outputs.shape[1] == 1
 
 
 def _as_type(values: torch.Tensor, like: torch.Tensor) -> Batch:
@@ -137,4 +185,5 @@ def _within(values: torch.Tensor, size: int | torch.Tensor | None) -> torch.Tens
         return flat.isfinite().all(1)
     if size is None:
         return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    flat = flat.long()  # PyTorch cannot compare all unsigned numbers
     return ((flat >= 0) & (flat < size)).all(1)

@@ -20,6 +20,7 @@ from dphypo.integrations.torch import hyperparameters
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.metrics import Metrics, is_private
+from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.runs import Engine, TorchRun
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
@@ -179,7 +180,8 @@ class DPSGD(GradientTraining):
             of_matrix = name == "accuracy" and not {"f1", "balanced_accuracy"}.isdisjoint(words)
             kind: Callable[..., RecordScore] = PrivateConfusion if of_matrix else _SCORES[name]
             own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
-            scores[name] = kind(**options, **own, **({"loss": self.loss} if kind is PrivateLoss else {}))
+            own |= {"loss": self.loss} if kind is PrivateLoss else {"ignore_index": per_record(self.loss).ignored}
+            scores[name] = kind(**options, **own)
         score = scores[words[0]] if isinstance(self.score, str) else Metrics(scores)
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 

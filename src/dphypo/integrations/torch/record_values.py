@@ -30,16 +30,17 @@ from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
-from dphypo.integrations.torch.domain import Domain
+from dphypo.integrations.torch.domain import Domain, is_single
 from dphypo.integrations.torch.fields import called
 from dphypo.mechanisms.one_record import or_none
 
 
 @dataclass(frozen=True, eq=False)
 class PerRecord:
-    """A loss that gives one value a record; a mean over what more values it gives."""
+    """A loss that gives one value a record: a mean over the positions whose label is not ``ignored``."""
 
     unreduced: Callable[..., Any]
+    ignored: int | None = None
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         result = self.unreduced(outputs, targets)
@@ -48,14 +49,20 @@ class PerRecord:
                 "the loss does not return one value a record: give one of PyTorch's losses, or a function "
                 "loss(outputs, targets) that returns a tensor as long as the batch, not an average over it"
             )
-        return result if result.dim() == 1 else result.flatten(1).mean(1)
+        if result.dim() == 1:
+            return result
+        if self.ignored is None or result.shape != targets.shape:
+            return result.flatten(1).mean(1)
+        counts = (targets.long() != self.ignored).flatten(1)  # −100 as an unsigned byte would be 156
+        return (result.flatten(1) * counts).sum(1) / counts.sum(1).clamp(min=1)
 
 
-def per_record(loss: Callable[..., Any]) -> Loss:
+def per_record(loss: Callable[..., Any]) -> PerRecord:
     """A loss that gives one value a record, whatever reduction the given one has by default.
 
     PyTorch's own losses, functions and modules, are called with ``reduction="none"``. Any other function must return
-    one value a record: an average over the batch depends on how many records are in it, which is private.
+    one value a record: an average over the batch depends on how many records are in it, which is private. Positions
+    whose label is the loss's ``ignore_index`` count for nothing.
 
     >>> loss = per_record(nn.MSELoss())
     >>> loss(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.zeros(2, 2))
@@ -65,11 +72,14 @@ def per_record(loss: Callable[..., Any]) -> Loss:
         if hasattr(loss, "reduction"):
             loss = copy.copy(loss)
             vars(loss)["reduction"] = "none"
-        return PerRecord(loss)
+        return PerRecord(loss, getattr(loss, "ignore_index", None))
+    ignored = None
     with contextlib.suppress(TypeError, ValueError):  # it may have no signature
-        if "reduction" in inspect.signature(loss).parameters:
+        known = inspect.signature(loss).parameters
+        ignored = known["ignore_index"].default if "ignore_index" in known else None
+        if "reduction" in known:
             loss = functools.partial(loss, reduction="none")
-    return PerRecord(loss)
+    return PerRecord(loss, ignored if isinstance(ignored, int) else None)
 
 
 _CHUNK = 1024
@@ -84,11 +94,6 @@ def correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def predicted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The class of each record: that of the largest output, or by the sign of a single one."""
     return outputs.reshape(len(targets)) > 0 if is_single(outputs) else outputs.argmax(1)
-
-
-def is_single(outputs: torch.Tensor) -> bool:
-    """Whether a model has one output, whose sign tells two classes apart."""
-    return outputs.dim() == 1 or outputs.shape[1] == 1
 
 
 @torch.no_grad()
@@ -108,11 +113,15 @@ def values(
     loss: Loss | None = None,
     *,
     beside: bool = False,
+    ignored: int | None = None,
 ) -> Floats:
-    """``value(outputs, targets)`` for each record in the model's domain; with ``beside``, of the inputs too."""
+    """``value(outputs, targets)`` for each record in the domain of the model and the loss, or of the model's classes.
+
+    With ``beside``, the value is a function of the inputs too. Records with the label ``ignored`` are left out.
+    """
     model = called(model, records.fields)
     device = next(model.parameters()).device
-    records = records.within(Domain.of(model, records.example, loss))
+    records = records.within(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
     was_training = model.training
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():

@@ -21,7 +21,7 @@ from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.metrics import Metrics, is_private, on_records
 from dphypo.integrations.torch.record_values import per_record
-from dphypo.integrations.torch.score import PrivateLoss, RecordScore
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
 from dphypo.mechanisms.outcome import current_follower
@@ -90,14 +90,17 @@ class TorchRun:
         scores: dict[str, Any] = {"score": score}
         if isinstance(score, Metrics):
             scores = {f"score by {name}": one for name, one in score.scores.items()}
-        used: dict[str, tuple[TorchRecords, Any]] = {"train": (self.mechanism.data, self.mechanism.loss)}
+        used: dict[str, tuple[TorchRecords, dict[str, Any]]] = {
+            "train": (self.mechanism.data, {"loss": per_record(self.mechanism.loss)})
+        }
         for name, one in scores.items():
-            if isinstance(one, RecordScore):
-                used[name] = as_records(one.data, one.example), one.loss if isinstance(one, PrivateLoss) else None
+            if isinstance(one, PrivateLoss):
+                used[name] = as_records(one.data, one.example), {"loss": per_record(one.loss)}
+            elif isinstance(one, PrivateAccuracy | PrivateConfusion):
+                used[name] = as_records(one.data, one.example), {"labelled": True, "ignored": one.ignore_index}
         model, found = self._built(), {}
-        for name, (records, loss) in used.items():
-            values = None if loss is None else per_record(loss)
-            domain = Domain.of(called(model, records.fields), records.example, values)
+        for name, (records, how) in used.items():
+            domain = Domain.of(called(model, records.fields), records.example, **how)
             found[name] = records.counts(domain), len(records)
         return found
 

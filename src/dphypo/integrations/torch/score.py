@@ -30,8 +30,9 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import DatasetRecords, as_records
+from dphypo.integrations.torch.domain import is_single
 from dphypo.integrations.torch.fields import Called, called
-from dphypo.integrations.torch.record_values import classes_of, correct, is_single, per_record, predicted, values
+from dphypo.integrations.torch.record_values import classes_of, correct, per_record, predicted, values
 from dphypo.mechanisms.one_record import or_none
 
 _LARGEST = 700.0  # e to it is a number
@@ -70,6 +71,7 @@ class PrivateAccuracy:
             :func:`split_by_hash` know it. Else, without one, a record may train and score, and the two compose.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
         example: one made-up record, as for :class:`DPSGD`.
+        ignore_index: a label whose records count for nothing, as the loss of the training has one.
 
     >>> score = PrivateAccuracy((torch.zeros(100, 2), torch.zeros(100)), noise_multiplier=5.0)
     >>> score.event.event
@@ -81,6 +83,7 @@ class PrivateAccuracy:
     split: Sides | None = None
     records: int | None = None
     example: Any = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         declare(self, _size(self))
@@ -91,7 +94,8 @@ class PrivateAccuracy:
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         assert self.records is not None
-        right = int(values(model, as_records(self.data, self.example), correct, self.records).sum())
+        records = as_records(self.data, self.example)
+        right = int(values(model, records, correct, self.records, ignored=self.ignore_index).sum())
         return noise.noisy_count(right, noise_of(self), seeds.words(seed, "score")) / self.records
 
 
@@ -157,7 +161,7 @@ class PrivateConfusion:
     Gaussian mechanism with the given noise multiplier, rounded. The measure is computed from the noisy matrix.
 
     Args:
-        data, noise_multiplier, split, records, example: as for :class:`PrivateAccuracy`.
+        data, noise_multiplier, split, records, example, ignore_index: as for :class:`PrivateAccuracy`.
         measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), "accuracy", or a function of the
             matrix, whose rows are true classes and whose columns are predicted ones. Counts below 0 were set to 0.
             "auc", of two classes, comes from a histogram of the model's probabilities in 64 bins, the columns. With
@@ -176,6 +180,7 @@ class PrivateConfusion:
     example: Any = None
     group: Callable[[Any], Any] | None = None
     groups: int = 2
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         known = [*MEASURES, "auc", *(GAPS if self.group is not None else ())]
@@ -191,7 +196,7 @@ class PrivateConfusion:
     @property
     def matrix_key(self) -> tuple[Any, ...]:
         """Equal for scores that are measures of one noisy matrix."""
-        cells = (id(self.group), self.groups, self.measure == "auc")
+        cells = (id(self.group), self.groups, self.measure == "auc", self.ignore_index)
         data = self.data.dataset if isinstance(self.data, DatasetRecords) else self.data
         return type(self), id(data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
 
@@ -223,7 +228,7 @@ class PrivateConfusion:
                 found = group * classes + found
             return torch.where(inside, found * columns + column, -1.0)
 
-        cells = values(model, records, cell, self.records, beside=True).astype(np.int64)
+        cells = values(model, records, cell, self.records, beside=True, ignored=self.ignore_index).astype(np.int64)
         shape = (*([] if self.group is None else [self.groups]), classes, columns)
         counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))
         noisy = counts + noise.rounded_gaussian(noise_of(self), seeds.words(seed, "score"), len(counts))
