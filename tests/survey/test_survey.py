@@ -139,8 +139,8 @@ def test_seeds_are_erased_from_the_file(tmp_path):
     assert len(set(seen)) == 4
     assert [trial["seed"] for number in (1, 2) for trial in plan.curator(number).trials()] == [-1] * 4
     plan.close()
-    with sqlite3.connect(journal) as connection:  # what is left is the last model
-        assert connection.execute("SELECT count(*) FROM dphypo_secret WHERE length(content) < 64").fetchone() == (0,)
+    with sqlite3.connect(journal) as connection:  # what is left is the last model and a key
+        assert connection.execute("SELECT count(*) FROM dphypo_secret WHERE length(content) < 32").fetchone() == (0,)
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert not any(seed.to_bytes(8, "big") in stored for seed in seen)
 
