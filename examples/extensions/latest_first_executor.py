@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.outcome import attempt
+from dphypo.mechanisms.attempt import attempt
 
 
 class LatestFirst:

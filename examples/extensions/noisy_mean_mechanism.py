@@ -10,11 +10,11 @@ import dp_accounting
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.mechanisms import Outcome, Plain, Saver
+from dphypo.mechanisms import Mechanism, Outcome
 
 
 @dataclass(frozen=True)
-class NoisyMean:
+class NoisyMean(Mechanism):
     """The mean of records clipped to [−clip, clip], from a noisy sum and a public count; scored on a public value.
 
     The hyperparameter ``clip`` sets the sensitivity of the sum and its noise alike, so the event is the same for all.
@@ -25,10 +25,6 @@ class NoisyMean:
     expected: float  # public: what the score compares with
     noise_multiplier: float = 4.0
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    score_event: Any = None
-    split: None = None  # the score looks at no private record
-    monotone: frozenset[str] = frozenset()
-    saver: Saver = field(default_factory=Plain)
     seeded = True  # all randomness comes from the seed
 
     @property

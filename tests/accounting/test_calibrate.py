@@ -19,7 +19,7 @@ from dphypo.errors import UnreachableError
 from dphypo.integrations import cost
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
 from dphypo.mechanisms import Declared, over_space
-from dphypo.mechanisms.capabilities import RunKind
+from dphypo.mechanisms.mechanism import RunKind
 from dphypo.space import Space
 
 DELTA = 1e-5

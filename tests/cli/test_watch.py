@@ -20,7 +20,7 @@ from dphypo.cli.watch import live_page, server
 from dphypo.entropy import Seeded
 from dphypo.journal.records import Record, Trial
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.outcome import Pace
+from dphypo.mechanisms.attempt import Pace
 from dphypo.search import LastRun, Stage, Stages, Survey
 from dphypo.search.live import LiveFile, LiveSteps
 

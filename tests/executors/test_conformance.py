@@ -23,7 +23,7 @@ from dphypo.executors import Dask, Pool, Ray, Submitit
 from dphypo.executors.executor import Crew, InProcess
 from dphypo.executors.futures import Claims, claim
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.outcome import attempt
+from dphypo.mechanisms.attempt import attempt
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ from dphypo.entropy import Seeded
 from dphypo.executors.executor import Crew
 from dphypo.executors.groups import Groups
 from dphypo.journal.records import Trial
-from dphypo.mechanisms import Outcome, capabilities
+from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.framework1 import on_each_device
+from dphypo.search.framework1 import chosen_devices, on_each_device
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 TWO = ["cpu:0", "cpu:1"]
@@ -97,12 +97,10 @@ def test_a_share_of_a_group_whose_process_dies_is_lost_alone():
     assert [outcome is None for outcome in outcomes] == [False, False, True, True]
 
 
-class _Dying:
+class _Dying(Mechanism):
     """The second process dies in its first share."""
 
-    event = relation = score_event = split = None
-    monotone: frozenset[str] = frozenset()
-    saver = dphypo.mechanisms.Plain()
+    event = relation = None
     same_alone = True
 
     def __init__(self, number):
@@ -121,7 +119,7 @@ def test_dp_sgd_knows_the_devices_of_the_machine():
     mechanism = dpsgd()
     expected = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     assert mechanism.devices() == expected
-    assert capabilities.devices_of(mechanism, "all") == expected
+    assert chosen_devices(mechanism, "all") == expected
     each = on_each_device(Crew(devices=TWO), mechanism, one=False)
     assert [str(one.device) for one in each] == TWO
 

@@ -20,8 +20,7 @@ import dphypo.dpsgd
 from dphypo.accounting.events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.integrations.jax.records import restored
-from dphypo.mechanisms.capabilities import ManyAtOnce, OwnSpace, OwnSplit, PrivateScores, Settings
-from dphypo.mechanisms.outcome import Pace, followed_by
+from dphypo.mechanisms.attempt import Pace, followed_by
 from dphypo.testing import check_mechanism
 
 PIXELS, LABELS = load_digits(return_X_y=True)
@@ -77,12 +76,10 @@ def test_it_conforms():
     check_mechanism(plain(), space, points=1)
 
 
-def test_it_has_the_capabilities_of_training():
-    assert isinstance(plain(), ManyAtOnce)
-    assert isinstance(plain(), PrivateScores)
-    assert isinstance(plain(), OwnSpace)
-    assert isinstance(plain(), OwnSplit)
-    assert isinstance(plain(), Settings)
+def test_it_offers_what_training_offers():
+    assert plain().makes_many
+    assert plain().default_space() is not None
+    assert len(plain().kinds(dphypo.Space({"batch_size": [10, 20]}))) == 2
 
 
 @pytest.mark.slow

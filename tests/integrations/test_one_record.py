@@ -24,8 +24,8 @@ from dphypo.integrations.sklearn.schema import numbers
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.torch import PrivateAccuracy
 from dphypo.integrations.torch.runs import Engine
+from dphypo.mechanisms.attempt import attempt
 from dphypo.mechanisms.one_record import or_none
-from dphypo.mechanisms.outcome import attempt
 
 
 class Panic(BaseException):

@@ -23,7 +23,7 @@ from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.integrations.torch import seeds as _seeds
 from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import Mechanism, Saver
-from dphypo.mechanisms.outcome import attempt
+from dphypo.mechanisms.attempt import attempt
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -16,7 +16,8 @@ from support.slow import mostly_slow
 import dphypo
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
-from dphypo.mechanisms.outcome import attempt, settle
+from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.outcome import settle
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 

@@ -9,7 +9,7 @@ from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
 from dphypo.errors import RehearsalError, UnsupportedModelError
-from dphypo.mechanisms import Declared
+from dphypo.mechanisms import Declared, Mechanism
 
 
 class Rehearsing(Declared):
@@ -77,9 +77,9 @@ def test_it_is_made_once_and_not_when_a_study_goes_on(rehearsing, tmp_path):
     "wrong", [lambda self, params: 1, lambda self, seed: 1, lambda self: 1, lambda self, *, seed: 1]
 )
 def test_a_mechanism_of_ones_own_that_cannot_be_called_is_refused_at_its_declaration(wrong):
-    class Own:
-        event, relation, score_event, split = EVENT, RELATION, None, train.split
-        monotone, saver, __call__ = frozenset(), train.saver, wrong
+    class Own(Mechanism):
+        event, relation, split = EVENT, RELATION, train.split
+        saver, __call__ = train.saver, wrong
 
     with pytest.raises(TypeError, match=r"def train\(params, \*, seed\)"):
         make(mechanism=Own())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dphypo
-from dphypo.mechanisms import Declared, Mechanism, OwnTraining, Plain, SampledGaussian
+from dphypo.mechanisms import Declared, Mechanism, OwnTraining, SampledGaussian
 
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
 DECLARE = dphypo.mechanism(event=dp.GaussianDpEvent(1.0), relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -58,12 +58,10 @@ def nothing(params, *, seed, run) -> None:
     pass
 
 
-class Own:
+class Own(Mechanism):
     """A mechanism that is not made by the decorator."""
 
     event, relation = dp.GaussianDpEvent(1.0), dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    score_event, split, saver = None, None, Plain()
-    monotone: frozenset[str] = frozenset()
 
     def __call__(self, seed, params):
         return params, 0.5

@@ -50,7 +50,7 @@ MUTANTS = (
         "mechanisms/over_space.py",
         "        if name in COSTS:\n",
         "        if name in ():\n",
-        ("mechanisms/test_capabilities.py::test_costs_in_the_space_that_the_event_cannot_depend_on_are_refused",),
+        ("mechanisms/test_mechanism_defaults.py::test_costs_in_the_space_that_the_event_cannot_depend_on_are_refused",),
     ),
     Mutant(
         "events are told apart by a text that leaves numbers out",

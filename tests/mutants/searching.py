@@ -119,7 +119,7 @@ MUTANTS = (
         "a run that died is made again whatever its randomness",
         "only a run whose randomness comes from its seed is made again",
         "executors/executor.py",
-        "            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED\n",
+        "            return cls.AGAIN if mechanism.seeded is True else cls.FAILED\n",
         "            return cls.AGAIN\n",
         ("study/test_study_lost.py::test_by_default_the_mechanism_decides",),
     ),

@@ -26,9 +26,9 @@ MUTANTS = (
     Mutant(
         "a last run computes a score that is not paid for",
         "whether a run fails does not depend on a score that is not paid for",
-        "search/under_way.py",
-        "        if not decider.scored and isinstance(",
-        "        if part is None and isinstance(",
+        "search/survey.py",
+        "        return self.mechanism if self.score else self.mechanism.without_score()\n",
+        "        return self.mechanism\n",
         ("integrations/test_torch_named_scores.py::test_a_last_run_computes_no_score_that_is_not_paid_for",),
     ),
     Mutant(

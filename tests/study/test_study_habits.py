@@ -50,7 +50,7 @@ class NoWeights:
 def test_who_lacks_a_method_is_told_which_and_what_tests_it():
     with pytest.raises(TypeError, match=r"is not a law of T: give, for example.*dphypo\.Pmf"):
         dphypo.Study(SPACE, train, HalfALaw(), delta=1e-6, journal=None)
-    with pytest.raises(ValueError, match=r"it lacks score_event, split.*check_mechanism"):
+    with pytest.raises(ValueError, match=r"derive its class from dphypo.mechanisms.Mechanism.*check_mechanism"):
         dphypo.Study(SPACE, HalfAMechanism(), LAW, delta=1e-6, journal=None)
     with pytest.raises(ValueError, match=r"weights\(candidates, history\).*check_sampler"):
         dphypo.Study(SPACE, train, LAW, Band(0.5, 2), NoWeights(), delta=1e-6, journal=None)

@@ -21,7 +21,7 @@ from dphypo.executors import Withdrawn
 from dphypo.executors.executor import Lost
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Declared
-from dphypo.mechanisms.outcome import attempt
+from dphypo.mechanisms.attempt import attempt
 
 TESTS = str(Path(__file__).parents[1])
 KILLED = -signal.SIGKILL

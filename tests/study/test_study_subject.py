@@ -9,11 +9,11 @@ from support import stages_world
 from support.study_world import EVENT, RELATION, make, train
 
 from dphypo import errors
-from dphypo.mechanisms import Plain
+from dphypo.mechanisms import Mechanism, Plain
 
 
 @dataclass
-class Network:
+class Network(Mechanism):
     """A mechanism with an architecture, in few words."""
 
     text: str

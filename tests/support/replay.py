@@ -69,15 +69,15 @@ def replay(make_search: MakeSearch, data: Any, neighbour: Any, *, seed: int = 0)
     return found + [f"{what} differs" for what in seen if seen[what] != other_seen[what]]
 
 
-class _Taped:
+class _Taped(Mechanism):
     """A mechanism with all it declares, whose outcomes are recorded on a tape, or played from one."""
 
     def __init__(self, mechanism: Mechanism, calls: list[tuple[Any, int]], tape: list[Any], *, play: bool) -> None:
         self.inner, self.calls, self._tape, self._play = mechanism, calls, tape, play
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in {"inner", "calls"}:
-            raise AttributeError(name)
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__") or name in {"inner", "calls", "_tape", "_play"}:
+            return object.__getattribute__(self, name)
         return getattr(self.inner, name)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:

@@ -13,7 +13,7 @@ from scipy.stats import loguniform
 
 from dphypo.accounting import Split
 from dphypo.accounting.sides import Sides
-from dphypo.mechanisms import Outcome, Plain
+from dphypo.mechanisms import Mechanism, Outcome, Plain
 from dphypo.space import Space
 
 ADD = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -24,7 +24,7 @@ SPACE = Space({"lr": loguniform(1e-3, 10.0)})
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(Mechanism):
     """Noisy gradient steps towards the mean of private numbers, each clipped to [−1, 1]; scored on public ones.
 
     With ``batch`` in the space a step takes a Poisson sample; each batch size may have noise of its own.

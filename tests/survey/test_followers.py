@@ -13,7 +13,7 @@ from support.checkpoint_world import make
 
 from dphypo import _files, _stderr
 from dphypo.errors import Stopped
-from dphypo.mechanisms.outcome import Pace, current_follower, followed_by
+from dphypo.mechanisms.attempt import Pace, current_follower, followed_by
 from dphypo.search import live, progress
 from dphypo.search.checkpoint import CheckpointFile
 from dphypo.search.live import LiveFile, LiveSteps

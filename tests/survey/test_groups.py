@@ -16,7 +16,7 @@ from dphypo.executors.groups import Groups
 from dphypo.journal.records import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.outcome import attempt_many
+from dphypo.mechanisms.attempt import attempt_many
 from dphypo.search import LastRun, Stages, Study, Survey
 
 KILLED = -signal.SIGKILL

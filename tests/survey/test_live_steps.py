@@ -11,7 +11,7 @@ from support.torch_world import dpsgd
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.mechanisms.outcome import Pace
+from dphypo.mechanisms.attempt import Pace
 from dphypo.search import LastRun, Stage, Stages, Survey, live
 from dphypo.search.live import LiveSteps
 

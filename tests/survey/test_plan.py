@@ -118,20 +118,13 @@ def test_a_last_run_on_other_records_counts_for_both_sides():
     """A record that scores would meet the last run, and nothing would pay for it."""
 
     @dataclass(frozen=True)
-    class OnOthers:
-        full: Descent
+    class OnOthers(Descent):
         data: object = field(default_factory=object)
 
-        def __getattr__(self, name):
-            return getattr(self.full, name)
-
-        def __call__(self, params, *, seed):
-            return self.full(params, seed=seed)
-
-    plan = SurveyPlan(runs=4, fraction=0.1, last=OnOthers)
+    plan = SurveyPlan(runs=4, fraction=0.1, last=lambda full: OnOthers(**vars(full)))
     with pytest.raises(ValueError, match="if those that score may be among them"):
         plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=plan)
-    anyone = replace(plan, last=lambda full: OnOthers(replace(full, split=None)))
+    anyone = replace(plan, last=lambda full: OnOthers(**vars(replace(full, split=None))))
     found = plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=anyone)
     assert found.cost.guarantee.epsilon(1e-6) <= 4.0
 

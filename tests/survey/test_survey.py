@@ -19,7 +19,7 @@ from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome, Plain
 from dphypo.mechanisms import mechanism as declare
-from dphypo.mechanisms.outcome import attempt
+from dphypo.mechanisms.attempt import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
 from dphypo.search.proposer import Following
 from dphypo.search.release import Ending, load_release

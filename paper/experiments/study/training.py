@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dphypo.mechanisms import Plain, SampledGaussian
+from dphypo.mechanisms import Mechanism, SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import match_noise
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Mechanism):
     """A run of DP-SGD as far as its privacy goes: a mechanism that can be accounted for, not run.
 
     Args:
@@ -64,22 +64,6 @@ class Training:
         import dp_accounting
 
         return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-
-    @property
-    def score_event(self) -> None:
-        """None: the score looks at public records."""
-
-    @property
-    def split(self) -> None:
-        return None
-
-    @property
-    def monotone(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
-    def saver(self) -> Plain:
-        return Plain()
 
     def at(self, *, match: bool = False, **changes: Any) -> Training:
         """A copy with other fields: ``training.at(fraction=0.1, match=True)`` is a short run with matched noise."""

@@ -21,7 +21,7 @@ from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.setting import Run, Setting
 from dphypo.dpsgd.stack import Shape
-from dphypo.mechanisms.outcome import Follower
+from dphypo.mechanisms.attempt import Follower
 
 
 def train(

@@ -29,8 +29,8 @@ from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import RecordGradients, Weights, add_clipped
+from dphypo.mechanisms.attempt import Follower
 from dphypo.mechanisms.one_record import is_signal, or_none
-from dphypo.mechanisms.outcome import Follower
 
 
 class Group:

@@ -20,8 +20,8 @@ from typing import Any, Protocol, runtime_checkable
 from dphypo import _validate
 from dphypo.errors import ExecutorError, UnsupportedModelError
 from dphypo.journal.records import Trial
-from dphypo.mechanisms import Mechanism, Outcome, capabilities
-from dphypo.mechanisms.outcome import attempt
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms.attempt import attempt
 
 BROKEN = (
     "a worker died and the executor accepts no more work: run the study again with a new executor; it resumes where it "
@@ -263,7 +263,7 @@ class Lost(StrEnum):
     def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
         """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
         if given is None:
-            return cls.AGAIN if capabilities.is_seeded(mechanism) else cls.FAILED
+            return cls.AGAIN if mechanism.seeded is True else cls.FAILED
         return _validate.choice(cls, lost=given)
 
     def check(self, crew: Crew) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from dphypo.executors.processes import Processes
 from dphypo.journal.records import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.outcome import attempt_many
+from dphypo.mechanisms.attempt import attempt_many
 from dphypo.mechanisms.savers import Pickled
 
 

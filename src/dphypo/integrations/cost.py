@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, SupportsFloat, TypeVar, cast
+from typing import Any, SupportsFloat, TypeVar
 
 import dp_accounting
 from scipy.stats import loguniform
@@ -26,8 +26,9 @@ from dphypo.band.band import BandLike
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.laws import Law
-from dphypo.mechanisms import Declared, Mechanism, SampledGaussian, capabilities, over_space, sampled_gaussian
-from dphypo.mechanisms.capabilities import CALIBRATE as CALIBRATE
+from dphypo.mechanisms import Declared, Mechanism, SampledGaussian, over_space, sampled_gaussian
+from dphypo.mechanisms.mechanism import CALIBRATE as CALIBRATE
+from dphypo.mechanisms.mechanism import records_of
 from dphypo.search.progress import solving
 from dphypo.space import Space
 
@@ -180,8 +181,8 @@ def calibrated(
     ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the search: one that goes on
     finds the noise there. A terminal says how far it is, if it takes longer than two seconds.
     """
-    _validate.warn_of_delta(delta, capabilities.records_of(mechanism))
-    found = capabilities.kinds_of(mechanism, space)
+    _validate.warn_of_delta(delta, records_of(mechanism))
+    found = mechanism.kinds(space)
     if len(found) > MOST_KINDS:
         raise ValueError(
             f"the space holds {len(found)} kinds of run with noise of their own (batch sizes and epochs): at most "
@@ -203,7 +204,7 @@ def calibrated(
             keep=keep,
             remedy=REMEDY_OF_A_SEARCH,
         )
-    return cast(M, capabilities.with_noise(mechanism, noise))
+    return mechanism.with_noise(noise)
 
 
 def batch_size(records: int) -> int:

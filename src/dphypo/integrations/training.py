@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -23,7 +23,7 @@ from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
 from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
 from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, transfer
-from dphypo.mechanisms.capabilities import RunKind
+from dphypo.mechanisms.mechanism import Mechanism, RunKind
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
 from dphypo.space import Space
 
@@ -86,7 +86,7 @@ def _check_score(score: object) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class GradientTraining(ABC):
+class GradientTraining(Mechanism):
     """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean."""
 
     data: Any
@@ -111,7 +111,6 @@ class GradientTraining(ABC):
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    monotone: ClassVar[frozenset[str]] = frozenset()
     own: ClassVar[frozenset[str]]
     """Hyperparameters that the mechanism reads itself."""
     same_fits: ClassVar[frozenset[str]]

@@ -1,6 +1,5 @@
 """What one run is: a training function, the privacy event that bounds it for every λ, and how its model is saved."""
 
-from dphypo.mechanisms import capabilities as capabilities
 from dphypo.mechanisms.mechanism import Declared as Declared
 from dphypo.mechanisms.mechanism import Mechanism as Mechanism
 from dphypo.mechanisms.mechanism import mechanism as mechanism

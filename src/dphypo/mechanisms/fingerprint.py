@@ -15,11 +15,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dphypo.mechanisms.mechanism import Mechanism
 from dphypo.mechanisms.one_record import or_none
 
 SIZE = 32
@@ -28,19 +29,7 @@ _ROWS = 4096  # of arrays, hashed at a time
 Digests = Sequence[bytes | None]
 
 
-@runtime_checkable
-class HoldsRecords(Protocol):
-    """A mechanism that holds the records that its runs use."""
-
-    def held_records(self) -> Mapping[str, Any]:
-        """The records by their use, such as ``{"train": ..., "score": ...}``.
-
-        Each is a mapping of columns (arrays, tensors, frames or lists, one row a record), or an object with
-        ``digests()``, the digest of each record, None for one that counts for nothing.
-        """
-
-
-def fingerprint(mechanisms: Iterable[object], key: bytes) -> bytes:
+def fingerprint(mechanisms: Iterable[Mechanism], key: bytes) -> bytes:
     """The fingerprints of the mechanisms of a search, one after the other; zeros for one that holds no records."""
     known: dict[Any, int] = {}  # mechanisms share records: each is hashed once
 
@@ -53,8 +42,8 @@ def fingerprint(mechanisms: Iterable[object], key: bytes) -> bytes:
 
     found = b""
     for mechanism in mechanisms:
-        held = mechanism.held_records() if isinstance(mechanism, HoldsRecords) else {}
-        found += (sum(of_use(use, records) for use, records in held.items()) % 2 ** (8 * SIZE)).to_bytes(SIZE, "little")
+        held = mechanism.held_records().items()
+        found += (sum(of_use(use, records) for use, records in held) % 2 ** (8 * SIZE)).to_bytes(SIZE, "little")
     return found
 
 
@@ -221,7 +210,7 @@ class DataSet:
 
 
 def held(data: Any) -> Any:
-    """Records in any form as :class:`HoldsRecords` gives them; an error for what is neither arrays nor a data set."""
+    """Records in any form as ``held_records`` gives them; an error for what is neither arrays nor a data set."""
     data = getattr(data, "tensors", data)  # of a TensorDataset
     if isinstance(data, Mapping):
         return dict(data)

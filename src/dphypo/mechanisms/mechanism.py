@@ -1,49 +1,260 @@
 """What one run is: a function that trains and scores, and the privacy event that bounds it for every λ.
 
 ``M_λ(D)`` of the paper. The data are inside the function (a closure, a global, a file): the package never sees them.
+:class:`Mechanism` is the one base class; the decorator :func:`mechanism` makes one from a training function.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Protocol, Required, TypedDict, Unpack, overload, runtime_checkable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, overload
 
 from dphypo import _validate
 from dphypo.accounting import Split
+from dphypo.accounting.events import Event
 from dphypo.accounting.sides import Sides, read_sides
+from dphypo.mechanisms.outcome import Outcome
 from dphypo.mechanisms.savers import Plain, Saver
+from dphypo.space import Space
+
+CALIBRATE = "calibrate"
+"""In the place of the noise of a score: it is to be solved for."""
 
 
-@runtime_checkable
-class Mechanism(Protocol):
-    """What a study needs to know of one run: how to make it, what bounds it, how to save its model.
+@dataclass(frozen=True)
+class RunKind:
+    """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
 
-    The decorator :func:`mechanism` makes one from a function (:class:`Declared`, which explains the attributes);
-    integrations bring their own.
+    key: Hashable
+    event: Callable[[float], Event] = field(compare=False, repr=False)
+
+
+M = TypeVar("M", bound="Mechanism")
+
+
+class Mechanism(ABC):
+    """One run: how to execute it, what bounds it, and what else a search may ask of it.
+
+    A subclass states ``event`` and ``relation`` and is called with λ and a seed. Everything else has a default. Any of
+    the attributes may be a field, a property or, for events, a function of λ.
+
+    Attributes:
+        event, relation, score_event, split, monotone, saver, seeded: as for :class:`Declared`.
+        records: the declared number of records, n: δ should be well below 1/n.
+        metrics: names of the numbers that outcomes have beside the score; a survey publishes them.
+        score_noise_multiplier: the noise of a score on private records; "calibrate" if it is to be solved for.
+        score_records: the declared number of private records that score.
+        transfer: how the hyperparameters of a full run become those of this short one, in values for a certificate.
+        same_alone: whether a run that :meth:`many` executes ends in the same bits alone. A study needs that.
     """
 
-    @property
-    def event(self) -> Any: ...
-    @property
-    def relation(self) -> Any: ...
-    @property
-    def score_event(self) -> Any: ...
-    @property
-    def split(self) -> Sides | None: ...
-    @property
-    def monotone(self) -> frozenset[str]: ...
-    @property
-    def saver(self) -> Saver: ...
+    if TYPE_CHECKING:  # as properties, so that a subclass may state them in any way
 
-    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any: ...
+        @property
+        def event(self) -> Any: ...
+        @property
+        def relation(self) -> Any: ...
+        @property
+        def score_event(self) -> Any: ...
+        @property
+        def split(self) -> Sides | None: ...
+        @property
+        def monotone(self) -> frozenset[str]: ...
+        @property
+        def saver(self) -> Saver: ...
+        @property
+        def seeded(self) -> bool: ...
+        @property
+        def records(self) -> Any: ...
+        @property
+        def metrics(self) -> tuple[str, ...]: ...
+        @property
+        def score_noise_multiplier(self) -> Any: ...
+        @property
+        def score_records(self) -> int | None: ...
+        @property
+        def transfer(self) -> Mapping[str, Any] | None: ...
+        @property
+        def same_alone(self) -> bool: ...
+    else:  # as values, so that a field of a dataclass may replace them
+        score_event = split = records = score_noise_multiplier = score_records = transfer = None
+        monotone, saver, seeded, metrics, same_alone = frozenset(), Plain(), False, (), False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a wrapper that forwards by ``__getattr__``: the defaults would hide the score's event, for example."""
+        super().__init_subclass__(**options)
+        if "__getattr__" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} defines __getattr__, which is not asked for attributes that Mechanism has a default "
+                "for, such as score_event: define each attribute that is forwarded"
+            )
+
+    @abstractmethod
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        """One run: an ``Outcome`` or a ``(model, score)`` pair."""
+
+    # A search that solves for noise, or shortens runs, copies the mechanism.
+
+    def at(self, *_: Any, **changes: Any) -> Any:
+        """A copy whose event states what was changed. A mechanism can be changed in what its ``at`` takes by name.
+
+        - ``noise_multiplier``: the noise of all runs, or of each kind of run by its key; more must not cost more.
+        - ``fraction``: this part of the steps. With ``match=True`` noise and hyperparameters are changed so that a
+          short run ranks λ as the full run does.
+        - ``score_noise_multiplier``: the noise of a score on private records.
+        - ``device``: the same training on another device of this machine.
+        """
+        raise TypeError(f"{type(self).__name__} has no at(): it cannot be changed")
+
+    def can(self, *changes: str) -> bool:
+        """Whether :meth:`at` takes these arguments together."""
+        if type(self).at is Mechanism.at:
+            return False
+        try:
+            inspect.signature(self.at).bind(**dict.fromkeys(changes))
+        except TypeError:
+            return False
+        except ValueError:  # it has no signature that can be read: the call will tell
+            pass
+        return True
+
+    def with_noise(self: M, noise_multiplier: float | Mapping[Hashable, float]) -> M:
+        """The same training with this noise; an error explains how to write ``at`` if there is none."""
+        return self._copy(noise_multiplier=noise_multiplier)
+
+    def with_score_noise(self: M, noise_multiplier: float) -> M:
+        """The same training with this noise on its score."""
+        return self._copy(score_noise_multiplier=noise_multiplier)
+
+    def shorten(self: M, fraction: float, *, match: bool = True) -> M:
+        """The same training, cut to this part of its steps."""
+        return self._copy(fraction=fraction, **({"match": True} if match else {}))
+
+    def _copy(self: M, **changes: Any) -> M:
+        if not self.can(*changes):
+            name = next(iter(changes))
+            example = "" if self.can("noise_multiplier") else _EXAMPLE
+            raise _validate.fail("mechanism", self, f"it has no at({name}=...), {_NEEDED[name]}.{example}")
+        made: M = self.at(**changes)
+        return made
+
+    # What training may offer.
+
+    def without_score(self) -> Mechanism:
+        """The same training that reads no record for a score, so that ``score_event`` is None; by default this one.
+
+        A score that cannot be left out is paid for, also if nobody asks for it.
+        """
+        return self
+
+    def on_all_records(self) -> Mechanism | None:
+        """The same training on all records, if it set records apart for its scores by itself; None if it did not."""
+        return None
+
+    def default_space(self) -> Space | None:
+        """What is searched if no space is given."""
+        return None
+
+    def kinds(self, space: Space) -> Sequence[RunKind]:
+        """The kinds of run in a space, if noise depends on λ: ``at(noise_multiplier={key: noise})`` sets each."""
+        return ()
+
+    def compute(self, params: Mapping[str, Any]) -> float:
+        """What a run with these hyperparameters takes, in any unit; without any, the mechanism's own setting."""
+        return 1.0
+
+    def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
+        """Several runs as one program, one outcome for each λ and seed: runs share instructions, not values.
+
+        A run that fails is an outcome and leaves the others alone. All randomness comes from the seeds: if this raises,
+        the runs are executed one by one with the same seeds.
+        """
+        raise NotImplementedError
+
+    @property
+    def makes_many(self) -> bool:
+        """Whether :meth:`many` is defined."""
+        return type(self).many is not Mechanism.many
+
+    def devices(self) -> Sequence[str]:
+        """The devices of this machine to which ``at(device=...)`` moves training; none if it cannot be moved."""
+        return ()
+
+    def architecture(self, space: Space) -> str | None:
+        """A text that is the same for the same model: a search resumes with the same one only."""
+        return None
+
+    def held_records(self) -> Mapping[str, Any]:
+        """The records that it holds, by their use, such as ``{"train": ..., "score": ...}``: a resume compares them.
+
+        Each is a mapping of columns (arrays, tensors, frames or lists, one row a record), or an object with
+        ``digests()``, the digest of each record, None for one that counts for nothing.
+        """
+        return {}
+
+    def fitting_records(self, space: Space) -> Mapping[str, tuple[int, int]]:
+        """For each use of records, how many of them look as declared, and how many were given. **Secret.**"""
+        return {}
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        """What a run on made-up records returns, or None: no private record may be read, since errors are shown."""
+        return None
+
+    def check_space(self, space: Space) -> None:  # noqa: B027 - by default every space is accepted
+        """Raise a ValueError that names a hyperparameter and its wrong value, if there is one."""
+
+    # What follows from these.
+
+    @property
+    def solves_for_scores(self) -> bool:
+        """Whether the noise of its scores is to be solved for."""
+        noise = self.score_noise_multiplier
+        return isinstance(noise, str) and noise == CALIBRATE
+
+    @property
+    def score_deviation(self) -> float | None:
+        """The noise of its scores, in units of a score's whole range; None if scores have none that is known."""
+        noise, records = self.score_noise_multiplier, self.score_records
+        return noise / records if isinstance(noise, float) and records else None
+
+    @property
+    def scored_on(self) -> str:
+        """On which records its scores are taken, in words for a certificate."""
+        if self.score_event is None:
+            return "public records, or private ones that the event of a run covers"
+        if self.split is None:
+            return "private records, which may have trained the model"
+        return "private records that did not train the model"
+
+
+def check_is_mechanism(mechanism: object) -> None:
+    """Refuse a value that is not a mechanism, and say what is missing."""
+    if isinstance(mechanism, Mechanism):
+        missing = [name for name in ("event", "relation") if not hasattr(mechanism, name)]
+        if not missing:
+            return
+        remedy = f"it does not state its {missing[0]}; dphypo.testing.check_mechanism tests the rest"
+    elif "event" in dir(mechanism):
+        remedy = "derive its class from dphypo.mechanisms.Mechanism; dphypo.testing.check_mechanism tests the rest"
+    else:
+        remedy = "declare the function with @dphypo.mechanism(event=...)"
+    raise _validate.fail("mechanism", mechanism, remedy)
+
+
+def records_of(*mechanisms: Mechanism) -> int | None:
+    """The largest declared number of records, or None. A user may keep data under this name: only a number counts."""
+    found = [one.records for one in mechanisms]
+    return max((int(count) for count in found if isinstance(count, Integral)), default=None)
 
 
 @dataclass(frozen=True, repr=False)
-class Declared:
+class Declared(Mechanism):
     """One run with its privacy. Made by the decorator :func:`mechanism`; call it like the function it wraps.
 
     Args:
@@ -199,3 +410,23 @@ _EXAMPLES = {
     "event": "dp_accounting.GaussianDpEvent(2.0)",
     "relation": "dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE",
 }
+_NEEDED = {
+    "noise_multiplier": "which returns the same training with that noise",
+    "fraction": "which returns the same training cut to that part of its steps; or give the short run yourself, with "
+    "SurveyPlan(short=...) or cheap=",
+    "score_noise_multiplier": "which returns the same training with that noise on its score",
+}
+_EXAMPLE = """ DPSGD and OwnTraining have it; a mechanism of your own is shortest as a dphypo.mechanisms.Declared:
+
+    def training(noise_multiplier):
+        def train(params, *, seed):
+            ...  # train with noise_multiplier
+            return model, score
+        return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=relation)
+
+    class Training(dphypo.mechanisms.Declared):
+        def at(self, noise_multiplier):
+            return training(noise_multiplier)
+
+Then training(1.0) takes the place of this one. To be cut short, let at take fraction= and match= too: the part of the \
+training that is made, and whether its noise is divided by the root of it"""

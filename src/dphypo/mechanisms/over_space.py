@@ -15,7 +15,6 @@ from typing import Any
 from dphypo import _validate
 from dphypo.accounting.sides import Sides
 from dphypo.errors import Refusal
-from dphypo.mechanisms.capabilities import SpaceCheck
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.space import Space
@@ -38,8 +37,7 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
     if not isinstance(split, Sides | None):  # "same" would count as two sides
         remedy = "a mechanism gives dphypo.Split(how).sides, or None if one record may train and score"
         raise _validate.fail("split", split, remedy)
-    if isinstance(mechanism, SpaceCheck):
-        mechanism.check_space(space)
+    mechanism.check_space(space)
     if callable(mechanism.event) or isinstance(mechanism.event, (list, tuple)):
         return
     for name in space.names:

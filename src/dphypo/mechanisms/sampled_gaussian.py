@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo._validate import full_name
@@ -18,7 +18,7 @@ from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.fingerprint import held
-from dphypo.mechanisms.mechanism import check_signature
+from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.savers import Plain, Saver
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class OwnRun(SampledGaussian):
 
 
 @dataclass(frozen=True, repr=False)
-class OwnTraining:
+class OwnTraining(Mechanism):
     """A training loop of your own, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
 
     **Guarantee.** One run costs ``run.event``, if ``train`` makes ``run.steps`` steps, each on a Poisson sample at
@@ -212,8 +212,6 @@ class OwnTraining:
     fraction: float = 1.0
     rehearsal: Callable[..., Any] | None = None
     data: Any = None
-
-    monotone: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         if not callable(self.train):

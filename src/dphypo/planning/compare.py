@@ -11,7 +11,8 @@ from typing import Any
 from dphypo import _validate
 from dphypo.band import Band
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
+from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
+from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
@@ -73,7 +74,7 @@ def plan(
         raise _validate.fail("compute", compute, f"one full run takes 1: give 1 to {MOST_COMPUTE}")
     given = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
     run, mechanism = _training(mechanism, given)
-    over = mechanism.default_space() if space is None and isinstance(mechanism, capabilities.OwnSpace) else space
+    over = mechanism.default_space() if space is None else space
     over = SPACE if over is None else over
     scores = None if landscape is None else _landscape(landscape)
     planned = _planned(mechanism, over, epsilon, delta, compute)
@@ -98,12 +99,12 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
     if mechanism is not None:
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism already sets it; leave it out")
-        capabilities.check_is_mechanism(mechanism)
-        if capabilities.solves_for_scores(mechanism):
+        check_is_mechanism(mechanism)
+        if mechanism.solves_for_scores:
             remedy = "a comparison pays for no private scores, and these have no noise yet: call dphypo.tune, which "
             remedy += "finds it; or score by public records, such as PublicAccuracy(records)"
             raise _validate.fail("mechanism", mechanism, remedy)
-        return None, capabilities.with_noise(mechanism, 1.0)
+        return None, mechanism.with_noise(1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")

@@ -16,7 +16,7 @@ from dphypo.accounting.guarantee import UNIFORM, PolicyClass
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
-from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian, capabilities
+from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.search import LastRun, Part, PriorAround, Stage, Survey
 from dphypo.search.declaration import Cost
 from dphypo.search.survey_plan import FEWEST_STEPS
@@ -77,11 +77,11 @@ class PlannedPart:
     def part(self, mechanism: Mechanism) -> Part:
         """The part as a search runs it."""
         if isinstance(self.runs, Law):
-            run = capabilities.with_noise(mechanism, self.noise_multiplier)
+            run = mechanism.with_noise(self.noise_multiplier)
             return Stage(run, self.runs, self.band, policy=self.policy)
-        run = capabilities.with_noise(mechanism, self.noise_multiplier)
+        run = mechanism.with_noise(self.noise_multiplier)
         if self.fraction < 1:
-            run = capabilities.shorten(run, self.fraction)
+            run = run.shorten(self.fraction)
         return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
 
     def code(self) -> str:

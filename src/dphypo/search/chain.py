@@ -20,12 +20,11 @@ from dphypo.journal.journal import Journal, refuse_without_ledger
 from dphypo.journal.records import Trial
 from dphypo.journal.reservation import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store
-from dphypo.mechanisms import capabilities
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration
-from dphypo.search.framework1 import dp_hypo
+from dphypo.search.framework1 import chosen_devices, dp_hypo
 from dphypo.search.interrupts import Turn, interruptible, orderly, refuse_in_worker_start
 from dphypo.search.live import ENDING, NOWHERE, LiveFile
 from dphypo.search.part import PartSetting
@@ -77,7 +76,7 @@ class Chain:
         if refused:
             refusals.refuse_options(refused)
         if crew.devices is not None:
-            devices = capabilities.devices_of(parts[0].mechanism, crew.devices)
+            devices = chosen_devices(parts[0].mechanism, crew.devices)
             crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
         with interruptible(self.address), self.turn.long(), orderly():
             ours = False  # whether this process has the journal, and with it the file beside it

@@ -13,8 +13,8 @@ from typing import Any
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Term
 from dphypo.errors import ChangedStudy, Refusal
-from dphypo.mechanisms import capabilities
-from dphypo.mechanisms.outcome import rehearse
+from dphypo.mechanisms.attempt import rehearse
+from dphypo.mechanisms.mechanism import records_of
 from dphypo.search import refusals
 from dphypo.search.kept_models import check_folder
 from dphypo.search.part import Part
@@ -82,7 +82,7 @@ class Declaration:
         check_space(space)
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
         mechanisms = [part.mechanism for part in parts]
-        _validate.warn_of_delta(delta, capabilities.records_of(*mechanisms))
+        _validate.warn_of_delta(delta, records_of(*mechanisms))
         folders = [Path(part.models).absolute() for part in parts if part.models is not None]
         if shared := [folder for folder in folders if folders.count(folder) > 1]:
             raise _validate.fail("models", str(shared[0]), "two parts would write there: give each a folder of its own")
@@ -92,7 +92,7 @@ class Declaration:
         cost = own if cost is None else cost
         if epsilon is not None:
             cost.guarantee.check_total(_validate.positive(epsilon=epsilon), delta)
-        texts = [str(one.architecture(space)) for one in mechanisms if isinstance(one, capabilities.KnownModel)]
+        texts = [text for one in mechanisms if (text := one.architecture(space)) is not None]
         if data_name is not None:
             _validate.line(most=_validate.LONGEST_NAME, data_name=data_name)
         model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None

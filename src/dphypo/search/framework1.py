@@ -25,11 +25,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dphypo import _validate
 from dphypo.executors import Executor, Withdrawn
 from dphypo.executors.executor import Crew, Lost
 from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
-from dphypo.mechanisms import Mechanism, capabilities
+from dphypo.mechanisms import Mechanism
 from dphypo.search.checkpoint import CheckpointFile
 from dphypo.search.live import LiveSteps, ReportsSteps
 from dphypo.search.progress import say_attempt
@@ -77,7 +78,7 @@ def _made_by(crew: Crew, part: PartUnderWay, *, show: bool) -> Iterator[Executor
     if part.last_run and crew.devices is not None:
         crew = replace(crew, workers=1)
     groups = None
-    if crew.executor is None and isinstance(mechanism, capabilities.ManyAtOnce):
+    if crew.executor is None and mechanism.makes_many:
         same = mechanism.same_alone and part.lost_runs is Lost.AGAIN  # in a study a run is the same among others
         groups = decider.groups(crew.workers) if same or decider.published else None
     each = on_each_device(crew, mechanism, one=part.last_run)
@@ -88,9 +89,20 @@ def _made_by(crew: Crew, part: PartUnderWay, *, show: bool) -> Iterator[Executor
             yield workers
 
 
+def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:
+    """The devices that are meant, "all" being all of this machine; refused if training cannot be moved."""
+    if not mechanism.devices():
+        remedy = "the mechanism has no devices() and at(device=...): choose the device in your training"
+        raise _validate.fail("devices", devices, remedy)
+    names = mechanism.devices() if devices == "all" else devices
+    if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
+        raise _validate.fail("devices", devices, 'give "all", or a list such as ["cuda:0", "cuda:1"]')
+    return names
+
+
 def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
     """The same training on each of the crew's devices; on the first of them if there is ``one`` run."""
-    if crew.devices is None or not isinstance(mechanism, capabilities.OnDevices):
+    if crew.devices is None:
         return [mechanism]
     return [mechanism.at(device=name) for name in (crew.devices[:1] if one else crew.devices)]
 

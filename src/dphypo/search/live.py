@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 from dphypo import _files
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.journal.records import Record
-from dphypo.mechanisms import Mechanism, Outcome, Saver, capabilities
-from dphypo.mechanisms.outcome import Pace, followed_by
+from dphypo.mechanisms import Mechanism, Outcome, Saver
+from dphypo.mechanisms.attempt import Pace, followed_by
 from dphypo.search.checkpoint import CheckpointFile, erase
 from dphypo.search.table import Row, Surveyed
 
@@ -175,17 +175,11 @@ def describe(runs: Sequence[Pace]) -> str:
 
 
 @dataclass(frozen=True)
-class ReportsSteps:
+class ReportsSteps(Mechanism):
     """A mechanism as executors see it, which reports the steps of its runs."""
 
     mechanism: Mechanism
     steps: LiveSteps
-
-    event: ClassVar[None] = None
-    relation: ClassVar[None] = None
-    score_event: ClassVar[None] = None
-    split: ClassVar[None] = None
-    monotone: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def saver(self) -> Saver:
@@ -193,13 +187,12 @@ class ReportsSteps:
 
     @property
     def same_alone(self) -> bool:
-        return isinstance(self.mechanism, capabilities.ManyAtOnce) and self.mechanism.same_alone
+        return self.mechanism.same_alone
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
         with followed_by(self.steps):
             return self.mechanism(params, seed=seed)
 
     def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
-        assert isinstance(self.mechanism, capabilities.ManyAtOnce)
         with followed_by(self.steps):
             return self.mechanism.many(params, seeds=seeds)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting.solve import watch
 from dphypo.journal.records import MAX_ATTEMPTS
-from dphypo.mechanisms import capabilities
 from dphypo.search.table import OnRun, Row, at_edge, table_of
 
 if TYPE_CHECKING:
@@ -66,11 +65,12 @@ def tell_fit(mechanism: Mechanism, space: Space) -> None:
 
     Nothing else may depend on it: neither a number nor an error leaves this function.
     """
-    if not (isinstance(mechanism, capabilities.CountsRecords) and on_terminal()):
+    if not on_terminal():
         return
 
     def tell() -> None:
-        counts = mechanism.fitting_records(space).items()
+        if not (counts := mechanism.fitting_records(space).items()):
+            return
         found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
         say(f"SECRET, for the curator alone: {found} look as declared. The others are left out.")
 

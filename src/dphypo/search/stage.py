@@ -20,7 +20,8 @@ from dphypo.band.problem import Projection
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record
 from dphypo.laws import Law
-from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.samplers import Sampler
 from dphypo.search import progress as _progress
 from dphypo.search.part import PartSetting
@@ -59,7 +60,7 @@ class Stage:
     table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        capabilities.check_is_mechanism(self.mechanism)
+        check_is_mechanism(self.mechanism)
         if self.lag is not None:
             _validate.integer(at_least=0, lag=self.lag)
         object.__setattr__(self, "band", Band.of(self.band))
@@ -129,7 +130,7 @@ class Stage:
         return self.search_policy.certified()
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        return {"releases": ["params", "model", "score"], "score on": capabilities.scored_on(self.mechanism)}
+        return {"releases": ["params", "model", "score"], "score on": self.mechanism.scored_on}
 
     def compute(self) -> str:
         return _progress.compute(self.runs)

@@ -21,7 +21,8 @@ from dphypo.accounting.sides import EVERYONE, Sides
 from dphypo.entropy import Entropy
 from dphypo.executors.executor import Lost
 from dphypo.journal.records import Record
-from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.samplers import History
 from dphypo.search import progress
 from dphypo.search import proposer as _proposer
@@ -114,7 +115,7 @@ class Survey:
     table: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        capabilities.check_is_mechanism(self.mechanism)
+        check_is_mechanism(self.mechanism)
         _validate.integer(at_least=1, runs=self.runs)
         _proposer.read(self.proposer)
         if self.lag is not None:
@@ -151,8 +152,7 @@ class Survey:
         """The guarantee holds for any proposer."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        metrics = self.mechanism.metrics if isinstance(self.mechanism, capabilities.SeveralMetrics) else ()
-        transfer = self.mechanism.transfer if isinstance(self.mechanism, capabilities.KnownTransfer) else None
+        metrics, transfer = self.mechanism.metrics, self.mechanism.transfer
         models = () if self.models is None else ("model",)
         return {
             "part": "survey",
@@ -218,7 +218,7 @@ class LastRun:
     table: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        capabilities.check_is_mechanism(self.mechanism)
+        check_is_mechanism(self.mechanism)
         if self.pick is not None:
             _validate.function(pick=self.pick)
         if _validate.flag(score=self.score) and self.mechanism.score_event is not None and self.mechanism.split is None:
@@ -232,9 +232,7 @@ class LastRun:
     @cached_property
     def executed(self) -> Mechanism:
         """Without ``score``, the same training without its private score, if the mechanism can leave it out."""
-        if not self.score and isinstance(self.mechanism, capabilities.Scoreless):
-            return self.mechanism.without_score()
-        return self.mechanism
+        return self.mechanism if self.score else self.mechanism.without_score()
 
     @property
     def lost_runs(self) -> Lost:
@@ -253,7 +251,7 @@ class LastRun:
         """The guarantee holds for any way to pick λ."""
 
     def hands_on(self, *, last: bool) -> dict[str, Any]:
-        scored = {"score on": capabilities.scored_on(self.mechanism)} if self.score else {}
+        scored = {"score on": self.mechanism.scored_on} if self.score else {}
         return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])], **scored}
 
     def compute(self) -> str:

@@ -18,7 +18,8 @@ from dphypo.accounting.events import ideal
 from dphypo.accounting.noise import Keep, equal_noise, run_alone, scaled
 from dphypo.accounting.solve import round_epsilon
 from dphypo.errors import UnreachableError
-from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms.mechanism import CALIBRATE
 from dphypo.search.declaration import Cost
 from dphypo.search.proposer import Pick, Within
 from dphypo.search.proposer import read as read_proposer
@@ -83,10 +84,10 @@ class SurveyPlan:
 
     def parts(self, full: Mechanism, *, within: Within | None = None) -> tuple[Survey, LastRun]:
         """The survey and the last run around a full run."""
-        short = capabilities.shorten(full, self.fraction or FRACTION) if self.short is None else self.short(full)
+        short = full.shorten(self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split
-        if same and capabilities.data_of(last) is not capabilities.data_of(full):
+        if same and getattr(last, "data", None) is not getattr(full, "data", None):
             remedy = "it states the survey's split, and trains on other records than the survey: if those that score "
             remedy += "may be among them, state none (split=None), and it counts for both sides"
             raise _validate.fail("last", last, remedy)
@@ -121,10 +122,10 @@ class NoiseProblem:
 
     def __post_init__(self) -> None:
         replaces = self.mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
-        if capabilities.solves_for_scores(self.mechanism) and (replaces or self.mechanism.split is None):
+        if self.mechanism.solves_for_scores and (replaces or self.mechanism.split is None):
             remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
             remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
-            raise _validate.fail("score_noise_multiplier", capabilities.CALIBRATE, remedy)
+            raise _validate.fail("score_noise_multiplier", CALIBRATE, remedy)
 
     @property
     def price(self) -> float:
@@ -134,13 +135,13 @@ class NoiseProblem:
     def solve(self) -> tuple[Cost, float]:
         """The parts with their noise, and the price."""
         sides = self.mechanism.split
-        if sides is None or not capabilities.solves_for_scores(self.mechanism):
+        if sides is None or not self.mechanism.solves_for_scores:
             return self._at(self._factor), self.price
         full = self._full(self._factor)
 
         @functools.cache
         def scored(noise: float) -> Cost:
-            return Cost.of(self.space, self.plan.parts(capabilities.with_score_noise(full, noise), within=self.within))
+            return Cost.of(self.space, self.plan.parts(full.with_score_noise(noise), within=self.within))
 
         found = solve_noise(
             lambda noise: scored(noise).guarantee,
@@ -155,7 +156,7 @@ class NoiseProblem:
         if round_epsilon(cost.guarantee.epsilon(self.delta)) <= self.epsilon:
             return cost, self.price
         # A score of the last run may count for records that train: their noise is solved for again, with that score.
-        return replace(self, mechanism=capabilities.with_score_noise(self.mechanism, found.value)).solve()
+        return replace(self, mechanism=self.mechanism.with_score_noise(found.value)).solve()
 
     @cached_property
     def _alone(self) -> float:
@@ -180,21 +181,21 @@ class NoiseProblem:
 
     def _full(self, factor: float) -> Mechanism:
         noise = scaled(self._ratios, factor)
-        return capabilities.with_noise(self._silent, noise[None] if set(noise) == {None} else noise)
+        return self._silent.with_noise(noise[None] if set(noise) == {None} else noise)
 
     @cached_property
     def _silent(self) -> Mechanism:
         """The mechanism with scores so noisy that the training side decides the noise of training."""
-        scores = capabilities.solves_for_scores(self.mechanism)
-        return capabilities.with_score_noise(self.mechanism, _SILENT) if scores else self.mechanism
+        mechanism = self.mechanism
+        return mechanism.with_score_noise(_SILENT) if mechanism.solves_for_scores else mechanism
 
     @cached_property
     def _ratios(self) -> dict[Hashable, float]:
         """For every setting the noise with which one full run at it costs ε; of one setting, the key is None."""
-        found = capabilities.kinds_of(self._silent, self.space)
+        found = self._silent.kinds(self.space)
 
         def the_event(noise: float) -> Any:
-            return over_space.by_side(capabilities.with_noise(self._silent, noise), self.space)[0][0]
+            return over_space.by_side(self._silent.with_noise(noise), self.space)[0][0]
 
         events: dict[Hashable, Callable[[float], Any]]
         events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
@@ -240,8 +241,6 @@ def settings_within(mechanism: Mechanism, space: Space, most: float | None) -> t
 
     A mechanism that does not say what a run takes is taken to take the same at every λ.
     """
-    if not isinstance(mechanism, capabilities.Compute):
-        return 1.0, None
     takes = mechanism.compute
     unit = float(takes({}))
     sizes = [float(size) / unit for size in over_space.everywhere(lambda params: [takes(params)], space)]
@@ -259,10 +258,10 @@ def settings_within(mechanism: Mechanism, space: Space, most: float | None) -> t
 def steps_of(mechanism: Mechanism, space: Space) -> int | None:
     """The fewest steps of a full run, as its events state them; None if they state none."""
     noisy = mechanism
-    if capabilities.solves_for_scores(mechanism):
-        noisy = capabilities.with_score_noise(noisy, 1.0)
-    if capabilities.can(mechanism, "noise_multiplier"):
-        noisy = capabilities.with_noise(noisy, 1.0)
+    if mechanism.solves_for_scores:
+        noisy = noisy.with_score_noise(1.0)
+    if mechanism.can("noise_multiplier"):
+        noisy = noisy.with_noise(1.0)
     events = [ideal(event) for event in over_space.by_side(noisy, space)[0]]
     # Where a record may train and score, the event of a run is that of training, then that of the score.
     events = [one.events[0] if isinstance(one, dp_accounting.ComposedDpEvent) else one for one in events]

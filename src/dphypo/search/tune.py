@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
-from dphypo.mechanisms import Mechanism, capabilities, over_space
+from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms.mechanism import check_is_mechanism, records_of
 from dphypo.search.chain import Chain
 from dphypo.search.declaration import Cost, Declaration, check_space
 from dphypo.search.part import Part
@@ -144,7 +146,12 @@ def _subject(
         space = cast(Space, places.pop())
     if places:
         raise TypeError("tune takes a space and a mechanism: tune(space, mechanism, ...) or tune(mechanism, ...)")
-    return capabilities.default_space(mechanism) if space is None else space, mechanism
+    check_is_mechanism(mechanism)
+    found = mechanism.default_space() if space is None else space
+    if found is None:
+        remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
+        raise _validate.fail("space", None, remedy)
+    return found, mechanism
 
 
 @dataclass(frozen=True)
@@ -237,9 +244,9 @@ def plan_tuning(
     if not isinstance(given, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
-    _validate.warn_of_delta(_validate.delta(delta=delta), capabilities.records_of(mechanism))
     check_space(space)
-    capabilities.check_is_mechanism(mechanism)
+    check_is_mechanism(mechanism)
+    _validate.warn_of_delta(_validate.delta(delta=delta), records_of(mechanism))
     over_space.check_fit(mechanism, space)
 
     steps = steps_of(mechanism, space)
@@ -261,17 +268,17 @@ def plan_tuning(
         cost, found_price = found.solve()
         return Tuning(plan, cost, epsilon, found_price, price, largest)
 
-    if given.last is None and not given.score and capabilities.on_all_records(mechanism) is not None:
-        last: Any = capabilities.on_all_records  # which states no split: it counts for everyone
+    if given.last is None and not given.score and mechanism.on_all_records() is not None:
+        last: Any = operator.methodcaller("on_all_records")  # which states no split: it counts for everyone
         whole = planned(replace(given, last=last))
-        noise = capabilities.score_deviation(whole.short)
+        noise = whole.short.score_deviation
         if noise is None or noise <= QUIET:
             return replace(whole, records=" It trains on all records, those that score included.")
         records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
         tuning = replace(planned(given), records=records)
     else:
         tuning = planned(given)
-    noise = capabilities.score_deviation(tuning.short)
-    if noise is not None and capabilities.solves_for_scores(mechanism):
+    noise = tuning.short.score_deviation
+    if noise is not None and mechanism.solves_for_scores:
         _validate.warn_of_score_noise(noise)
     return tuning

@@ -20,7 +20,7 @@ from dphypo.integrations.jax.program import Program
 from dphypo.integrations.jax.score import Private, PublicAccuracy
 from dphypo.integrations.training import DivergedError
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
-from dphypo.mechanisms.outcome import current_follower
+from dphypo.mechanisms.attempt import current_follower
 
 if TYPE_CHECKING:
     from dphypo.integrations.jax.dpsgd import DPSGD

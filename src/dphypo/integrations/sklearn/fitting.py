@@ -36,8 +36,8 @@ from dphypo.integrations.sklearn.schema import (
     width_of,
 )
 from dphypo.mechanisms import Outcome, Saver, over_space
-from dphypo.mechanisms.capabilities import CALIBRATE, RunKind
 from dphypo.mechanisms.fingerprint import held
+from dphypo.mechanisms.mechanism import CALIBRATE, Mechanism, RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.mechanisms.savers import Pickled as Pickled
 from dphypo.space import Space
@@ -164,7 +164,7 @@ def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, sco
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Fitting:
+class Fitting(Mechanism):
     """Fits of an estimator on some records, each with a score.
 
     A score on private records is the accuracy, or minus the mean absolute error, with exact noise. Correct records are

@@ -30,8 +30,7 @@ from dphypo.integrations.sklearn.schema import split_pipeline
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.mechanisms import capabilities
-from dphypo.mechanisms.capabilities import CALIBRATE
+from dphypo.mechanisms.mechanism import CALIBRATE
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
 from dphypo.space import Space
@@ -167,7 +166,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         surveys = self._surveys(last, prefix, space)
         mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         rehearse(self.estimator, X, y, holdout, mechanism.scorer)
-        if (deviation := capabilities.score_deviation(mechanism)) is not None:
+        if (deviation := mechanism.score_deviation) is not None:
             _validate.warn_of_score_noise(deviation)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
         options: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}

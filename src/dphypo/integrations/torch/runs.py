@@ -24,7 +24,7 @@ from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
-from dphypo.mechanisms.outcome import current_follower
+from dphypo.mechanisms.attempt import current_follower
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD

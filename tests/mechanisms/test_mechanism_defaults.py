@@ -1,4 +1,4 @@
-"""What a mechanism can do, asked for in one place."""
+"""What a mechanism offers without saying anything, and what it is told if it lacks something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import dphypo
 from dphypo.mechanisms import Declared, OwnTraining, SampledGaussian
-from dphypo.mechanisms import capabilities as can
+from dphypo.mechanisms.mechanism import Mechanism, check_is_mechanism, records_of
 
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 SPACE = dphypo.Space({"lr": [0.1, 1.0]})
@@ -31,25 +31,25 @@ OWN = OwnTraining(lambda params, *, seed, run: (0, 0.5), SampledGaussian(rate=0.
 
 
 def test_noise_and_length_are_set_where_they_can_be() -> None:
-    assert can.with_noise(NOISY, 3.0).event == dp.GaussianDpEvent(3.0)
-    short = can.shorten(OWN, 0.25)
+    assert NOISY.with_noise(3.0).event == dp.GaussianDpEvent(3.0)
+    short = OWN.shorten(0.25)
     assert isinstance(short, OwnTraining)
     assert (short.run.steps, short.run.noise_multiplier) == (10, 2.0)
-    cheap = can.shorten(OWN, 0.25, match=False)
+    cheap = OWN.shorten(0.25, match=False)
     assert isinstance(cheap, OwnTraining)
     assert cheap.run.noise_multiplier == 1.0
-    assert can.can(OWN, "noise_multiplier", "fraction", "match")
-    assert not can.can(NOISY, "fraction")
-    assert not can.can(PLAIN, "noise_multiplier")
+    assert OWN.can("noise_multiplier", "fraction", "match")
+    assert not NOISY.can("fraction")
+    assert not PLAIN.can("noise_multiplier")
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: can.with_noise(PLAIN, 2.0), r"no at\(noise_multiplier=.*class Training\(dphypo.mechanisms.Declared\)"),
-        (lambda: can.shorten(PLAIN, 0.1), r"no at\(fraction=.*SurveyPlan\(short=.*let at take fraction="),
-        (lambda: can.shorten(NOISY, 0.1), r"no at\(fraction=.*give the short run yourself.*cheap=\.$"),
-        (lambda: can.with_score_noise(NOISY, 2.0), r"no at\(score_noise_multiplier=.*on its score\.$"),
+        (lambda: PLAIN.with_noise(2.0), r"no at\(noise_multiplier=.*class Training\(dphypo.mechanisms.Declared\)"),
+        (lambda: PLAIN.shorten(0.1), r"no at\(fraction=.*SurveyPlan\(short=.*let at take fraction="),
+        (lambda: NOISY.shorten(0.1), r"no at\(fraction=.*give the short run yourself.*cheap=\.$"),
+        (lambda: NOISY.with_score_noise(2.0), r"no at\(score_noise_multiplier=.*on its score\.$"),
         (lambda: dphypo.tune(SPACE, PLAIN, epsilon=2.0, delta=1e-5, journal=None), r"no at\(noise_multiplier="),
         (lambda: dphypo.tune(SPACE, NOISY, epsilon=2.0, delta=1e-5, journal=None), r"no at\(fraction="),
         (lambda: dphypo.plan(PLAIN, epsilon=2.0, delta=1e-5), r"no at\(noise_multiplier="),
@@ -63,7 +63,7 @@ def test_what_is_missing_is_said_in_one_way(call: Any, message: str) -> None:
 @pytest.mark.parametrize("wrong", [train, None, 3, Declared])
 def test_what_is_no_mechanism_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"@dphypo.mechanism\(event="):
-        can.check_is_mechanism(wrong)
+        check_is_mechanism(wrong)
     with pytest.raises(ValueError, match=r"@dphypo.mechanism\(event="):
         dphypo.Study(SPACE, wrong, dphypo.Geometric(mean=3), delta=1e-5, journal=None)
 
@@ -73,8 +73,30 @@ def test_half_a_mechanism_is_told_what_it_lacks() -> None:
         event = EVENT
         relation = RELATION
 
-    with pytest.raises(ValueError, match=r"it lacks .*saver.*check_mechanism"):
-        can.check_is_mechanism(Half())
+    class Unstated(Mechanism):
+        event = EVENT
+
+        def __call__(self, params: Any, *, seed: int) -> tuple[int, float]:
+            return train(params, seed=seed)
+
+    class Whole(Unstated):
+        relation = RELATION
+
+    with pytest.raises(ValueError, match=r"derive its class from dphypo.mechanisms.Mechanism.*check_mechanism"):
+        check_is_mechanism(Half())
+    with pytest.raises(ValueError, match=r"it does not state its relation.*check_mechanism"):
+        check_is_mechanism(Unstated())
+    check_is_mechanism(Whole())
+    study = dphypo.Study(SPACE, Whole(), dphypo.Geometric(mean=3), delta=1e-5, journal=None)
+    assert study.run(progress=False).model == 1
+
+
+def test_a_wrapper_does_not_lose_the_event_of_a_score() -> None:
+    with pytest.raises(TypeError, match=r"Wrapped defines __getattr__.*score_event"):
+
+        class Wrapped(Mechanism):
+            def __getattr__(self, name: str) -> Any:
+                return getattr(PLAIN, name)
 
 
 def test_only_a_number_of_records_counts() -> None:
@@ -85,15 +107,17 @@ def test_only_a_number_of_records_counts() -> None:
         records: Any = 500
 
     data, counted = (kind(train, EVENT, RELATION) for kind in (Data, Counted))
-    assert can.records_of(PLAIN, data) is None
-    assert can.records_of(PLAIN, data, counted) == 500
+    assert records_of(PLAIN, data) is None
+    assert records_of(PLAIN, data, counted) == 500
 
 
 def test_what_a_mechanism_says_of_itself_is_read() -> None:
-    assert not can.is_seeded(PLAIN)
-    assert can.is_seeded(Declared(train, EVENT, RELATION, seeded=True))
-    assert can.kinds_of(PLAIN, SPACE) == ()
-    assert not can.solves_for_scores(PLAIN)
+    assert not PLAIN.seeded
+    assert Declared(train, EVENT, RELATION, seeded=True).seeded
+    assert PLAIN.kinds(SPACE) == ()
+    assert not PLAIN.solves_for_scores
+    assert PLAIN.without_score() is PLAIN
+    assert not PLAIN.makes_many
 
 
 @pytest.mark.parametrize("name", ["batch_size", "epochs", "steps", "noise_multiplier", "sampling_rate"])
