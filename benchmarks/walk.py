@@ -3,8 +3,9 @@
     python -m benchmarks.walk                        # the sources beside this file
     python -m benchmarks.walk --against PATH/src     # beside other sources, for example of an earlier version
 
-Lines and files by room; exported names; files and functions that five calls visit; ``getattr`` and ``hasattr``;
-``Any``. Calls are walked in a process of their own, with a profile function in every thread.
+Lines and files by package; exported names; protocols, errors and module names; ``getattr`` and ``hasattr``; ``Any``;
+files and functions that six calls visit. Calls are executed in a process of their own, with a profile function in every
+thread. ``WALK_SHOW='tune(DPSGD)' python -m benchmarks.walk`` lists what that call visits.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ import pkgutil
 import subprocess
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1] / "src"
+LIBRARIES = {name: name for name in ("torch", "jax", "sklearn", "optuna", "transformers", "dask", "ray", "submitit")}
+LIBRARIES["dpsgd"] = "torch"  # the engine
 _OF_A_MECHANISM = ("mechanism", "full", "short", "cheap", "run", "kind")
 
 
@@ -37,18 +40,24 @@ def measure(source: Path) -> dict[str, dict[str, int]]:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(root.rglob("*.py"))}
     lines, files = Counter[str](), Counter[str]()
     for path in trees:
-        room = path.relative_to(root).parts[0].removesuffix(".py")
-        lines[room] += len(path.read_text(encoding="utf-8").splitlines())
-        files[room] += 1
+        package = path.relative_to(root).parts[0].removesuffix(".py")
+        lines[package] += len(path.read_text(encoding="utf-8").splitlines())
+        files[package] += 1
     longest = max(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)
     short = sum(len(p.read_text(encoding="utf-8").splitlines()) < 40 for p in trees if p.name != "__init__.py")
     top = _exported(ast.parse((root / "__init__.pyi").read_text(encoding="utf-8")))
-    rooms = [_exported(tree) for path, tree in trees.items() if path.name == "__init__.py" and path.parent != root]
+    inner = [_exported(tree) for path, tree in trees.items() if path.name == "__init__.py" and path.parent != root]
     probes = [node for tree in trees.values() for node in ast.walk(tree) if _is_probe(node)]
     return {
         "lines": dict(lines) | {"all": lines.total()},
         "files": dict(files) | {"all": files.total(), "longest, in lines": longest, "below 40 lines": short},
-        "exported names": {"at the top": len(top), "in all rooms": sum(map(len, rooms)) + len(top)},
+        "exported names": {"at the top": len(top), "in all packages": sum(map(len, inner)) + len(top)},
+        "nouns": {
+            "protocols": sum(_is_protocol(node) for tree in trees.values() for node in ast.walk(tree)),
+            "errors": sum(map(_is_public_class, _below(trees, root / "errors"))),
+            "module names": len({path.stem for path in trees}),
+            "module names used twice": len(shared_names(root)),
+        },
         "in the code": {
             "getattr, hasattr": len(probes),
             "of a mechanism": sum(_about_a_mechanism(probe) for probe in probes),
@@ -60,8 +69,47 @@ def measure(source: Path) -> dict[str, dict[str, int]]:
     }
 
 
+def shared_names(root: Path) -> dict[str, list[str]]:
+    """Module names that several files have, with their packages.
+
+    An integration may be called by its library's name, and two integrations are not imported together: a name that
+    only integrations of different libraries share does not count.
+    """
+    found = defaultdict[str, list[Path]](list)
+    for path in sorted(root.rglob("*.py")):
+        if path.stem not in ("__init__", "__main__"):
+            found[path.stem].append(path.relative_to(root).parent)
+    return {
+        name: [str(place) for place in places]
+        for name, places in found.items()
+        if len(places) > 1 and not _apart(name, places)
+    }
+
+
+def _apart(name: str, places: list[Path]) -> bool:
+    """Whether no program imports two of these files, or they are all called by a library's name."""
+    libraries = [next((LIBRARIES[part] for part in place.parts if part in LIBRARIES), None) for place in places]
+    return name in LIBRARIES or (None not in libraries and len(set(libraries)) == len(libraries))
+
+
+def _is_protocol(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and any(
+        ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases
+    )
+
+
+def _is_public_class(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and not node.name.startswith("_") and bool(node.bases)
+
+
+def _below(trees: dict[Path, ast.Module], place: Path) -> list[ast.stmt]:
+    """The statements of one file, or of the files of a folder."""
+    files = [path for path in trees if path.with_suffix("") == place or place in path.parents]
+    return [node for path in files for node in trees[path].body]
+
+
 def _exported(tree: ast.AST) -> list[str]:
-    """Names that a front door hands on; modules of its own room are not counted."""
+    """Names that a package exports; modules of its own are not counted."""
     return [
         alias.asname
         for node in ast.walk(tree)
@@ -113,7 +161,16 @@ def _calls() -> dict[str, Callable[[], Any]]:
     certificate = dphypo.account(event, law).certificate(1e-6)
     study = dphypo.Study(space, full, law, dphypo.Band(0.75, 1.5), delta=1e-6, journal=None)
     budget: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
+    import torch
+
+    from dphypo.integrations.torch import DPSGD
+
+    records, classes = torch.randn(512, 8), torch.arange(512) % 2
+    trained = DPSGD(
+        model=lambda: torch.nn.Linear(8, 2), data=(records, classes), score="accuracy", batch_size=64, epochs=2
+    )
     return {
+        "tune(DPSGD)": lambda: dphypo.tune(trained, **budget, survey=3, journal=None, progress=False),
         "tune": lambda: dphypo.tune(space, full, **budget, survey=8, journal=None, progress=False),
         "Study.run": lambda: study.run(progress=False),
         "account": lambda: dphypo.account(event, law).epsilon(1e-6),
@@ -128,7 +185,7 @@ def _walk() -> None:
 
     root = str(Path(dphypo.__file__).parent)
     for module in pkgutil.walk_packages(dphypo.__path__, "dphypo."):
-        if not module.name.startswith(("dphypo.integrations", "dphypo.__main__")):
+        if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)  # so that a call does not visit what it only imports
     found = {}
@@ -172,6 +229,8 @@ def main(against: Path | None = None) -> None:
         for name in sorted(names, key=lambda name: (name == "all", name)):
             cells = "".join(f"{column[section].get(name, 0) or '':>10}" for column in columns)
             print(f"  {name:<24}{cells}")
+    for name, places in shared_names(HERE / "dphypo").items():
+        print(f"{name}.py is in {', '.join(places)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pages of the API reference: one for the package and for every room, one for every class and function.
+"""The pages of the API reference: one for the top and for every package, one for every class and function.
 
 They are written when the site is built, from the names that the package exports.
 """
@@ -17,28 +17,29 @@ FOLDER = Path(__file__).parent / "api" / "generated"
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Write a page for each room, whose names get pages of their own by autosummary."""
+    """Write a page for each package, whose names get pages of their own by autosummary."""
     shutil.rmtree(folder, ignore_errors=True)  # with the pages of names that are gone
-    (folder / "rooms").mkdir(parents=True)
+    (folder / "packages").mkdir(parents=True)
     pages = {"dphypo": _exported(SOURCE / "__init__.pyi")}
     for face in sorted(SOURCE.rglob("__init__.py")):
-        room = ".".join(face.relative_to(SOURCE.parent).parts[:-1])
+        module = ".".join(face.relative_to(SOURCE.parent).parts[:-1])
         stub = face.with_suffix(".pyi")
-        pages.setdefault(room, _exported(stub if stub.exists() else face))
-    for module in ("dphypo.entropy", "dphypo.integrations.optuna"):
+        pages.setdefault(module, _exported(stub if stub.exists() else face))
+    alone = [f"dphypo.{path.stem}" for path in SOURCE.glob("*.py") if not path.stem.startswith("_")]
+    for module in (*sorted(alone), "dphypo.integrations.optuna"):
         pages[module] = _defined(module)
     package = importlib.import_module("dphypo")
-    for room, names in pages.items():
-        found = importlib.import_module(room)
+    for module, names in pages.items():
+        found = importlib.import_module(module)
         mine = [
             name
             for name in names
             if (inspect.isclass(value := getattr(found, name)) or inspect.isroutine(value))
-            and (room == "dphypo" or getattr(package, name, None) is not value)
-            and str(getattr(value, "__module__", room)).startswith(room)
+            and (module == "dphypo" or getattr(package, name, None) is not value)
+            and str(getattr(value, "__module__", module)).startswith(module)
         ]
         if mine:
-            (folder / "rooms" / f"{room}.rst").write_text(_page(room, mine), encoding="utf-8")
+            (folder / "packages" / f"{module}.rst").write_text(_page(module, mine), encoding="utf-8")
 
 
 def _exported(face: Path) -> list[str]:
@@ -56,7 +57,7 @@ def _defined(module: str) -> list[str]:
     )
 
 
-def _page(room: str, names: list[str]) -> str:
-    lines = [room, "=" * len(room), "", f".. automodule:: {room}", "   :no-members:", ""]
+def _page(module: str, names: list[str]) -> str:
+    lines = [module, "=" * len(module), "", f".. automodule:: {module}", "   :no-members:", ""]
     lines += [".. autosummary::", "   :toctree: ..", "   :nosignatures:", ""]
     return "\n".join([*lines, *(f"   {name}" for name in names), ""])

@@ -1,4 +1,4 @@
-"""Draw which room imports which.
+"""Draw which package imports which.
 
 python docs/figures/import_graph.py
 """
@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 
 
-def rooms(source: Path) -> dict[str, list[str]]:
-    """The imports of every room: a folder of the package, or a module beside the folders."""
+def packages(source: Path) -> dict[str, list[str]]:
+    """The imports of every package: a folder of the package, or a module beside the folders."""
     package = source / "dphypo"
     found: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
@@ -31,7 +31,7 @@ def rooms(source: Path) -> dict[str, list[str]]:
 
 
 def imported(path: Path, package: Path) -> Iterator[str]:
-    """The rooms that a file imports from, wherever in the file."""
+    """The packages that a file imports from, wherever in the file."""
     inside = list(path.relative_to(package).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.ImportFrom):
@@ -44,7 +44,7 @@ def imported(path: Path, package: Path) -> Iterator[str]:
 
 
 def levels(tree: dict[str, list[str]]) -> dict[str, int]:
-    """The length of the longest chain of imports below each room."""
+    """The length of the longest chain of imports below each package."""
     known: dict[str, int] = {}
 
     def level(name: str, above: tuple[str, ...] = ()) -> int:
@@ -60,7 +60,7 @@ def levels(tree: dict[str, list[str]]) -> dict[str, int]:
 
 
 def draw(ax: Any, tree: dict[str, list[str]]) -> None:
-    """Rooms in rows by level, imports as lines."""
+    """Packages in rows by level, imports as lines."""
     level = levels(tree)
     rows: dict[int, list[str]] = {}
     for name in sorted(tree):
@@ -81,7 +81,7 @@ def draw(ax: Any, tree: dict[str, list[str]]) -> None:
 
 def main() -> None:
     figure, axes = plt.subplots(figsize=(11, 7), constrained_layout=True)
-    draw(axes, rooms(ROOT / "src"))
+    draw(axes, packages(ROOT / "src"))
     figure.savefig(FOLDER / "imports.svg", metadata={"Date": None})
 
 

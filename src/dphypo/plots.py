@@ -67,7 +67,7 @@ def certificate_profile(
     """
     document, delta = certificate.document, certificate.delta
     epsilons, deltas = (np.array([float(x) for x in document["profile"][name]]) for name in ("epsilon", "delta"))
-    axes = new_axes(size, "ε", "δ that goes with this ε")
+    axes = _new_axes(size, "ε", "δ that goes with this ε")
     kept = deltas > 1e-12
     axes.plot(epsilons[kept], deltas[kept], color=BLUE, label="what the release costs, at most")
     others = {name: float(epsilon) for name, epsilon in document["bounds"].items() if name != document["bound"]}
@@ -83,7 +83,7 @@ def certificate_profile(
     axes.set_yscale("log")
     axes.set_ylim(max((min(1e-9, delta / 10) if delta else 1e-9) / 2, 1e-12), 1.0)
     axes.set_xlim(0.0, None)
-    return with_legend(axes, 2 if size[0] > 6 else 1)
+    return _with_legend(axes, 2 if size[0] > 6 else 1)
 
 
 def survey_history(table: Surveyed, *, size: tuple[float, float] = SIZE) -> Figure:
@@ -98,7 +98,7 @@ def survey_history(table: Surveyed, *, size: tuple[float, float] = SIZE) -> Figu
     'run'
     """
     better = "larger is better" if table.maximize else "smaller is better"
-    axes = new_axes(size, "run", f"score ({better})")
+    axes = _new_axes(size, "run", f"score ({better})")
     scores = np.array([row.score for row in table.rows], dtype=np.float64)  # nan where a run failed
     runs, done = np.arange(1, len(scores) + 1), np.isfinite(scores)
     axes.plot(runs[done], scores[done], "o", color=BLUE, markersize=5, label="score of a run")
@@ -110,7 +110,7 @@ def survey_history(table: Surveyed, *, size: tuple[float, float] = SIZE) -> Figu
         axes.plot(runs[~done], places, "x", color=ALARM, label=f"failed ({len(places)})", transform=foot)
     axes.set_xlim(0.5, max(len(scores), 1) + 0.5)
     axes.locator_params("x", integer=True)
-    return with_legend(axes, 3)
+    return _with_legend(axes, 3)
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
@@ -130,7 +130,7 @@ def require_matplotlib() -> None:
         raise ImportError("pictures need matplotlib: pip install 'dphypo[plots]'") from None
 
 
-def new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> Axes:
+def _new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> Axes:
     """Axes that fill a new figure: two spines, a faint grid, labels in the ink of the page."""
     require_matplotlib()
     from matplotlib.figure import Figure
@@ -142,8 +142,8 @@ def new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> A
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(which="both", color=QUIET, labelcolor=INK, labelsize=9)
-    axes.set_xlabel(plain(xlabel), color=INK, fontsize=10)
-    axes.set_ylabel(plain(ylabel), color=INK, fontsize=10)
+    axes.set_xlabel(_plain(xlabel), color=INK, fontsize=10)
+    axes.set_ylabel(_plain(ylabel), color=INK, fontsize=10)
     return axes
 
 
@@ -162,16 +162,16 @@ def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
     _mark(axes, epsilon, delta, words, marker="o", color=INK, markersize=7)
 
 
-def plain(text: str, most: int = 300) -> str:
+def _plain(text: str, most: int = 300) -> str:
     """Text that matplotlib shows as it is, cut if long: a dollar sign begins no formula, control characters are shown.
 
-    >>> plain("cost in $")
+    >>> _plain("cost in $")
     'cost in \\\\$'
     """
     return _validate.printable(text, most).replace("$", r"\$")
 
 
-def with_legend(axes: Axes, columns: int = 2) -> Figure:
+def _with_legend(axes: Axes, columns: int = 2) -> Figure:
     """The figure of these axes with their legend below, this many entries side by side."""
     figure = cast("Figure", axes.figure)
     handles, _ = axes.get_legend_handles_labels()

@@ -65,7 +65,7 @@ def test_every_page_is_in_a_table_of_contents():
 
 def test_every_class_and_function_that_is_exported_has_one_page(tmp_path):
     script("api_pages").write(tmp_path)
-    pages = {page.stem: page.read_text(encoding="utf-8").split() for page in (tmp_path / "rooms").iterdir()}
+    pages = {page.stem: page.read_text(encoding="utf-8").split() for page in (tmp_path / "packages").iterdir()}
     assert {"tune", "Study"} <= set(pages["dphypo"])
     assert "Study" not in pages["dphypo.search"]
     assert "DPSGD" in pages["dphypo.integrations.torch"]

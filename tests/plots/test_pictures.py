@@ -81,9 +81,9 @@ def test_a_survey_whose_runs_all_failed_is_drawn():
 
 @pytest.fixture
 def figure():
-    axes = plots.new_axes((3, 2), "cost in $ and $", "ε")
+    axes = plots._new_axes((3, 2), "cost in $ and $", "ε")
     axes.plot([0, 1], [0, 1], label="a line")
-    return plots.with_legend(axes)
+    return plots._with_legend(axes)
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF")])

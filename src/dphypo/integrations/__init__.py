@@ -1,4 +1,4 @@
-"""Other libraries' models and estimators as mechanisms, each in a room of its own that needs its extra."""
+"""Other libraries' models and estimators as mechanisms, each in a package of its own that needs its extra."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class OwnRun(SampledGaussian):
             max_grad_norm: the clipping norm.
             grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
         """
-        # By name: this room knows no library that trains.
+        # By name: this package knows no library that trains.
         loop = importlib.import_module("dphypo.integrations.torch.own_loop")
         if self._made:
             raise UnsupportedModelError(

@@ -1,4 +1,4 @@
-"""Every room has a public face: nobody reaches for another class's or another module's private names."""
+"""Every package has a public face: nobody reaches for another class's or another module's private names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dphypo
-from benchmarks import names
+from benchmarks import names, walk
 from dphypo import errors
 
 SOURCES = sorted(Path(dphypo.__file__).parent.rglob("*.py"))
@@ -62,7 +62,7 @@ def reached(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dphypo"):
             found += [f"{node.module}.{alias.name}" for alias in node.names if is_private(alias.name)]
             found += [str(node.module)] * any(is_private(part) for part in (node.module or "").split("."))
-    public = {f"dphypo.{name}" for name in ("_validate", "_files", "_floats", "_stderr")}  # all rooms share them
+    public = {f"dphypo.{name}" for name in ("_validate", "_files", "_floats", "_stderr")}  # all packages share them
     return [one for one in found if one not in public]
 
 
@@ -86,15 +86,15 @@ def test_the_check_finds_what_it_is_for(bad):
 
 
 def faces() -> dict[str, set[str]]:
-    """What each room exports to people."""
+    """What each package exports to people."""
     root = Path(dphypo.__file__).parent
     found: dict[str, set[str]] = {}
     for face in [*root.rglob("__init__.py"), *root.rglob("__init__.pyi")]:
-        room = ".".join(face.relative_to(root.parent).parts[:-1])
+        package = ".".join(face.relative_to(root.parent).parts[:-1])
         nodes = [
             node for node in ast.walk(ast.parse(face.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
         ]
-        found.setdefault(room, set()).update(a.name for node in nodes for a in node.names if a.asname == a.name)
+        found.setdefault(package, set()).update(a.name for node in nodes for a in node.names if a.asname == a.name)
     return found
 
 
@@ -102,18 +102,18 @@ FACES = faces()
 
 
 def behind_doors(source: str, path: Path) -> list[str]:
-    """Names that a room exports and that another room takes from behind its face."""
+    """Names that a package exports and that another package takes from behind its face."""
     here = ".".join(("dphypo", *path.relative_to(Path(dphypo.__file__).parent).parts))
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (room := str(node.module).rpartition(".")[0]) in FACES:
-            names = {alias.name for alias in node.names} & FACES[room]
-            if room != "dphypo" and names and not here.startswith(f"{room}."):
+        if isinstance(node, ast.ImportFrom) and (package := str(node.module).rpartition(".")[0]) in FACES:
+            names = {alias.name for alias in node.names} & FACES[package]
+            if package != "dphypo" and names and not here.startswith(f"{package}."):
                 found.append(f"{node.module} in line {node.lineno}: {', '.join(sorted(names))}")
     return found
 
 
-def test_what_a_room_exports_is_taken_from_its_face():
+def test_what_a_package_exports_is_taken_from_its_face():
     found = {str(path): doors for path in SOURCES if (doors := behind_doors(path.read_text(encoding="utf-8"), path))}
     assert found == {}
 
@@ -126,13 +126,13 @@ def test_a_back_door_is_seen():
 
 
 def test_few_names_are_exported_and_each_is_shown():
-    """In the code of a page or an example. A name that the package and a room both export counts once."""
+    """In the code of a page or an example. A name that the top and a package both export counts once."""
     found = names.exported()
     names.uses(found)
-    assert [f"{one.room}.{one.name}" for one in found.values() if not one.pages] == []
-    top = {name for room, name in found if room == names.TOP}
+    assert [f"{one.package}.{one.name}" for one in found.values() if not one.pages] == []
+    top = {name for package, name in found if package == names.TOP}
     assert len(top) <= 36
-    assert len([one for one in found.values() if one.room == names.TOP or one.name not in top]) <= 180
+    assert len([one for one in found.values() if one.package == names.TOP or one.name not in top]) <= 180
 
 
 def test_a_word_that_is_spelt_like_an_exported_name_does_not_show_it():
@@ -149,7 +149,7 @@ def test_a_class_may_look_at_its_own_kind():
 
 
 def test_every_error_that_a_user_can_meet_is_in_one_place():
-    """Exceptions that are not private are defined in ``dphypo.errors``; some rooms name them again."""
+    """Exceptions that are not private are defined in ``dphypo.errors``; some packages name them again."""
     stray = []
     for path in SOURCES:
         name = ".".join(path.relative_to(SOURCES[0].parent.parent).with_suffix("").parts)
@@ -186,9 +186,9 @@ def test_every_public_error_explains_itself():
 
 @pytest.mark.slow
 def test_every_module_can_be_imported_first():
-    """No import cycle: each room stands on its own. (Those that need an extra are left to their own tests.)"""
-    for room in ("search", "mechanisms", "journal", "executors"):
-        subprocess.run([sys.executable, "-c", f"import dphypo.{room}"], check=True)
+    """No import cycle: each package stands on its own. (Those that need an extra are left to their own tests.)"""
+    for package in ("search", "mechanisms", "journal", "executors"):
+        subprocess.run([sys.executable, "-c", f"import dphypo.{package}"], check=True)
 
 
 def test_no_two_files_of_tests_have_one_name():
@@ -197,12 +197,32 @@ def test_no_two_files_of_tests_have_one_name():
     assert sorted(names) == sorted(set(names))
 
 
-def test_the_page_names_the_rooms_in_the_order_of_the_levels():
+# Names that two modules still share. The list may only become shorter.
+SHARED = {"check", "chain", "records", "watch"}
+
+
+def test_a_module_name_is_used_once():
+    """Within what is imported together; an integration may be called by its library's name."""
+    found = walk.shared_names(Path(dphypo.__file__).parent)
+    assert found.keys() <= SHARED, found
+
+
+def test_modules_that_share_a_name_are_seen(tmp_path):
+    for place in ("search", "journal", "integrations/torch", "dpsgd", "integrations/jax", "integrations/optuna"):
+        (tmp_path / place).mkdir(parents=True)
+    for file in ("search/chain", "journal/chain", "integrations/torch/step", "dpsgd/step", "integrations/jax/run"):
+        (tmp_path / f"{file}.py").touch()
+    for file in ("integrations/optuna/run", "search/optuna", "integrations/optuna/optuna", "search/__init__"):
+        (tmp_path / f"{file}.py").touch()
+    assert walk.shared_names(tmp_path).keys() == {"chain", "step"}
+
+
+def test_the_page_names_the_packages_in_the_order_of_the_levels():
     root = Path(__file__).parents[1]
     levels = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     declared = [{name.strip().removeprefix("dphypo.") for name in line.split("|")} for line in levels[0]["layers"]]
-    rooms = [names for line in declared if (names := {name for name in line if not name.startswith("_")})]
+    packages = [names for line in declared if (names := {name for name in line if not name.startswith("_")})]
     page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page[page.index("| room | holds |") :].split("\n\n")[0]
+    table = page[page.index("| package | holds |") :].split("\n\n")[0]
     told = [set(re.findall(r"`([a-z]+)`", row.split("|")[1])) for row in table.splitlines()[2:] if row.startswith("|")]
-    assert told == rooms
+    assert told == packages
