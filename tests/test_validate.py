@@ -12,7 +12,6 @@ import pytest
 
 from dphypo import _validate as check
 from dphypo._files import parsing
-from dphypo._validate import class_promises
 from dphypo.errors import FileError
 
 
@@ -66,7 +65,7 @@ def test_values_pass_through(call: Callable[[], Any], value: float) -> None:
         (lambda: check.integer(at_least=2, rate=1), "rate = 1 is not valid: give a whole number, 2 or greater"),
         (lambda: check.integer(at_least=2, rate="2"), "give a whole number, 2 or greater"),
         (lambda: check.probability(rate=1.1), "rate = 1.1 is not valid: it must lie in [0, 1]"),
-        (lambda: check.delta(delta=1), "delta = 1 is not valid: it must lie in [0, 1); δ is a probability of failure"),
+        (lambda: check.delta(delta=1), "delta = 1 is not valid: it must lie in [0, 1); choose δ well below"),
         (lambda: check.vector(weights=[[1.0]]), "weights has shape (1, 1): give a one-dimensional array"),
         (lambda: check.vector(weights="abc"), "give a one-dimensional array of numbers"),
         (lambda: check.vector(weights=[1, 2], length=3), "weights has length 2: give 3 numbers"),
@@ -103,23 +102,22 @@ class Pair(Protocol):
 
 
 class Half:
-    safe = True
-
-    def first(self) -> None: ...
-
-
-class Other(Half):
     def first(self) -> None: ...
 
 
 def test_members_that_a_protocol_has_and_an_object_lacks_are_named() -> None:
     lacks = check.lacks(Pair, Half(), "check_pair")
-    assert lacks == "it lacks second; dphypo.testing.check_pair tests one of your own"
+    assert lacks == "it lacks second; dphypo.testing.check_pair checks your own"
 
 
-def test_a_promise_is_not_inherited() -> None:
-    assert class_promises(Half(), "safe", "first")
-    assert not class_promises(Other(), "safe", "first")
+def test_a_long_value_is_cut_and_a_strange_one_is_escaped() -> None:
+    """A refusal is a message that people read, whatever was passed."""
+    for value in ("x" * 5000, ["\x1b[31m"] * 5000, {"a": "b\n" * 5000}):
+        said = str(check.fail("name", value, "give a short one"))
+        assert said.startswith("name = ")
+        assert said.endswith("… is not valid: give a short one")
+        assert len(said) < 300
+        assert said.isprintable()
 
 
 def test_what_a_file_makes_a_reader_raise_is_an_error_that_names_the_file() -> None:

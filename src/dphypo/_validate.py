@@ -1,7 +1,7 @@
-"""Argument checks whose errors name the argument, its value and what would be right.
+"""Argument checks whose errors name the argument, its value and the remedy.
 
-Each helper takes its argument by name, ``positive(gamma=gamma)``, and returns the value, so that a check and an
-assignment are one line.
+Each function takes its argument by name, ``positive(gamma=gamma)``, and returns the value, so that one line checks and
+assigns.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ Kind = TypeVar("Kind", bound=enum.Enum)
 P = ParamSpec("P")
 R = TypeVar("R")
 LONGEST_NAME = 200  # characters of a name in a document
-_LARGE = 1e-3  # a δ above it means little for any number of records that is worth hiding one in
-_LOUD = 0.2  # a standard deviation of a score's noise, in units of its range, above which runs are ranked by noise
+_LONGEST_VALUE = 200  # characters of a value in an error
+_LARGE_DELTA = 1e-3  # above this δ means little for any number of records
+_LOUD = 0.2  # above this standard deviation, in units of the score's range, noise decides which run is best
 
 
 def _only(named: dict[str, Any]) -> tuple[str, Any]:
@@ -38,18 +39,18 @@ def _only(named: dict[str, Any]) -> tuple[str, Any]:
 
 
 def fail(name: str, value: object, remedy: str) -> ValueError:
-    """The error all helpers raise: which argument, what it was, what it should be."""
-    return ValueError(f"{name} = {value!r} is not valid: {remedy}")
+    """The error for a wrong argument: its name, its value (cut if it is long) and the remedy."""
+    return ValueError(f"{name} = {printable(repr(value), _LONGEST_VALUE)} is not valid: {remedy}")
 
 
 def ensure(holds: object, otherwise: str) -> None:
-    """Raise an ``AssertionError`` with these words unless something holds; ``python -O`` does not leave it out."""
+    """An ``assert`` that ``python -O`` does not remove."""
     if not holds:
         raise AssertionError(otherwise)
 
 
 def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
-    """Refuse an argument that does not exist, and name the nearest one that does."""
+    """Refuse an argument that does not exist, and suggest the nearest one that does."""
     for name in given:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
@@ -58,7 +59,7 @@ def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
 
 
 def named_right(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose misspelt arguments are refused by :func:`spelled`."""
+    """Decorate a function so that :func:`spelled` refuses misspelt arguments."""
     names = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -70,12 +71,12 @@ def named_right(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def lacks(protocol: type, value: object, checker: str) -> str:
-    """The members of a protocol that an object lacks, and the suite that tests them; empty if it has no member."""
+    """The members of a protocol that an object lacks, and the function that checks them; empty if it has none."""
     wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
     missing = [name for name in wanted if not hasattr(value, name)]
     if len(missing) == len(wanted) or isinstance(value, type):
         return ""
-    return f"it lacks {', '.join(missing)}; dphypo.testing.{checker} tests one of your own"
+    return f"it lacks {', '.join(missing)}; dphypo.testing.{checker} checks your own"
 
 
 def number(**named: SupportsFloat) -> float:
@@ -83,7 +84,7 @@ def number(**named: SupportsFloat) -> float:
     name, value = _only(named)
     result = math.nan
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        result = math.nan if isinstance(value, (str, bytes, bytearray)) else float(value)  # which would read text
+        result = math.nan if isinstance(value, (str, bytes, bytearray)) else float(value)  # float() would parse text
     if not math.isfinite(result):
         raise fail(name, value, "give a finite number")
     return result
@@ -101,7 +102,7 @@ def within(low: float, high: float, *, closed: str = "neither", why: str = "", *
 
 
 def positive(**named: SupportsFloat) -> float:
-    """A finite number above zero."""
+    """A finite number greater than 0."""
     result = number(**named)
     if result <= 0:
         raise fail(*_only(named), "it must be greater than 0")
@@ -109,7 +110,7 @@ def positive(**named: SupportsFloat) -> float:
 
 
 def non_negative(**named: SupportsFloat) -> float:
-    """A finite number, zero or above."""
+    """A finite number, 0 or greater."""
     result = number(**named)
     if result < 0:
         raise fail(*_only(named), "it must be 0 or greater")
@@ -117,7 +118,7 @@ def non_negative(**named: SupportsFloat) -> float:
 
 
 def integer(*, at_least: int | None = None, **named: SupportsIndex) -> int:
-    """A whole number (numpy integers included, floats and booleans not)."""
+    """A whole number; numpy integers are accepted, floats and booleans are not."""
     name, value = _only(named)
     result: int | None = None
     with contextlib.suppress(TypeError):
@@ -145,18 +146,18 @@ def _checked(named: dict[str, Any], holds: Callable[[Any], bool], remedy: str) -
 
 
 def flag(**named: object) -> bool:
-    """True or False; nothing that only counts as one of them."""
+    """True or False, and nothing else."""
     return bool(_checked(named, lambda value: isinstance(value, (bool, np.bool_)), "give True or False"))
 
 
 def mapping(**named: object) -> Mapping[Any, Any]:
-    """A dict, or another mapping."""
+    """A dict or another mapping."""
     found: Mapping[Any, Any] = _checked(named, lambda value: isinstance(value, Mapping), "give a dict")
     return found
 
 
 def sequence(**named: object) -> Sequence[Any]:
-    """A list, a tuple, an array, or another sequence; no text."""
+    """A list, a tuple, an array or another sequence, but not text."""
     name, value = _only(named)
     if isinstance(value, np.ndarray) and value.ndim > 0:
         value = list(value)
@@ -166,12 +167,12 @@ def sequence(**named: object) -> Sequence[Any]:
 
 
 def function(**named: object) -> None:
-    """Something that can be called."""
+    """A callable."""
     _checked(named, callable, "give a function")
 
 
 def path(**named: object) -> Path:
-    """The name of a file or folder, as a path."""
+    """The path of a file or folder."""
     name, value = _only(named)
     if not isinstance(value, (str, os.PathLike)) or not str(value).strip() or "\0" in str(value):
         raise fail(name, value, "give the name of a file or folder")
@@ -179,7 +180,7 @@ def path(**named: object) -> Path:
 
 
 def line(*, least: int = 1, most: int = 500, **named: object) -> str:
-    """A line of text that a terminal shows and does not obey."""
+    """A line of printable text, without control characters."""
     name, value = _only(named)
     if not isinstance(value, str) or not least <= len(value) <= most or not value.isprintable():
         raise fail(name, value, f"give a line of text of {least} to {most} characters")
@@ -192,45 +193,46 @@ def probability(**named: SupportsFloat) -> float:
 
 
 def delta(**named: SupportsFloat) -> float:
-    """A privacy δ: a number in [0, 1)."""
-    why = "δ is a probability of failure; take it well below 1/(number of records), for example 1e-5"
+    """A δ: a number in [0, 1)."""
+    why = "choose δ well below 1/(number of records), for example 1e-5"
     return within(0.0, 1.0, closed="left", why=why, **named)
 
 
 def warn_of_delta(delta: float, records: object) -> None:
-    """Warn of a δ that means little: 1/records or more, or above 1e-3 where ``records`` is no number of records.
+    """Warn of a δ that means little: 1/records or more, or above 1e-3 if the number of records is unknown.
 
-    Publishing one record of all in full, drawn at random, would satisfy it.
+    Publishing a random record in full would satisfy such a guarantee.
     """
     known = int(records) if isinstance(records, Integral) and int(records) > 0 else None
-    if known is None and delta > _LARGE:
-        means, example = f"above {_LARGE:g}", "1/10 of 1/(number of records)"
+    if known is None and delta > _LARGE_DELTA:
+        means, example = f"above {_LARGE_DELTA:g}", "1/10 of 1/(number of records)"
     elif known is not None and delta >= 1 / known:
         means, example = f"not below 1/records = {1 / known:.2g}", f"{0.1 / known:.0e}"
     else:
         return
     warn(
-        f"delta = {delta:g} is {means}: with as many records as 1/delta, publishing a random one of them in full "
-        f"satisfies such a guarantee. Take it well below, for example {example}"
+        f"delta = {delta:g} is {means}: with 1/delta records, publishing a random one of them in full satisfies such a "
+        f"guarantee. Choose a much smaller delta, for example {example}"
     )
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, and name the line that called the library."""
+    """Warn, pointing to the line that called the library."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dphypo":
         level, frame = level + 1, frame.f_back
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # standard error is closed, or cannot be written
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed or cannot be written
         warnings.warn(message, category, stacklevel=level)
 
 
 def warn_of_score_noise(noise: float) -> None:
-    """Warn of a score whose noise swamps it; ``noise`` is its standard deviation, in units of the score's range."""
+    """Warn if noise dominates a score; ``noise`` is its standard deviation, in units of the score's range."""
     if noise > _LOUD:
         warn(
-            f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range: runs are "
-            f"ranked by noise more than by merit. Score on more records, or with a smaller noise_multiplier, or leave "
-            f'it to dphypo.tune with noise_multiplier="calibrate"'
+            f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range, so noise "
+            "decides which run is best. Score on more records, use a smaller noise_multiplier, or let dphypo.tune "
+            "choose it with "
+            'noise_multiplier="calibrate"'
         )
 
 
@@ -264,17 +266,17 @@ def _each(named: dict[str, npt.ArrayLike], right: Callable[[Any], Any], remedy: 
 
 
 def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Numbers in [0, 1], in an array of any shape (a single number too)."""
+    """Numbers in [0, 1], as an array of any shape; a single number is accepted."""
     return _each(named, lambda x: (x >= 0) & (x <= 1), "give numbers in [0, 1]")
 
 
 def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Whole numbers in an array of any shape (a single number too), as floats."""
+    """Whole numbers, as an array of floats of any shape; a single number is accepted."""
     return _each(named, lambda x: np.isfinite(x) & (x == np.floor(x)), "give whole numbers")
 
 
 def printable(value: object, most: int = 300) -> str:
-    """Text that a terminal shows and does not obey: control characters are written out, and long text is cut.
+    """Text that is safe on a terminal: control characters are escaped, and long text is cut.
 
     >>> printable("a\\x1b[31mred")
     'a\\\\x1b[31mred'
@@ -284,19 +286,7 @@ def printable(value: object, most: int = 300) -> str:
     return shown if len(shown) <= most else shown[:most] + "…"
 
 
-def class_promises(value: object, flag: str, *methods: str) -> bool:
-    """Whether the class of a value promises ``flag`` and defines one of ``methods`` itself.
-
-    With a flag, the author of a class promises something about that class's code. The flag does not count if it is
-    inherited, since a subclass may override the code; if it is set on an instance; or if the instance replaces one of
-    the methods.
-    """
-    own, hidden = vars(type(value)), getattr(value, "__dict__", {})
-    promised = own.get(flag) is True and any(method in own for method in methods)
-    return promised and not any(name in hidden for name in (flag, *methods))
-
-
 def full_name(thing: type | object) -> str:
-    """The module and the name of a class or function, or of the class of a value."""
+    """The module and name of a class or function, or of the class of a value."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}.{named.__qualname__}"

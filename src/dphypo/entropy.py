@@ -1,11 +1,11 @@
-"""Where every random draw of the package comes from.
+"""The source of all randomness, and exact draws from it.
 
 All randomness enters through one method, :meth:`Entropy.bytes`. :data:`SYSTEM` reads the operating system's
-cryptographic generator: with it, the guarantee of a study holds. :class:`Seeded` repeats itself: it is for
-simulation and tests, and says of itself that it is not private.
+cryptographic generator, and a private search must use it. :class:`Seeded` is reproducible, for simulation and tests; it
+is not private, and certificates say so.
 
-The functions below turn bytes into exact draws: a uniform integer is uniform, a Bernoulli of rational parameter has
-that parameter, and a number from [0, 1) is a multiple of 2⁻⁵³ with equal probabilities.
+The functions turn bytes into exact draws: integers are exactly uniform, a Bernoulli variable has exactly the given
+rational probability, and numbers in [0, 1) are multiples of 2⁻⁵³ with equal probabilities.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Entropy(Protocol):
         """Whether draws from this source may carry a privacy guarantee."""
 
     def bytes(self, count: int) -> bytes:
-        """``count`` fresh, independent, uniform bytes."""
+        """``count`` independent uniform bytes."""
 
     def child(self, label: str) -> Entropy:
-        """An independent source for one purpose; a seeded source gives the same child for the same label."""
+        """An independent source for one purpose; a seeded source returns the same child for the same label."""
 
 
 class System:
-    """The operating system's cryptographic generator: the source a private study uses."""
+    """The operating system's cryptographic generator."""
 
     private = True
 
@@ -53,15 +53,14 @@ class System:
 
 
 SYSTEM = System()
-_MOST_WORDS = 2**32  # at a time
+_MOST_WORDS = 2**32  # per call
 
-# Two threads that share a seeded source must not read the same block. One lock for all of them, so that a source
-# can still be pickled.
+# Threads that share a seeded source must not read the same block. The lock is global so that sources can be pickled.
 _BLOCKS = threading.Lock()
 
 
 class Seeded:
-    """A reproducible source, for simulation and tests. **Not private**: whoever knows the seed knows every draw.
+    """A reproducible source, for simulation and tests. **Not private**: anyone who knows the seed knows every draw.
 
     >>> Seeded(7).child("T").bytes(4) == Seeded(7).child("T").bytes(4)
     True
@@ -97,7 +96,7 @@ class Seeded:
 def check_entropy(entropy: object) -> None:
     """Refuse a value that is not a source of randomness, such as a number."""
     if not isinstance(entropy, Entropy) or isinstance(entropy, type):
-        remedy = "leave it out for private randomness; dphypo.entropy.Seeded(7) repeats itself, without a guarantee"
+        remedy = "leave it out for private randomness; dphypo.entropy.Seeded(7) is reproducible, without a guarantee"
         raise _validate.fail("entropy", entropy, remedy)
 
 
@@ -109,7 +108,7 @@ def bits(count: int, entropy: Entropy) -> int:
 
 
 def below(bound: int, entropy: Entropy) -> int:
-    """A uniform integer in [0, ``bound``), exactly, by rejection."""
+    """An exactly uniform integer in [0, ``bound``), by rejection."""
     bound = _validate.integer(at_least=1, bound=bound)
     width = (bound - 1).bit_length()
     while True:
@@ -119,7 +118,7 @@ def below(bound: int, entropy: Entropy) -> int:
 
 
 def bernoulli(probability: Fraction | float, entropy: Entropy) -> bool:
-    """True with exactly the given probability; a float is taken as the rational number it is."""
+    """True with exactly the given probability; a float counts as the rational number that it represents."""
     exact = probability if isinstance(probability, Fraction) else Fraction(_validate.number(probability=probability))
     if not 0 <= exact <= 1:
         raise _validate.fail("probability", probability, "it must lie in [0, 1]")

@@ -103,7 +103,7 @@ def test_private_records_rank_with_a_split_by_hash() -> None:
     assert released(dpsgd(data=train, score=score)).certificate.warning is None
     with pytest.warns(UserWarning, match="standard deviation of 0.5 of the score's whole range"):
         PrivateAccuracy((INPUTS[:20], LABELS[:20]), noise_multiplier=10.0)
-    with pytest.warns(UserWarning, match="ranked by noise"):
+    with pytest.warns(UserWarning, match="noise decides which run is best"):
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE).fit(INPUTS[:50], LABELS[:50])
 
 
@@ -114,7 +114,7 @@ def test_scores_whose_noise_is_solved_for_are_warned_of_where_records_are_few() 
         data=train, score=PrivateAccuracy(rank, noise_multiplier="calibrate"), noise_multiplier="calibrate"
     )
     space = dphypo.Space({"learning_rate": [0.1, 0.2]})
-    with pytest.warns(UserWarning, match="ranked by noise"):
+    with pytest.warns(UserWarning, match="noise decides which run is best"):
         dphypo.tune(space, mechanism, epsilon=1.0, delta=1e-5, survey=4, journal=None, progress=False)
 
 

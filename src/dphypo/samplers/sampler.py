@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from dphypo._validate import class_promises, full_name
+from dphypo._validate import full_name
 from dphypo.band import Band
 from dphypo.band.problem import Projection
 
@@ -153,7 +153,9 @@ def basis(sampler: Sampler, projection: Projection | None = None) -> str | None:
 def _stated_by(rule: object, method: str) -> str | None:
     if is_wrapper(rule) and vars(rule).get(FLAG) is True and method not in vars(rule):
         return f"a statement by the user, who gave {FLAG}=True to {full_name(rule)}"
-    if not class_promises(rule, FLAG, method):
+    own, hidden = vars(type(rule)), getattr(rule, "__dict__", {})
+    # Not inherited, since a subclass may override the code; and void if the instance replaces the flag or the method.
+    if own.get(FLAG) is not True or method not in own or FLAG in hidden or method in hidden:
         return None
     if is_ours(rule):
         return f"{full_name(rule)}, which is given the history and nothing else"
