@@ -166,7 +166,6 @@ NOT_FOR_USERS = {
     "dphypo.dpsgd.book.UnknownUse",  # the model is differentiated in another way
     "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
-    "dphypo.journal.database.MovedError",  # a JournalError; the store is closed
     "dphypo.search.interrupts.Terminated",  # becomes the end of the process
     "dphypo.integrations.torch.state.WrittenStateError",  # an UnsupportedModelError; tells it from a record's error
     "dphypo.integrations.training.DivergedError",  # an outcome of a run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.attempt import attempt
 

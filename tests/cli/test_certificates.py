@@ -75,15 +75,6 @@ def test_a_ledger_from_the_command_line(certificates: list[Path], tmp_path: Path
     assert "first: ε = " in RUN.invoke(app, ["ledger", "show", path]).output
 
 
-def test_a_ledger_for_a_list_of_searches(certificates: list[Path], tmp_path: Path) -> None:
-    path = str(tmp_path / "ledger.db")
-    given = [word for one in certificates for word in ("--search", str(one))]
-    done = RUN.invoke(app, ["ledger", "open", path, "--epsilon", "2", "--delta", "1e-5", *given])
-    assert "second: declared, not begun" in done.output, done.output
-    assert RUN.invoke(app, ["ledger", "reserve", path, str(certificates[1])]).exit_code == 0
-    assert "was reserved before" in str(RUN.invoke(app, ["ledger", "reserve", path, str(certificates[1])]).exception)
-
-
 def test_what_guarantees_nothing_is_not_reserved(tmp_path: Path) -> None:
     guarantee = account(dp.GaussianDpEvent(8.0), Geometric(mean=4))
     seeded = guarantee.certificate(1e-5, warning="no guarantee: seeded").save(tmp_path / "seeded.json")

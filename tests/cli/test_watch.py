@@ -18,7 +18,7 @@ from dphypo import errors
 from dphypo.cli.app import app
 from dphypo.cli.watch import live_page, server
 from dphypo.entropy import Seeded
-from dphypo.journal.records import Record, Trial
+from dphypo.journal.journal import Record, Trial
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.attempt import Pace
 from dphypo.search import LastRun, Stage, Stages, Survey

@@ -19,7 +19,7 @@ from support.study_world import facts, make, train
 from dphypo.band import Band
 from dphypo.executors import Dask
 from dphypo.executors.executor import Crew
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome
 
 dask = pytest.importorskip("dask")

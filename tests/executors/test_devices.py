@@ -16,7 +16,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.executors.executor import Crew
 from dphypo.executors.groups import Groups
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search import LastRun, Stages, Survey
 from dphypo.search.framework1 import chosen_devices, on_each_device

@@ -28,8 +28,7 @@ from dphypo.errors import JournalError
 from dphypo.executors import Dask, Ray, Submitit, Withdrawn
 from dphypo.executors.executor import Crew
 from dphypo.executors.futures import claim
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Journal, Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
 from dphypo.search.interrupts import orderly

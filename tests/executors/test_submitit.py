@@ -18,7 +18,7 @@ from support.study_world import facts, make
 from dphypo.band import Band
 from dphypo.executors import Submitit, Withdrawn
 from dphypo.executors.executor import Crew
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.laws import Pmf
 
 submitit = pytest.importorskip("submitit")

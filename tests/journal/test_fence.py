@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, update
 
 from dphypo.errors import JournalError, JournalInUseError
-from dphypo.journal import PostgreSQL, chain
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import Trial
-from dphypo.journal.store import Store, open_store
+from dphypo.journal.journal import Journal, Trial
+from dphypo.journal.store import PostgreSQL, Store, book, open_store
 from dphypo.mechanisms import Outcome
 
 NAMES = (f"fence {number}" for number in itertools.count())
@@ -50,7 +46,7 @@ HOLDER = """
 
 def test_a_second_process_is_refused_after_the_file_was_opened_and_closed(tmp_path, monkeypatch):
     """Closing any descriptor of a file drops all POSIX locks that the process has on it."""
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.2)
     path = str(tmp_path / "study.db")
     holder = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(HOLDER), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -66,7 +62,7 @@ def test_a_second_process_is_refused_after_the_file_was_opened_and_closed(tmp_pa
 
 
 def test_the_lock_leaves_no_file_and_is_found_through_links(tmp_path, monkeypatch):
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.1)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.1)
     path = tmp_path / "study.db"
     journal = begun(path)
     (tmp_path / "link.db").symlink_to(path)
@@ -78,7 +74,7 @@ def test_the_lock_leaves_no_file_and_is_found_through_links(tmp_path, monkeypatc
 
 
 def test_a_forked_child_neither_keeps_nor_ends_the_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.1)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.1)
     path = tmp_path / "study.db"
     journal = begun(path)
     ready, go = os.pipe(), os.pipe()
@@ -100,50 +96,6 @@ def test_a_forked_child_neither_keeps_nor_ends_the_lock(tmp_path, monkeypatch):
     os.waitpid(child, 0)
     for end in (*ready, *go):
         os.close(end)
-
-
-def replaced(path: Path) -> None:
-    shutil.copy(path, path.with_suffix(".copy"))
-    path.with_suffix(".copy").replace(path)
-
-
-def overwritten(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content)
-
-
-CHANGES = {
-    "deleted": Path.unlink,
-    "replaced": replaced,
-    "overwritten": overwritten,
-    "log deleted": lambda path: Path(f"{path}-wal").unlink(),
-    "lock deleted": lambda path: Path(f"{path}-lock").unlink(),
-    "moved": lambda path: path.rename(path.with_suffix(".old")),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_is_replaced_while_it_is_open_is_noticed_at_the_next_commit(tmp_path, change):
-    path = tmp_path / "study.db"
-    journal = begun(path)
-    journal.claim(trial(0))
-    CHANGES[change](path)
-    with pytest.raises(JournalError, match="while the study was open"):
-        journal.finish(trial(0), Outcome(None, 1.0), b"model")
-    assert not Path(f"{path}-lock").exists() or change == "lock deleted"
-
-
-@pytest.mark.parametrize("change", ["deleted", "replaced", "moved"])
-def test_an_open_study_never_goes_on_with_another_file(tmp_path, change):
-    """Nor after it was closed: the object belongs to the file with which it began."""
-    path = tmp_path / "study.db"
-    journal = begun(path)
-    journal.rest()
-    CHANGES[change](path)
-    for _ in range(2):
-        with pytest.raises(JournalError, match="replaced or deleted"):
-            journal.begin({}, lambda: 9)
-    assert path.exists() == (change == "replaced"), "no new journal is made in its place"
 
 
 class Unlocked(PostgreSQL):
@@ -171,7 +123,7 @@ def test_a_second_coordinator_fences_the_first(kind, request, tmp_path):
     if kind == "postgres":
         second.begin({}, lambda: 4)
     else:  # SQLite has one connection here: the token is changed as another process would
-        taken = update(chain.book).values(owner="another")
+        taken = update(book).values(owner="another")
         first._store.commit(lambda connection: connection.execute(taken))
     for _ in range(3):
         with pytest.raises(JournalError, match="taken this study over"):

@@ -147,7 +147,7 @@ def test_a_run_that_forks_and_whose_child_fails_is_made_once(tmp_path):
 
 
 def test_a_child_may_go_on_once_its_parent_has_closed_the_journal(tmp_path, monkeypatch):
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.2)
     with make(tmp_path / "study.db") as study:
         study.ask()
         assert in_child(lambda: make(tmp_path / "study.db").run(progress=False), tmp_path).startswith(

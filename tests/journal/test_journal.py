@@ -7,9 +7,8 @@ from sqlalchemy import func, select
 from support.journal_world import NAMES, finished, trial
 
 from dphypo.errors import JournalError
-from dphypo.journal import chain
 from dphypo.journal.journal import Journal
-from dphypo.journal.store import open_store
+from dphypo.journal.store import open_store, secret
 from dphypo.mechanisms import Outcome
 
 
@@ -143,7 +142,7 @@ def test_a_release_is_made_once_and_only_when_all_runs_are_in(journal):
 
 def test_only_the_best_model_is_kept(journal):
     finished(journal, 1.0, 2.0, 3.0)
-    table = chain.secret
+    table = secret
     few = select(func.count()).where(table.c.name == journal._name, table.c.number != 0)
     assert (
         journal._store.commit(lambda connection: connection.scalar(few)) == 3 + 1

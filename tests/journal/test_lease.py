@@ -23,9 +23,8 @@ from support.study_world import make
 
 from dphypo.band import Band
 from dphypo.errors import JournalInUseError
-from dphypo.journal import postgresql
 from dphypo.journal.journal import Journal
-from dphypo.journal.store import open_store
+from dphypo.journal.store import PostgreSQL, open_store
 from dphypo.laws import Pmf
 
 TESTS = str(Path(__file__).parents[1])
@@ -36,11 +35,11 @@ COORDINATOR = """
     sys.path.insert(0, {tests!r})
     from concurrent.futures import ThreadPoolExecutor
     from dphypo.band import Band
-    from dphypo.journal import postgresql
+    from dphypo.journal.store import PostgreSQL
     from dphypo.laws import Pmf
     from support.executor_world import paced
     from support.study_world import make
-    postgresql.PostgreSQL.beat_s = 0.2
+    PostgreSQL.beat_s = 0.2
     if __name__ == "__main__":
         with ThreadPoolExecutor(2) as pool:
             study = make({journal!r}, paced, sampler=None, band=Band(1.0, 1.0), runs=Pmf({{40: 1.0}}), name={name!r})
@@ -63,8 +62,8 @@ def rows(url: str, name: str) -> dict[int, str]:
     engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
     try:
         with engine.connect() as connection:
-            statement = text("SELECT number, sealed FROM dphypo_change WHERE name = :name AND sealed IS NOT NULL")
-            return {row.number: row.sealed for row in connection.execute(statement, {"name": name})}
+            statement = text("SELECT number, digest FROM dphypo_change WHERE name = :name AND digest IS NOT NULL")
+            return {row.number: row.digest for row in connection.execute(statement, {"name": name})}
     except ProgrammingError:  # no tables yet
         return {}
     finally:
@@ -81,8 +80,8 @@ def until(said, seconds: float = 60.0):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(postgresql.PostgreSQL, "beat_s", 0.2)
-    monkeypatch.setattr(postgresql, "_LEASE_S", 3.0)
+    monkeypatch.setattr(PostgreSQL, "beat_s", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._LEASE_S", 3.0)
 
 
 def uninterrupted() -> list[dict]:
@@ -105,7 +104,7 @@ def check(journal: str, name: str) -> None:
 def test_a_second_coordinator_is_refused_while_the_first_lives_and_goes_on_after_it_is_killed(
     kind, request, tmp_path, monkeypatch, quick
 ):
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.2)
     journal = str(tmp_path / "study.db") if kind == "sqlite" else request.getfixturevalue("postgres")
     made = tmp_path / "made"
     made.mkdir()
@@ -160,7 +159,7 @@ def test_a_database_that_is_restarted_in_the_middle_loses_and_repeats_nothing():
                 said = first.communicate(timeout=60)[1]
             # It goes on under its token if a sign of life found the connection gone; if a commit did, it says so, and
             # can be run again.
-            assert first.returncode == 0 or "it goes on where it was" in said
+            assert first.returncode == 0 or "it resumes where it was" in said
             assert drawn.items() <= rows(url, "restarted").items()
         check(url, "restarted")
     finally:

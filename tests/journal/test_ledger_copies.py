@@ -13,11 +13,11 @@ from support.ledger_world import make
 from dphypo import Ledger
 from dphypo.errors import LedgerError
 from dphypo.journal.journal import Journal
-from dphypo.journal.reservation import make_reservation
+from dphypo.journal.ledger import make_reservation
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 
-REFUSED = "does not end where the ledger knows it to end"
+REFUSED = "does not end where the ledger expects"
 NAMES = (f"ledger {number}" for number in itertools.count())
 
 

@@ -19,9 +19,7 @@ from typer.testing import CliRunner
 from dphypo import Ledger, account
 from dphypo.cli.app import app
 from dphypo.errors import LedgerError
-from dphypo.journal import chain
-from dphypo.journal.sqlite import SQLite
-from dphypo.journal.store import Store
+from dphypo.journal.store import End, SQLite, Store, append
 from dphypo.laws import Pmf
 
 GAUSSIAN = account(dp.GaussianDpEvent(20.0), Pmf({1: 1.0}))
@@ -63,14 +61,16 @@ EDITS = {
     "a blob": "UPDATE dphypo_change SET content = x'00ff' WHERE number = 1",
     "a text that is no UTF-8": "UPDATE dphypo_change SET content = CAST(x'ff' AS TEXT) WHERE number = 1",
     "no JSON": "UPDATE dphypo_change SET content = 'x' WHERE number = 1",
-    "a closed part is open": "UPDATE dphypo_place SET closed = 0",
-    "an open part is closed": "UPDATE dphypo_place SET closed = 1",
-    "a place of nobody": "UPDATE dphypo_place SET entry = 'nobody' WHERE closed = 0",
-    "a head that is none": "UPDATE dphypo_place SET head = 3",
+    "a closed part is open": "UPDATE dphypo_part SET closed = 0",
+    "an open part is closed": "UPDATE dphypo_part SET closed = 1",
+    "a place of nobody": "UPDATE dphypo_part SET entry = 'nobody' WHERE closed = 0",
+    "a head that is none": "UPDATE dphypo_part SET head = 3",
     "a table less": "DROP TABLE dphypo_change",
-    "a table of places less": "DROP TABLE dphypo_place",
+    "a table of places less": "DROP TABLE dphypo_part",
     "a column less": "ALTER TABLE dphypo_book DROP COLUMN owner",
-    "a secret": "INSERT INTO dphypo_secret VALUES ('ledger', 'ledger', 1, x'00')",
+    "a secret": "INSERT INTO dphypo_secret VALUES ('ledger', 'ledger', 1, 0, x'00')",
+    "the entry of a change": "UPDATE dphypo_change SET about = 'nobody' WHERE number = 1",
+    "the head of a change": "UPDATE dphypo_change SET head = 'x' WHERE number = 1",
 }
 
 
@@ -88,10 +88,11 @@ def chained(path: Path, *contents: object) -> Path:
     """A ledger whose hashes are right, whatever it says."""
 
     def write(connection: Any) -> None:
-        place: chain.Place | None = chain.Place("ledger", "ledger")
-        for content in contents:
-            assert place is not None
-            place = chain.append(connection, place, content)
+        end: End | None = End("ledger", "ledger")
+        for number, content in enumerate(contents):
+            assert end is not None
+            about = content[1] if number and isinstance(content, list) and len(content) > 1 else None
+            end = append(connection, end, content, about=about)
 
     store = Store(SQLite(path), kind="ledger")
     store.commit(write)
@@ -104,11 +105,11 @@ TERMS = {
     "delta": 1e-6,
     "relation": "ADD_OR_REMOVE_ONE",
     "orders": [8.0, 16.0],
-    "share": 4.9e-7,
     "id": "x",
-    "searches": None,
 }
-ENTRY = ["reserve", "key", "name", [0.1, 0.2], 0.5, 1e-6, "2026-01-31"]
+STATED = {"name": "name", "renyi": [0.1, 0.2], "slack": 0.0, "epsilon": 0.5, "delta": 1e-6, "day": "2026-01-31"}
+SPENT = {"renyi": [0.1, 0.2], "slack": 0.0}
+ENTRY = ["reserve", "key", STATED, SPENT]
 
 
 def test_what_is_written_by_hand_as_the_library_would_is_read(tmp_path):
@@ -119,9 +120,12 @@ def test_what_is_written_by_hand_as_the_library_would_is_read(tmp_path):
     "costs", [[-5.0, 0.2], [-1e-300, 0.2], [float("nan"), 0.1], [True, "1"], [0.1], [], None, [1, 2, 3]]
 )
 def test_costs_that_enlarge_the_budget_are_refused_whatever_their_hashes(tmp_path, costs):
-    path = chained(tmp_path / "ledger.db", ["terms", TERMS], [*ENTRY[:3], costs, *ENTRY[4:]])
-    with pytest.raises(LedgerError, match="was changed by something other than this library"):
-        use(path)
+    for stated, spent in ((costs, costs), (costs, SPENT["renyi"]), (STATED["renyi"], costs)):
+        entry = ["reserve", "key", STATED | {"renyi": stated}, SPENT | {"renyi": spent}]
+        path = chained(tmp_path / "ledger.db", ["terms", TERMS], entry)
+        with pytest.raises(LedgerError, match="was changed by something other than this library"):
+            use(path)
+        path.unlink()
 
 
 @pytest.mark.parametrize(
@@ -136,10 +140,7 @@ def test_costs_that_enlarge_the_budget_are_refused_whatever_their_hashes(tmp_pat
         ("orders", [1.0, 2.0]),
         ("orders", [16.0, 8.0]),
         ("orders", 3),
-        ("share", 1e-6),  # every order would have all of δ
-        ("share", 0),
         ("id", "\x1b[31m"),
-        ("searches", [1]),
     ],
 )
 def test_terms_that_are_none_are_refused(tmp_path, name, value):
@@ -155,11 +156,12 @@ def test_terms_that_are_none_are_refused(tmp_path, name, value):
         ["terms"],
         [7],
         [["terms", TERMS], ENTRY, ENTRY],
-        [["terms", TERMS], ["release", "key", "part", "a"]],
-        [["terms", TERMS], ENTRY, ["release", "key", "part", "a"]],
+        [["terms", TERMS], ["release", "key", "part", SPENT]],
+        [["terms", TERMS], ENTRY, ["release", "key", "part", SPENT]],
         [["terms", TERMS], ["dance"]],
-        [["terms", TERMS], [*ENTRY[:2], "\x1b[2Jname", *ENTRY[3:]]],
-        [["terms", TERMS], [*ENTRY[:6], "yesterday"]],
+        [["terms", TERMS], [*ENTRY[:2], STATED | {"name": "\x1b[2Jname"}, SPENT]],
+        [["terms", TERMS], [*ENTRY[:2], STATED | {"day": "yesterday"}, SPENT]],
+        [["terms", TERMS], [*ENTRY[:2], STATED | {"slack": 1e-9}, SPENT]],
     ],
 )
 def test_histories_that_no_ledger_has_are_refused(tmp_path, contents):
@@ -245,7 +247,7 @@ def test_a_full_disk_leaves_no_ledger_behind_or_the_old_one(whole, tmp_path, lim
 
 
 def test_a_folder_that_is_missing_or_cannot_be_written_is_a_clear_error(tmp_path):
-    with pytest.raises(LedgerError, match="cannot be made: No such file"):
+    with pytest.raises(LedgerError, match="cannot be created: No such file"):
         Ledger.open(tmp_path / "missing" / "ledger.db", epsilon=1.0, delta=1e-6)
 
 

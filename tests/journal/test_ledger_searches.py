@@ -102,7 +102,7 @@ def test_searches_at_once_are_admitted_as_far_as_they_fit(ledger, tmp_path):
 def test_going_on_takes_the_same_ledger(ledger, tmp_path):
     with make(tmp_path / "a.db", ledger=ledger) as study:
         study.tell(study.ask(), ({"lr": 1.0}, 0.5))
-    with pytest.raises(LedgerError, match="begun with a ledger: give the same"):
+    with pytest.raises(LedgerError, match="begun with a ledger: pass the same"):
         make(tmp_path / "a.db").run(progress=False)
     other = Ledger.open(tmp_path / "other.db", epsilon=2.0, delta=1e-6)
     with pytest.raises(LedgerError, match="begun with another ledger"):
@@ -124,7 +124,7 @@ def test_going_on_with_a_later_part_takes_the_same_ledger(ledger, tmp_path):
             stages.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
         stages._chain.publish(0)  # here its process dies
     begun = contents(shutil.copy(tmp_path / "stages.db", tmp_path / "copy.db"))
-    with pytest.raises(LedgerError, match="begun with a ledger: give the same"):
+    with pytest.raises(LedgerError, match="begun with a ledger: pass the same"):
         make(tmp_path / "copy.db", kind="stages").run(progress=False)
     assert contents(tmp_path / "copy.db") == begun, "nothing was drawn"
     made = make(tmp_path / "stages.db", kind="stages", ledger=ledger).run(progress=False)

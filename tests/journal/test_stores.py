@@ -14,17 +14,14 @@ from support.slow import mostly_slow
 from support.store_conformance import check_store
 
 from dphypo.errors import JournalError, JournalInUseError
-from dphypo.journal import PostgreSQL, SQLite
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import frozen
-from dphypo.journal.store import Store, open_store
+from dphypo.journal.journal import Journal, frozen
+from dphypo.journal.store import PostgreSQL, SQLite, Store, open_store
 
 HOLDER = """
     import sys, time
-    from dphypo.journal import postgresql
     from dphypo.journal.journal import Journal
-    from dphypo.journal.store import open_store
-    postgresql.PostgreSQL.beat_s = 0.2
+    from dphypo.journal.store import PostgreSQL, open_store
+    PostgreSQL.beat_s = 0.2
     journal = Journal(open_store(sys.argv[1]), sys.argv[2])
     journal.begin({}, lambda: 3)
     print("held", flush=True)
@@ -34,8 +31,8 @@ HOLDER = """
 
 @pytest.mark.parametrize("kind", mostly_slow(["postgres", "sqlite"]))
 def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tmp_path, monkeypatch):
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
-    monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_FOR_SERVER_S", 0.2)
     where = request.getfixturevalue("postgres") if kind == "postgres" else str(tmp_path / "study.db")
     name = next(NAMES)
     holder = subprocess.Popen(
@@ -56,9 +53,9 @@ def test_a_study_is_held_by_one_process_and_freed_by_its_death(kind, request, tm
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr("dphypo.journal.sqlite._WAIT_S", 0.2)
-    monkeypatch.setattr("dphypo.journal.postgresql._WAIT_S", 0.2)
-    monkeypatch.setattr("dphypo.journal.PostgreSQL.beat_s", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store._WAIT_FOR_SERVER_S", 0.2)
+    monkeypatch.setattr("dphypo.journal.store.PostgreSQL.beat_s", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -17,10 +17,9 @@ from support.journal_world import read_certificate
 from support.study_world import facts, make
 
 from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, JournalReadOnlyError, LedgerError
-from dphypo.journal import Ledger, chain
-from dphypo.journal.journal import Journal, keeping
-from dphypo.journal.records import Trial
-from dphypo.journal.store import open_store
+from dphypo.journal import Ledger
+from dphypo.journal.journal import Journal, Trial, keeping
+from dphypo.journal.store import End, append, open_store
 from dphypo.mechanisms import Outcome
 
 NAMES = (f"tampered {number}" for number in itertools.count())
@@ -56,10 +55,10 @@ EDITS = {
     "the last change removed": "DELETE FROM dphypo_change WHERE name = :name AND number = 4",
     "all changes removed": "DELETE FROM dphypo_change WHERE name = :name",
     "a seed": "UPDATE dphypo_secret SET content = {} WHERE name = :name AND number = 1",
-    "the hash of a seed": "UPDATE dphypo_change SET sealed = 'x' WHERE name = :name AND number = 1",
+    "the hash of a seed": "UPDATE dphypo_change SET digest = 'x' WHERE name = :name AND number = 1",
     "a seed removed": "DELETE FROM dphypo_secret WHERE name = :name AND number = 1",
     "the model removed": "DELETE FROM dphypo_secret WHERE name = :name AND number = 4",
-    "a secret more": "INSERT INTO dphypo_secret SELECT kind, name, 2, content FROM dphypo_secret WHERE name = :name"
+    "a secret more": "INSERT INTO dphypo_secret SELECT kind, name, 2, 0, content FROM dphypo_secret WHERE name = :name"
     " AND number = 1",
     "the head": "UPDATE dphypo_book SET head = '00' WHERE name = :name",
     "two runs in another order": "",
@@ -116,9 +115,9 @@ def test_a_history_that_no_study_has_is_refused_whatever_its_hashes(history):
     store = open_store(None)
 
     def write(connection):
-        place = chain.Place("journal", "study")
+        place = End("journal", "study")
         for content in HISTORIES[history]:
-            place = chain.append(connection, place, content)
+            place = append(connection, place, content, kept=bytes(32) if content[0] == "begin" else None)
 
     store.commit(write)
     with pytest.raises(JournalError, match="changed by something other than this library"):
@@ -353,10 +352,10 @@ def test_a_journal_of_another_version_says_so(tmp_path):
 
 def test_a_ledger_is_not_a_journal_nor_a_journal_a_ledger(tmp_path):
     written(tmp_path / "study.db", "study")
-    with pytest.raises(LedgerError, match="is a journal, and not a ledger"):
+    with pytest.raises(LedgerError, match="is a journal, not a ledger"):
         Ledger(tmp_path / "study.db")
     Ledger.open(tmp_path / "ledger.db", epsilon=1.0, delta=1e-6)
-    with pytest.raises(JournalError, match="is a ledger, and not a journal"):
+    with pytest.raises(JournalError, match="is a ledger, not a journal"):
         Journal(open_store(tmp_path / "ledger.db"), "study").begin({}, lambda: 1)
 
 

@@ -421,8 +421,8 @@ MUTANTS = (
         "a ledger admits any slack",
         "a filter keeps a part of delta for slack",
         "journal/ledger.py",
-        "        costs = costs + self._terms.cost_of_slack(guarantee.slack)\n",
-        "",
+        "        return Cost(renyi, float(guarantee.slack))\n",
+        "        return Cost(renyi, 0.0)\n",
         (f"{_SLACK}::test_a_ledger_keeps_a_part_of_delta_for_slack",),
     ),
     # Calibration.

@@ -8,13 +8,14 @@ _FENCE, _CERTIFICATE = "journal/test_fence.py", "accounting/test_certificate.py"
 _VERIFICATION = "accounting/test_verification.py"
 
 _LEDGER, _COPIES = "journal/test_ledger_searches.py", "journal/test_ledger_copies.py"
+_FILTER = "journal/test_ledger.py"
 _FORKS, _DAMAGE = "journal/test_forks.py", "journal/test_ledger_damage.py"
 
 MUTANTS = (
     Mutant(
         "every process reserves under a key of its own",
         "a search that goes on pays once",
-        "journal/reservation.py",
+        "journal/ledger.py",
         "self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)\n",
         "self._ledger.reserve(self._guarantee, name=self._name, delta=self._delta)\n",
         (
@@ -24,8 +25,8 @@ MUTANTS = (
     Mutant(
         "a search is reserved for before its key is committed",
         "what is reserved stands under a key that a journal has",
-        "journal/reservation.py",
-        "            self._ledger.check(self._guarantee, name=self._name)\n",
+        "journal/ledger.py",
+        "            self._ledger.check(self._guarantee, name=self._name, delta=self._delta)\n",
         "            self._ledger.reserve(self._guarantee, name=self._name)\n",
         (
             f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",
@@ -44,9 +45,9 @@ MUTANTS = (
         "one entry of a ledger pays for one search",
         "journal/ledger.py",
         "            if found.head != before or found.closed:\n"
-        "                raise LedgerError(_COPY.format(printable(part)))\n"
-        "            moved = update(place).where(*mine, place.c.head == before).values(head=head)\n",
-        "            moved = update(place).where(*mine).values(head=head)\n",
+        "                raise LedgerError(_COPY.format(printable(name)))\n"
+        "            moved = update(part).where(*mine, part.c.head == before).values(head=head)\n",
+        "            moved = update(part).where(*mine).values(head=head)\n",
         (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
     ),
     Mutant(
@@ -62,15 +63,48 @@ MUTANTS = (
         "every commit is compared and swapped before it is acted on",
         "journal/journal.py",
         "            self._agree(record)\n            self._record = record\n",
-        "            self._agreed = record.place\n            self._record = record\n",
+        "            self._agreed = record.end\n            self._record = record\n",
         (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
+    ),
+    Mutant(
+        "every order of a ledger has all of δ",
+        "the shares of the orders add up to δ",
+        "journal/ledger.py",
+        "        return self.delta * (1 - FOR_SLACK) / len(self.orders)\n",
+        "        return self.delta * (1 - FOR_SLACK)\n",
+        (f"{_FILTER}::test_what_slack_leaves_of_epsilon_is_paid_for_by_delta",),
+    ),
+    Mutant(
+        "slack is charged at the total",
+        "a larger total never holds less",
+        "journal/ledger.py",
+        "        return min(self.epsilon, exact - 1e-9 * (1 + abs(exact)))\n",
+        "        return self.epsilon if exact >= self.epsilon else -math.inf\n",
+        (f"{_FILTER}::test_a_larger_total_never_holds_less",),
+    ),
+    Mutant(
+        "slack costs nothing",
+        "what rounding moves is charged to δ",
+        "journal/ledger.py",
+        "        if slack == 0:\n            return self.epsilon\n",
+        "        if slack >= 0:\n            return self.epsilon\n",
+        (f"{_FILTER}::test_slack_is_charged_where_it_costs_most",),
+    ),
+    Mutant(
+        "shares depend on the total",
+        "a larger total never holds less",
+        "journal/ledger.py",
+        "        return self.delta * (1 - FOR_SLACK) / len(self.orders)\n",
+        "        usable = [order for order in self.orders if budget(order, self.epsilon, self.delta / 12) > 0]\n"
+        "        return self.delta * (1 - FOR_SLACK) / max(1, len(usable))\n",
+        (f"{_FILTER}::test_a_larger_total_never_holds_less",),
     ),
     Mutant(
         "a ledger with a negative cost is accepted",
         "no entry enlarges the budget",
-        "journal/ledger_book.py",
-        "            paid = tuple(_validate.non_negative(cost=cost) for cost in costs)\n",
-        "            paid = tuple(_validate.number(cost=cost) for cost in costs)\n",
+        "journal/ledger.py",
+        '    renyi = tuple(_validate.non_negative(cost=cost) for cost in found["renyi"])\n',
+        '    renyi = tuple(_validate.number(cost=cost) for cost in found["renyi"])\n',
         (f"{_DAMAGE}::test_costs_that_enlarge_the_budget_are_refused_whatever_their_hashes",),
     ),
     Mutant(
@@ -84,7 +118,7 @@ MUTANTS = (
     Mutant(
         "the lock is dropped",
         "one process at a time has a journal",
-        "journal/sqlite.py",
+        "journal/store.py",
         "            lock.acquire(_WAIT_S)\n",
         "            pass\n",
         (f"{_FENCE}::test_a_second_process_is_refused_after_the_file_was_opened_and_closed",),
@@ -92,32 +126,15 @@ MUTANTS = (
     Mutant(
         "the owner token is not compared",
         "a process that was replaced commits nothing",
-        "journal/chain.py",
+        "journal/store.py",
         '        sql.or_(book.c.owner == bindparam("token"), book.c.owner == ""),\n',
         '        sql.or_(book.c.owner == bindparam("token"), book.c.owner != ""),\n',
         (f"{_FENCE}::test_a_second_coordinator_fences_the_first[sqlite]",),
     ),
     Mutant(
-        "a replaced journal goes unnoticed",
-        "an open study never goes on with another file",
-        "journal/sqlite.py",
-        "        if self._identity is not None and _identity(path) != self._identity:\n",
-        "        if self._identity is not None and _identity(path) is self._identity:\n",
-        (f"{_FENCE}::test_an_open_study_never_goes_on_with_another_file",),
-    ),
-    Mutant(
-        "a journal that is replaced while it is open goes unnoticed",
-        "what is committed is where others find it",
-        "journal/sqlite.py",
-        "        self._check(self.path, connection)\n"
-        "        if self._written is not None and _written(self.path) != self._written:\n",
-        "        if self._written is None and self._identity is None:\n",
-        (f"{_FENCE}::test_a_file_that_is_replaced_while_it_is_open_is_noticed_at_the_next_commit",),
-    ),
-    Mutant(
         "an edited journal is accepted",
         "every commit checks that the rows are those that were committed",
-        "journal/chain.py",
+        "journal/store.py",
         '        book.c.head == bindparam("old"),\n',
         '        sql.or_(book.c.head == bindparam("old"), book.c.head != ""),\n',
         ("journal/test_tampering.py::test_an_edit_while_the_study_runs_is_seen_at_the_next_commit",),
@@ -141,7 +158,7 @@ MUTANTS = (
     Mutant(
         "deleted rows are not zeroed",
         "a beaten model leaves the files at once",
-        "journal/sqlite.py",
+        "journal/store.py",
         '        "secure_delete = ON",\n',
         '        "secure_delete = OFF",\n',
         ("journal/test_left_behind.py::test_a_beaten_model_leaves_the_files_at_once",),
@@ -149,9 +166,9 @@ MUTANTS = (
     Mutant(
         "shredding keeps T",
         "a shredded journal holds nothing of the study but its certificate",
-        "journal/chain.py",
-        "            connection.execute(delete(table).where(*place.rows(table)))\n",
-        "            connection.execute(delete(table).where(*place.rows(table, 0)))\n",
+        "journal/store.py",
+        "            connection.execute(delete(table).where(*end.rows(table)))\n",
+        "            connection.execute(delete(table).where(*end.rows(table, 0)))\n",
         ("journal/test_left_behind.py::test_a_shredded_file_holds_nothing_of_the_study_and_does_not_depend_on_t",),
     ),
     Mutant(

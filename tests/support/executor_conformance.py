@@ -19,7 +19,7 @@ from dphypo._validate import ensure
 from dphypo.accounting import PureDp
 from dphypo.executors import Executor
 from dphypo.executors.executor import Crew
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome, mechanism
 
 Opened = Callable[[], AbstractContextManager[Executor]]

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dphypo.accounting import Certificate
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Journal, Trial
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import Outcome
 

@@ -10,10 +10,8 @@ from typing import Any
 
 from dphypo._validate import ensure
 from dphypo.errors import JournalError, JournalInUseError
-from dphypo.journal import Database
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import Trial
-from dphypo.journal.store import Store
+from dphypo.journal.journal import Journal, Trial
+from dphypo.journal.store import Database, Store
 from dphypo.mechanisms import Outcome
 
 
@@ -24,7 +22,7 @@ def check_store(connect: Callable[[], Database]) -> None:
     and reduces it to its certificate in the end. It cannot check that a commit survives the loss of power.
 
     >>> import tempfile, pathlib
-    >>> from dphypo.journal import SQLite
+    >>> from dphypo.journal.store import SQLite
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     check_store(lambda: SQLite(pathlib.Path(folder) / "study.db"))
     """

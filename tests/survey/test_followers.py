@@ -261,7 +261,7 @@ def test_memory_for_a_checkpoint_does_not_grow_with_the_state(tmp_path):
 
 
 def test_the_live_file_holds_the_newest_hundred_runs(tmp_path):
-    from dphypo.journal.records import Record, Trial
+    from dphypo.journal.journal import Record, Trial
     from dphypo.mechanisms import Outcome
 
     trials = [Trial({"lr": float(n)}, 0, n, b"") for n in range(300)]

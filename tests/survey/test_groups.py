@@ -13,7 +13,7 @@ from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
 from dphypo.executors.groups import Groups
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.attempt import attempt_many

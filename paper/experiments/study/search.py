@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dphypo.accounting import Certificate
 from dphypo.entropy import Seeded
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome
 from paper.experiments.study.designs import Arm
 from paper.experiments.study.training import Training

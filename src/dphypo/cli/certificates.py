@@ -80,9 +80,8 @@ def compose(
     for path, guarantee in zip(certificates, guarantees, strict=True):
         print(f"  {shown(guarantee.epsilon(delta))} alone  {path}")
     print(
-        "This holds if none was chosen after a look at the results of another. If all are fixed now, make a ledger for "
-        "their list: dphypo ledger open --search. If the next may depend on the results before it, a ledger holds the "
-        "total by a filter, which admits a little less than this: dphypo ledger --help"
+        "This holds if none was chosen after a look at the results of another. If the next search may depend on "
+        "earlier results, use a ledger: it certifies a total and admits a little less than this (dphypo ledger --help)"
     )
 
 
@@ -145,22 +144,11 @@ def open_ledger(
     path: Annotated[str, typer.Argument(help="A new file, or the URL of a database.", metavar="LEDGER")],
     epsilon: o.Epsilon,
     delta: o.Delta,
-    search: Annotated[
-        list[Path] | None,
-        typer.Option(help="The certificate of a search that is fixed now. With any, nothing else is ever admitted."),
-    ] = None,
 ) -> None:
-    """Make a ledger. Its total can never be changed.
-
-    Searches that are all fixed now, by --search, are held to the total by composition. Without, each search may depend
-    on the results before it, and is held to the total by a filter, which admits a little less.
-    """
+    """Create a ledger. Its total can never be changed. Each search may depend on the results before it."""
     from dphypo import Ledger
 
-    searches = {path.stem: _stated(path)[0] for path in search or []}
-    if len(searches) < len(search or []):
-        raise typer.BadParameter("two certificates have the same file name, by which the ledger knows a search")
-    print(Ledger.open(path, epsilon=epsilon, delta=delta, searches=searches or None))
+    print(Ledger.open(path, epsilon=epsilon, delta=delta))
 
 
 @ledger.command("show")

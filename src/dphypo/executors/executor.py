@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
 from dphypo.errors import ExecutorError, UnsupportedModelError
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.attempt import attempt
 

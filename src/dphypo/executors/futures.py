@@ -27,7 +27,7 @@ from typing import Any
 
 from dphypo.errors import ExecutorError, Stopped, UnsupportedModelError
 from dphypo.executors.executor import BROKEN, MIXED_UP, NO_WORKERS, Withdrawn, attempt_elsewhere
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Declared, Mechanism, Outcome
 
 _PATIENCE = 3  # how often in a row all workers may die before any of them begins a run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dphypo.executors.processes import Processes
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.attempt import attempt_many
 from dphypo.mechanisms.savers import Pickled

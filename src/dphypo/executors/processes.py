@@ -21,7 +21,7 @@ from typing import Any
 
 from dphypo.errors import ExecutorError, UnsupportedModelError
 from dphypo.executors.executor import NO_WORKERS, attempt_elsewhere
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
 _PATIENCE = 3  # how many workers in a row may die before they begin a run

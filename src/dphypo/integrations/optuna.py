@@ -25,7 +25,7 @@ from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.integrations.optuna_claims import TrialClaims, keep_in_study
 from dphypo.journal import Ledger
-from dphypo.journal.reservation import make_reservation
+from dphypo.journal.ledger import make_reservation
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving

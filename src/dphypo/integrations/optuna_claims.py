@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate, errors
-from dphypo.journal.reservation import Reservation
+from dphypo.journal.ledger import Reservation
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -1,11 +1,28 @@
-"""The durable record of one study: what is drawn is committed before it is used, what comes back before it counts."""
+"""The journal of one study: what is drawn is committed before it is used, and an outcome before it counts.
+
+:class:`Record` is the state machine, and says which changes are possible. All of it is secret.
+
+| impossible | because |
+|---|---|
+| a second T for a study | a study begins once, with T |
+| run number T or beyond, a run drawn twice or out of order | run k is drawn after k others, and k < T |
+| an outcome without a run, or two outcomes of a run | |
+| an outcome both scored and failed, or neither, or an infinite score | |
+| the model of a run without a score | the model comes with the score |
+| a release before the last outcome, or a second one; anything after it | |
+| a second fingerprint of the records, or one after the first run was drawn | |
+
+The classes keep the ``repr`` of plain objects, which shows no field: tracebacks, notebooks and logs print ``repr``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +31,176 @@ from sqlalchemy import Connection, insert, select
 from dphypo import _validate
 from dphypo.accounting.noise import Keep
 from dphypo.errors import JournalError, LedgerError
-from dphypo.journal import chain
-from dphypo.journal.chain import Change
-from dphypo.journal.database import REFUSED, not_writable
-from dphypo.journal.records import KEY_BYTES, Record, Trial
-from dphypo.journal.reservation import LEDGER, Reservation
-from dphypo.journal.store import Store, open_store
+from dphypo.journal import store as _store
+from dphypo.journal.ledger import LEDGER, Reservation
+from dphypo.journal.store import Change, End, Store, open_store, tampered
 from dphypo.mechanisms import Outcome
 
 KIND = "journal"
+
+MAX_ATTEMPTS = 3
+"""A run whose process died this often, without a checkpoint in between, is a failure."""
+
+KEY_BYTES = 32
+"""The length of the key that every journal makes for fingerprints of its records."""
+
+ERASED = -1
+"""The value of a seed that was erased. No seed is negative."""
+
+
+@dataclass(frozen=True, repr=False)
+class Trial:
+    """One run to execute: train with ``params`` and ``seed``, then tell the outcome.
+
+    λ, the seed and the key that breaks ties are drawn and committed before the run, so that a lost run is repeated with
+    the same λ and seed.
+    """
+
+    params: dict[str, Any]
+    seed: int
+    number: int
+    tie_key: bytes
+    attempts: int = 1
+    machine: str = ""  # where the latest attempt started, and since which boot; empty if not known
+    steps: int = 0  # the step of the checkpoint from which the latest attempt started
+
+
+def frozen(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as read from JSON, with tuples instead of lists: no parameter is a list."""
+
+    def inside(value: Any) -> Any:
+        return tuple(map(inside, value)) if isinstance(value, list) else value
+
+    return {name: inside(value) for name, value in params.items()}
+
+
+@dataclass(repr=False)
+class Record:
+    """The journal of one study, in memory: T, the runs in the order in which they were drawn, and their outcomes."""
+
+    total: int | None = None
+    trials: list[Trial] = field(default_factory=list)
+    results: dict[int, Outcome] = field(default_factory=dict)
+    best: int | None = None
+    ending: str | None = None
+    certificate: str | None = None
+    declaration: dict[str, Any] | None = None  # public
+    end: End = field(default_factory=lambda: End(KIND, ""))  # of the journal
+    seeds: dict[int, int] = field(default_factory=dict)  # the number of the change that has the seed of a run
+    model: int | None = None  # the number of the change that has the model of the best run
+    records_key: bytes | None = None  # random, of this journal alone; None once it is shredded
+    fingerprint: int | None = None  # the number of the change that has the fingerprint of the records
+
+    @property
+    def exists(self) -> bool:
+        """Whether the study has begun."""
+        return self.declaration is not None
+
+    @property
+    def released(self) -> bool:
+        return self.ending is not None
+
+    @property
+    def shredded(self) -> bool:
+        return self.total is None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all T runs have an outcome."""
+        return len(self.results) == self.total
+
+    @property
+    def _secrets(self) -> set[int]:
+        """The changes whose secrets the journal keeps: its key, seeds that were not erased, fingerprint, best model."""
+        single = (None if self.records_key is None else 0, self.fingerprint, self.model)
+        return {*self.seeds.values(), *(one for one in single if one is not None)}
+
+    def apply(self, change: Change, number: int) -> None:
+        """Bring the record up to date with change ``number`` of its journal; refused if no study makes this change."""
+        try:
+            return self._apply(change, number)
+        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+            wrong = f"a change cannot be read ({type(error).__name__})"
+        raise tampered(wrong)  # outside the handler: the error may quote secrets
+
+    def replay(self, changes: list[Change]) -> None:
+        """Bring a new record up to date; refused if no study makes these changes, or keeps these secrets."""
+        for number, change in enumerate(changes):
+            self.apply(change, number)
+        kept = {number for number, change in enumerate(changes) if change.kept}
+        _require(kept == self._secrets, "a seed or a model is missing, or was not erased")
+
+    def _apply(self, change: Change, number: int) -> None:
+        match change.content:
+            case ["begin", dict() as declaration, int() as total]:
+                _require(not self.exists and total >= 0, "its number of runs is missing, or is not a whole number")
+                _require(change.secret is not None and len(change.secret) == KEY_BYTES, "its key is missing")
+                self.declaration, self.total, self.records_key = declaration, total, change.secret
+            case ["fingerprint"]:
+                self._require_open()
+                _require(change.kept and self.fingerprint is None and not self.trials, "a second set of records")
+                self.fingerprint = number
+            case ["shred", dict() as declaration, str() as ending, str() as certificate]:
+                _require(not self.exists, "a study was begun before it began")
+                self.declaration, self.ending, self.certificate = declaration, ending, certificate
+            case ["declare", dict() as declaration]:
+                self._require_open()
+                self.declaration = declaration
+            case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, str() as machine]:
+                self._require_open()
+                _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
+                _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
+                seed = ERASED if change.secret is None else int.from_bytes(change.secret[:8], "big")
+                self.seeds[one] = number
+                self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, machine))
+            case ["attempt", int() as one, int() as attempts, str() as machine, *more]:
+                self._require_open()
+                _require(0 <= attempts <= MAX_ATTEMPTS and 0 <= one < len(self.trials), "a run was begun too often")
+                steps = more[0] if len(more) == 1 and type(more[0]) is int else 0
+                _require(not more or steps > 0, "a checkpoint has no step")
+                self.trials[one] = replace(self.trials[one], attempts=attempts, machine=machine, steps=steps)
+            case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
+                self._finish(one, score, failure, best, erased, more)
+                self.model = number if best else self.model
+            case ["release", str() as ending, str() as certificate]:
+                self._require_open()
+                _require(self.complete, "a release was made before the last outcome")
+                self.ending, self.certificate = ending, certificate
+            case _:
+                raise tampered("a change is of no known kind")
+
+    def _finish(self, one: int, score: object, failure: object, best: bool, erased: bool, more: list[Any]) -> None:
+        self._require_open()
+        _require(0 <= one < len(self.trials) and one not in self.results, "an outcome has no run")
+        scored = isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score)
+        _require(
+            (scored and failure is None) or (score is None and isinstance(failure, str) and not best),
+            "an outcome is neither a finite score nor a failure",
+        )
+        metrics = dict(more[0]) if more else {}  # of a run that has a score
+        numbers = all(type(value) is float and math.isfinite(value) for value in metrics.values())
+        _require(not more or (len(more) == 1 and numbers and scored), "a metric of a run is not a finite number")
+        self.results[one] = Outcome(None, float(score) if scored else None, failure, metrics=metrics)  # type: ignore[arg-type]
+        self.best = one if best else self.best
+        if erased:
+            self.trials[one] = replace(self.trials[one], seed=ERASED)
+            self.seeds.pop(one, None)
+
+    def _require_open(self) -> None:
+        _require(self.exists and not self.released, "something was committed before the study, or after its release")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise tampered(otherwise)
 
 
 class Journal:
     """One study in a store. Every method is one transaction; ``record`` is what has been committed.
 
-    Every commit checks in the database that this process still has the study and that the journal ends where it knows:
-    a process that was replaced, or whose rows were changed by another program, commits nothing. With a reservation, the
-    ledger is told of every commit before it is acted on.
+    Every commit checks in the database that this process still has the study and that the journal ends where this
+    process left it: a process that was replaced can commit nothing. With a reservation, the ledger is told of every
+    commit before it is acted on.
     """
 
     def __init__(
@@ -42,14 +212,14 @@ class Journal:
         self._reservation = reservation
         self._record: Record | None = None
         self._token: str | None = None  # under which the study was taken
-        self._agreed: chain.Place | None = None  # what the ledger knows of
+        self._agreed: End | None = None  # what the ledger knows of
 
     def begin(self, declaration: dict[str, Any], draw: Callable[[], int]) -> dict[str, Any]:
         """Take the study for this process and return its declaration.
 
-        If there is no study of this name, T = ``draw()`` is committed in the transaction that creates it, so that no
-        study exists without its T, and none gets a second. Where there is a ledger, the key of the study is committed
-        with T, and what it costs is reserved after that.
+        If there is no study of this name, T = ``draw()`` is committed in the transaction that creates it: no study
+        exists without its T, and none gets a second one. With a ledger, the key of the study is committed together with
+        T, and its cost is reserved afterwards.
         """
         with self._store.turn():
             try:
@@ -79,56 +249,56 @@ class Journal:
         *,
         alone: bool = False,
     ) -> Record:
-        """Commit a change that the record allows; return the record with it. The arguments are those of the chain."""
+        """Commit a change that the record allows; return the record with it. The arguments are those of ``append``."""
         if not self._store.writable:
-            raise not_writable()
-        place, token, allowed = record.place, self._token or "", False
+            raise _store.not_writable()
+        end, token, allowed = record.end, self._token or "", False
         after = Record() if alone else record
         with contextlib.suppress(JournalError):
-            after.apply(Change(content, kept is not None, kept), place.length)
+            after.apply(Change(content, kept is not None, kept), end.length)
             allowed = True
         if not allowed:
-            raise JournalError(REFUSED)
+            raise JournalError(_store.REFUSED)
 
-        def work(connection: Connection) -> chain.Place:
-            end = chain.append(connection, place, content, owner=token, kept=kept, erase=erase, alone=alone)
-            if end is None:
+        def work(connection: Connection) -> End:
+            found = _store.append(connection, end, content, owner=token, kept=kept, erase=erase, alone=alone)
+            if found is None:
                 _check_owner(connection, self._name, self._token)
-                raise chain.tampered("it does not end where this process has left it")
-            return end
+                raise tampered("it does not end where this process has left it")
+            return found
 
-        after.place = self._store.commit(work)
+        after.end = self._store.commit(work)
         return after
 
     @property
     def record(self) -> Record:
-        """What has been committed. After an interrupted or failed write, or a lost connection, it is read again."""
+        """What has been committed. It is read again after an interrupted or failed write, or a lost connection."""
         with self._store.turn():
             if self._record is None or not self._store.holds(self._name):
                 self._record = self._load()
             return self._record
 
     def _load(self) -> Record:
-        """Take the study, so that whoever had it before commits nothing more, and read it."""
+        """Take the study, so that its previous owner can commit nothing more, and read it."""
         token, writable = self._store.hold(self._name), self._store.writable
 
         def work(connection: Connection) -> Any:
-            if writable and token == self._token:  # taken before: it must still be ours
+            if writable and token == self._token:  # taken before: this process must still be the owner
                 _check_owner(connection, self._name, token)
             if writable:
-                chain.take(connection, KIND, self._name, token)
-            return chain.read(connection, KIND, self._name)
+                _store.take(connection, KIND, self._name, token)
+            return _store.read(connection, KIND, self._name)
 
         found = self._store.commit(work)
         self._token = token
-        record = Record(place=chain.Place(KIND, self._name))
+        record = Record(end=End(KIND, self._name))
         if found is not None:
-            record.place, changes = found
+            record.end, changes = found
             record.replay(changes)
         return record
 
     def _write(self, content: list[Any], kept: bytes | None = None, erase: Iterable[int] = ()) -> None:
-        """Commit a change and let the ledger know. If anything goes wrong the record is read again."""
+        """Commit a change and tell the ledger. If anything goes wrong the record is read again."""
         with self._store.turn():
             record, self._record = self.record, None
             self._agree(record)
@@ -141,9 +311,9 @@ class Journal:
         if self._reservation is None:
             if not record.released:
                 refuse_without_ledger(record)
-        elif self._agreed != record.place:
-            self._reservation.agree(record)
-            self._agreed = record.place
+        elif self._agreed != record.end:
+            self._reservation.agree(record.declaration or {}, None if record.released else record.end)
+            self._agreed = record.end
 
     def redeclare(self, declaration: dict[str, Any]) -> None:
         """Commit another declaration of the study. The caller has checked that it may replace the first."""
@@ -153,15 +323,16 @@ class Journal:
     def claim(self, trial: Trial) -> None:
         """Commit a drawn λ with its seed and tie key, before the run."""
         content = ["claim", trial.number, dict(trial.params), trial.tie_key.hex(), trial.attempts, trial.machine]
-        self._write(content, trial.seed.to_bytes(8, "big"))
+        # The hash of a seed stays in the journal when the seed is erased: with random bytes it cannot be inverted.
+        self._write(content, trial.seed.to_bytes(8, "big") + secrets.token_bytes(16))
 
     def attempted(self, trial: Trial) -> None:
-        """Commit that an attempt at this run begins: how many count, on which machine, and after which step."""
+        """Commit that an attempt at this run starts: how many count, on which machine, and after which step."""
         steps = [trial.steps] if trial.steps else []
         self._write(["attempt", trial.number, trial.attempts, trial.machine, *steps])
 
     def finish(self, trial: Trial, outcome: Outcome, model: bytes | None, *, erase_seed: bool = False) -> None:
-        """Commit how a run ended; with ``model``, it is the best so far and the model it beats is erased.
+        """Commit the outcome of a run. With ``model`` it is the best so far, and the model that it beats is erased.
 
         With ``erase_seed`` the seed of the run is erased in the same transaction: its noise cannot be drawn again.
         """
@@ -194,16 +365,16 @@ class Journal:
         return None if number is None else self._kept("fingerprint of the records", number)
 
     def _kept(self, what: str, number: int) -> bytes:
-        place = self.record.place
-        found = self._store.commit(lambda connection: chain.kept_secret(connection, place, number))
+        end = self.record.end
+        found = self._store.commit(lambda connection: _store.read_secret(connection, end, number))
         if found is None:
-            raise chain.tampered(f"the {what} that it keeps is not the one that was committed")
+            raise tampered(f"the {what} that it keeps is not the one that was committed")
         return found
 
     def release(self, ending: str, certificate: str) -> None:
-        """Commit that the release is made, after the ledger has closed its entry.
+        """Commit the release, after the ledger has closed its entry.
 
-        A process that is killed between the two makes the same release when it goes on.
+        If the process is killed between the two, the same release is made on resume.
         """
         with self._store.turn():
             record = self.record
@@ -211,7 +382,7 @@ class Journal:
                 raise JournalError("the journal does not hold every outcome; nothing was released")
             if self._reservation is not None and not record.released:
                 self._agree(record)
-                self._reservation.close(record.place.name, record.place.head)
+                self._reservation.close(record.end.name, record.end.head)
             self._write(["release", ending, certificate])
 
     def shred(self) -> None:
@@ -233,13 +404,13 @@ class Journal:
 
 
 def refuse_without_ledger(record: Record) -> None:
-    """Refuse to go on without a ledger with what was begun with one."""
+    """Refuse to resume without a ledger what was begun with one."""
     if LEDGER in (record.declaration or {}):
-        raise LedgerError("this search was begun with a ledger: give the same ledger= to go on")
+        raise LedgerError("this search was begun with a ledger: pass the same ledger= to resume it")
 
 
 def _check_owner(connection: Connection, name: str, token: str | None) -> None:
-    if chain.owner_of(connection, KIND, name) not in (None, "", token):
+    if _store.owner_of(connection, KIND, name) not in (None, "", token):
         raise JournalError(
             "another process has taken this study over since this one opened it, so this one commits nothing more: two "
             "processes that run one study could release two models. Let the other one finish; its release can be read "
@@ -249,15 +420,15 @@ def _check_owner(connection: Connection, name: str, token: str | None) -> None:
 
 @contextlib.contextmanager
 def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | None]:
-    """Keep public numbers that take long to find in a journal, under the name of a search; None if it is in memory.
+    """Keep public numbers that take long to compute in a journal, under the name of a search; None if it is in memory.
 
-    A question is all that its number depends on, in public values; it may be asked before the search begins. The number
-    is not trusted: what it is used for must be accounted for as if the user had given it.
+    A question holds everything that its number depends on, in public values; it may be asked before the search begins.
+    The number is not trusted: what it is used for must be accounted for as if the user had given it.
     """
     if journal is None:
         yield None
         return
-    store, table, name = open_store(journal), chain.solved, _validate.line(name=name)
+    store, table, name = open_store(journal), _store.solved, _validate.line(name=name)
 
     def solved(question: Mapping[str, Any], solve: Callable[[], float]) -> float:
         where = {"study": name, "question": json.dumps(question, sort_keys=True)}

@@ -1,28 +1,41 @@
-"""A ledger: one total (ε, δ) for a data set, and everything that was ever spent on it.
+"""A ledger: one total (ε, δ) for a data set, and everything that was ever reserved of it.
 
-The total is fixed when the ledger is made. A search reserves what it declares, atomically, *before* its first run: a
-search that is killed still counts. What would exceed the total is refused. There are two kinds of ledgers:
+The total is fixed when the ledger is created. A search reserves what it declares, atomically, *before* its first run: a
+search that is killed still counts. What would exceed the total is refused. A later search may be chosen after a look at
+earlier results. Composition of privacy loss distributions does not cover that, so the ledger is a Rényi filter. The
+**total** is certified, whatever was admitted; "spent so far" is not a guarantee of its own.
 
-* Later searches may be chosen after a look at earlier results: how many there are, their noise, their lengths.
-  Composition of privacy loss distributions does not cover that, so the ledger is a Rényi filter.
-* All searches are declared when the ledger is made, and nothing else is ever admitted. Then composition applies, and it
-  is tighter: it need not hold for every search that might have been chosen.
+Orders α and shares δ_α are fixed when a ledger is created. Let b(α) = log(α·δ_α)/(α−1) − log((α−1)/α). Searches declare
+their Rényi costs ε_i(α) and their slack s_i, the total variation by which rounded noise differs from the stated event.
+With S = Σ s_i, a search is admitted if at some order Σ ε_i(α) ≤ e(S) + b(α), where e(S) ≤ ε is what the slack so far
+leaves of ε (docs/theory/surveys.md, "A ledger", has the proof). A larger total never admits less.
 
-Either way the **total** is certified, whatever was admitted. "Spent so far" is not a guarantee of its own.
+A ledger is a book in a store, as a journal is: in a file, or in PostgreSQL by URL. Every change repeats what is spent
+after it, so that reserving does not read the other entries. A ledger is as secret as the journals of its searches,
+whose heads it holds.
 
-A ledger is a book in a store, as a journal is: in a file, or in PostgreSQL by URL. It is as secret as the journals of
-its searches, since the heads of these stand in it.
+**A search and its entry.** The journal commits a random key together with T; the ledger reserves under that key; runs
+start. A process that is killed after the first step has reserved nothing, and reserves on resume. After the second
+step the ledger knows the key: nothing is paid for twice. From then on every commit is made in the journal, then
+compared and swapped in the ledger, then acted on. So an entry holds the head of the one journal that may continue: of
+two copies the first that commits is that journal, and the other is refused. A journal may be one commit ahead of its
+entry, if its process was killed in between; the entry catches up on resume. A release closes its part of the entry
+before the journal commits it.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import dp_accounting
 import numpy as np
@@ -30,33 +43,173 @@ from sqlalchemy import ColumnElement, Connection, select, text, update
 
 from dphypo import _validate
 from dphypo._validate import printable
-from dphypo.accounting import Composition, Guarantee
+from dphypo.accounting import Composition, Guarantee, PureDp, RdpCurve, RoundedDp
+from dphypo.accounting.composition import PublishedRuns
 from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
-from dphypo.journal import chain, ledger_book
-from dphypo.journal.chain import place
-from dphypo.journal.ledger_book import FOR_SLACK, ORDERS, Declared, Entry, LedgerState, budget
-from dphypo.journal.store import open_store
+from dphypo.journal import store as _store
+from dphypo.journal.store import End, SQLite, Store, find_database, open_store, part
 
 R = TypeVar("R")
+Declared: TypeAlias = Guarantee | Composition
+"""What a search declares: its guarantee."""
+
+KIND = "ledger"
+LEDGER = "ledger"
+"""In the declaration that a journal holds: the ledger of the study, and its key there."""
+
+ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
+FOR_SLACK = 0.01  # of δ
+_BEND = 0.05  # η of e(S)
 _WAIT_S = 30.0  # for other processes that reserve or commit
 _INFINITE = 1e300  # the cost at an order where nothing is known of a search
-_NEW_PLACE = text(
-    "INSERT INTO dphypo_place (ledger, entry, part, head, closed) VALUES (:ledger, :entry, :part, :head, :closed) "
+_NEW_PART = text(
+    "INSERT INTO dphypo_part (ledger, entry, part, head, closed) VALUES (:ledger, :entry, :part, :head, :closed) "
     "ON CONFLICT DO NOTHING"
 )
 _COPY = (
-    "the journal of {!r} does not end where the ledger knows it to end: another copy of it has gone on, or one of the "
-    "two was restored from a backup. One entry pays for one search, so nothing more is run or released here. Go on "
-    "with the copy that has all commits, or begin a new search with a new journal: it reserves for itself"
+    "the journal of {!r} does not end where the ledger expects: another copy of it has continued, or one of the two "
+    "was restored from a backup. One entry pays for one search, so nothing more is run or released here. Resume the "
+    "copy that has all commits, or begin a new search with a new journal: it reserves for itself"
 )
+
+
+def budget(order: float, epsilon: float, delta: float) -> float:
+    """B such that (α, B)-RDP implies (ε, δ)-DP: B = ε − log((α−1)/α) + log(αδ)/(α−1), rounded down.
+
+    Canonne, Kamath and Steinke, The discrete Gaussian for differential privacy, 2020, Proposition 12.
+    """
+    if epsilon == -math.inf:
+        return epsilon
+    exact = epsilon - math.log((order - 1) / order) + math.log(order * delta) / (order - 1)
+    return exact - 1e-9 * (1 + abs(exact))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is fixed when a ledger is created."""
+
+    id: str
+    relation: dp_accounting.NeighboringRelation
+    epsilon: float
+    delta: float
+    orders: tuple[float, ...]
+
+    @property
+    def share(self) -> float:
+        """δ_α. It does not depend on ε: otherwise a larger total could admit less."""
+        return self.delta * (1 - FOR_SLACK) / len(self.orders)
+
+    def reach(self, slack: float) -> float:
+        """e(S) = min(ε, log(η·(S₀/S)^(1−η))), rounded down; −∞ if S exceeds S₀, which is half of what δ keeps for it.
+
+        The integral of e^e(S) from 0 to S₀ is at most S₀: the other half.
+        """
+        most = self.delta * FOR_SLACK / 2
+        if slack == 0:
+            return self.epsilon
+        if not slack <= most:
+            return -math.inf
+        exact = math.log(_BEND) + (1 - _BEND) * math.log(most / slack)
+        return min(self.epsilon, exact - 1e-9 * (1 + abs(exact)))
+
+    def budgets(self, slack: float = 0.0) -> tuple[float, ...]:
+        """What the Rényi costs may add up to at each order, with this much slack in all."""
+        reach = self.reach(slack)
+        return tuple(budget(order, reach, self.share) for order in self.orders)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a search costs, or several: ε(α) at each order of the ledger, and slack."""
+
+    renyi: tuple[float, ...]
+    slack: float
+
+    def __add__(self, other: Cost) -> Cost:
+        renyi = tuple(_above(a, b) for a, b in zip(self.renyi, other.renyi, strict=True))
+        return Cost(renyi, _above(self.slack, other.slack))
+
+    def fits(self, terms: Terms) -> bool:
+        """Whether the filter admits this much in all."""
+        return any(cost <= most for cost, most in zip(self.renyi, terms.budgets(self.slack), strict=True))
+
+
+def _above(a: float, b: float) -> float:
+    """An upper bound of a + b."""
+    return a if b == 0 else b if a == 0 else math.nextafter(a + b, math.inf)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reservation: its name, its key, what it costs, what it states, and the day."""
+
+    name: str
+    key: str
+    cost: Cost
+    epsilon: float
+    delta: float
+    day: str
+    released: tuple[str, ...] = ()  # the parts that have released
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """ε(α) at each order of the ledger."""
+        return self.cost.renyi
+
+    def __str__(self) -> str:
+        end = ", released" if self.released else ""
+        return f"{printable(self.name)}: ε = {self.epsilon:.4g} at δ = {self.delta:g}, declared on {self.day}{end}"
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where a ledger ends, its terms and what is spent; ``entries`` only if all of it was read."""
+
+    end: End
+    terms: Terms
+    spent: Cost
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def left(self) -> float:
+        """The largest part of its budget that some order has left."""
+        now, first = self.terms.budgets(self.spent.slack), self.terms.budgets()
+        parts = [(b - c) / a for a, b, c in zip(first, now, self.spent.renyi, strict=True) if a > 0]
+        return max(0.0, *parts)
+
+
+def _with_noise(stated: Any, factor: float) -> Any:
+    """A guarantee, or an event of it, with ``factor`` times its noise. Events of other kinds stay as they are."""
+    again = partial(_with_noise, factor=factor)
+    match stated:
+        case Composition():
+            terms = (replace(term, releases=again(term.releases)) for term in stated.terms)
+            return replace(stated, terms=tuple(terms))
+        case Guarantee() | PublishedRuns():
+            return replace(stated, events=tuple(map(again, stated.events)))
+        case PureDp():
+            return PureDp(stated.epsilon / factor)
+        case RdpCurve():
+            return RdpCurve(stated.orders, [one / factor**2 for one in stated.epsilons])
+        case RoundedDp():
+            return replace(stated, event=again(stated.event))
+        case dp_accounting.GaussianDpEvent() | dp_accounting.LaplaceDpEvent():
+            return type(stated)(stated.noise_multiplier * factor)
+        case dp_accounting.PoissonSampledDpEvent():
+            return dp_accounting.PoissonSampledDpEvent(stated.sampling_probability, again(stated.event))
+        case dp_accounting.SelfComposedDpEvent():
+            return dp_accounting.SelfComposedDpEvent(again(stated.event), stated.count)
+        case dp_accounting.ComposedDpEvent():
+            return dp_accounting.ComposedDpEvent(list(map(again, stated.events)))
+        case _:
+            return stated
 
 
 class Ledger:
     """The account of one data set.
 
     Args:
-        path: the file or the URL with which :meth:`open` made it.
-        name: its name, where a database holds several.
+        path: the file or the URL with which :meth:`open` created it.
+        name: its name, if a database holds several.
 
     >>> import tempfile
     >>> from dp_accounting import GaussianDpEvent
@@ -69,21 +222,17 @@ class Ledger:
     Traceback (most recent call last):
     dphypo.errors...LedgerError: 'second search' would exceed the total of ε = 4 at δ = 1e-06...
     >>> print(ledger)
-    total ε = 4 at δ = 1e-06, fixed when the ledger was made
+    total ε = 4 at δ = 1e-06, fixed when the ledger was created
       first search: ε = 0.6529 at δ = 1e-06, declared on ...
-    the largest share that some order has left is 91%
-    the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee
+    about 91% of the total is left (for planning; only the total is guaranteed)
     >>> folder.cleanup()
     """
 
     def __init__(self, path: str | Path, *, name: str = "ledger") -> None:
         self.path, self._name = path, _validate.line(name=name)
-        self._store = open_store(path, kind=ledger_book.KIND)
-        found = self._read()
-        self.id = found.id
-        """A random name that stays with the ledger: a journal knows by it which ledger its search is in."""
-        self.epsilon, self.delta, self.relation, self.orders = found.epsilon, found.delta, found.relation, found.orders
-        self._terms = found  # which never change
+        self._store = open_store(path, kind=KIND)
+        self._terms: Terms | None = None
+        self._terms = self._read().terms
 
     @classmethod
     def open(
@@ -94,44 +243,60 @@ class Ledger:
         delta: float,
         relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
         orders: tuple[float, ...] = ORDERS,
-        searches: Mapping[str, Declared] | None = None,
         name: str = "ledger",
     ) -> Ledger:
-        """Make a ledger with a total that can never be changed.
+        """Create a ledger with a total that can never be changed.
 
         Args:
             path: a file that does not exist yet, or the URL of a database.
             epsilon, delta: the total for everything that will ever be released of the data set.
             relation: which data sets are neighbours; every search must be accounted for the same one.
             orders: the Rényi orders of the filter. Fixed here: choosing them later would be a choice after the fact.
-            searches: all searches there will ever be, by name, if they are known now: then they may cost ε together by
-                composition, which is tighter than a filter, and nothing else is admitted.
-            name: its name, where a database holds several.
+            name: its name, if a database holds several.
         """
         epsilon, delta, _ = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta), _validate.line(name=name)
         if not delta > 0:
             raise _validate.fail("delta", delta, "a Rényi filter needs a δ above 0")
         listed = _validate.sequence(orders=orders)
-        given = tuple(sorted(_validate.within(1.0, math.inf, orders=order) for order in listed))
-        usable = tuple(order for order in given if budget(order, epsilon, delta * (1 - FOR_SLACK) / len(given)) > 0)
-        if not usable:
+        given = tuple(sorted({_validate.within(1.0, math.inf, orders=order) for order in listed}))
+        _validate.choice(dp_accounting.NeighboringRelation, relation=relation)
+        terms = Terms(secrets.token_hex(16), relation, epsilon, delta, given)
+        if not given or max(terms.budgets()) <= 0:
             raise _validate.fail("orders", orders, "no order leaves a budget at this total: give larger orders")
-        terms = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "relation": _validate.choice(dp_accounting.NeighboringRelation, relation=relation).name,
-            "orders": usable,
-            "share": delta * (1 - FOR_SLACK) / len(usable),
-            "id": secrets.token_hex(16),
-            "searches": None if searches is None else ledger_book.fixed_list(searches, epsilon, delta),
-        }
-        ledger_book.create(path, name, terms)
+        _create(path, name, {**vars(terms), "relation": relation.name})
         return cls(path, name=name)
 
     @property
+    def id(self) -> str:
+        """A random name that stays with the ledger: a journal records in which ledger its search is."""
+        return self.terms.id
+
+    @property
+    def terms(self) -> Terms:
+        """What was fixed when the ledger was created."""
+        assert self._terms is not None
+        return self._terms
+
+    @property
+    def epsilon(self) -> float:
+        return self.terms.epsilon
+
+    @property
+    def delta(self) -> float:
+        return self.terms.delta
+
+    @property
+    def relation(self) -> dp_accounting.NeighboringRelation:
+        return self.terms.relation
+
+    @property
+    def orders(self) -> tuple[float, ...]:
+        return self.terms.orders
+
+    @property
     def budgets(self) -> tuple[float, ...]:
-        """B(α) at each order."""
-        return self._terms.budgets
+        """What the Rényi costs may add up to at each order, without slack."""
+        return self.terms.budgets()
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -139,136 +304,171 @@ class Ledger:
         return tuple(self._read().entries.values())
 
     def reserve(self, guarantee: Declared, *, name: str, key: str | None = None, delta: float | None = None) -> str:
-        """Set aside what a search, or several that are declared together, may cost; refused if it is too much.
+        """Reserve what a search, or several that are declared together, may cost; refused if it is too much.
 
         Args:
             guarantee: what is declared. Searches that were declared together are one guarantee:
                 ``first.compose(second)``.
             name: what to call it in the ledger.
             key: makes the call repeatable: a key that the ledger has is not charged again, and is refused if what is
-                declared costs more than it did. Choose it at random, once, and keep it with the search: a search that
-                starts afresh is a new one.
-            delta: the δ at which the entry states its ε; that of the ledger if it is left out.
+                declared costs more than it did. Choose it at random, once, and keep it with the search.
+            delta: the δ at which the entry states its ε; by default that of the ledger.
 
         Returns:
             The key.
         """
-        key = secrets.token_hex(16) if key is None else key
-        name, key = _validate.line(name=name), _validate.line(key=key)
+        name, its_key = _validate.line(name=name), _validate.line(key=secrets.token_hex(16) if key is None else key)
         delta = self.delta if delta is None else _validate.delta(delta=delta)
-        costs, epsilon = self.costs(guarantee), float(guarantee.epsilon(delta))
+        cost, epsilon = self._cost(guarantee), float(guarantee.epsilon(delta))
 
-        def work(connection: Connection, found: LedgerState) -> str | None:
-            if (known := found.entries.get(key)) is not None:
-                _refuse_unlisted(found, known.name, guarantee)
-                if np.any(np.array(costs) > np.array(known.costs) * (1 + 1e-6) + 1e-12):
+        def work(connection: Connection, found: _State) -> tuple[str, _State | None] | None:
+            known = _store.read_some(connection, KIND, self._name, its_key)
+            if known:
+                if not _covers(_entry(known[0], found.terms).cost, cost):
                     raise LedgerError(
-                        f"{name!r} costs more than what was reserved under its key: a key stands for one search, as "
-                        "it was declared. Nothing was reserved; leave the key out for a new search"
+                        f"{name!r} costs more than what was reserved under its key: a key identifies one search, as it "
+                        "was declared. Nothing was reserved; leave the key out for a new search"
                     )
-                return key
-            self._refuse(found, name, costs, guarantee)
-            content = ["reserve", key, name, costs, epsilon, delta, date.today().isoformat()]
-            return None if chain.append(connection, found.place, content) is None else key
+                return its_key, None
+            spent = found.spent + cost
+            if not spent.fits(found.terms):
+                return its_key, found
+            stated = {"name": name, "epsilon": epsilon, "delta": delta, "day": date.today().isoformat()}
+            content = ["reserve", its_key, {**stated, **vars(cost)}, vars(spent)]
+            return None if _store.append(connection, found.end, content, about=its_key) is None else (its_key, None)
 
-        return self._commit(work)
+        its_key, full = self._commit(work)
+        if full is not None:
+            raise self._refusal(full, name, guarantee, delta)
+        return its_key
 
-    def check(self, guarantee: Declared, *, name: str) -> None:
-        """Raise as :meth:`reserve` would now; reserve nothing."""
-        self._refuse(self._read(), name, self.costs(guarantee), guarantee)
+    def check(self, guarantee: Declared, *, name: str, delta: float | None = None) -> None:
+        """Raise the error that :meth:`reserve` would raise now, if any; reserve nothing."""
+        cost, delta = self._cost(guarantee), self.delta if delta is None else delta
+        found = self._commit(lambda _, found: found)
+        if not (found.spent + cost).fits(found.terms):
+            raise self._refusal(found, name, guarantee, delta)
 
-    def _refuse(self, found: LedgerState, name: str, costs: list[float], guarantee: Declared) -> None:
-        _refuse_unlisted(found, name, guarantee)
-        if found.searches is not None:
-            if any(entry.name == name for entry in found.entries.values()):
-                raise LedgerError(f"{name!r} was reserved before: each search of the list is made once")
-            return
-        if not found.admits(costs):
-            raise LedgerError(
-                f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}: "
-                f"{found.refusal(costs)}. Nothing was reserved. The filter lets every search depend on "
-                "the results before it, so it counts more than dphypo compose; searches that are all fixed beforehand "
-                "compose to less, in a ledger that is made for their list (searches=, or dphypo ledger open --search)"
-            )
+    def _refusal(self, found: _State, name: str, guarantee: Declared, delta: float) -> LedgerError:
+        return LedgerError(
+            f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}. It asks for "
+            f"epsilon={guarantee.epsilon(delta):.4g}; {self._fitting(found, guarantee, delta)}. Nothing was reserved. "
+            "The ledger lets every search depend on the results before it, so searches add up to more than by dphypo "
+            "compose"
+        )
+
+    def _fitting(self, found: _State, guarantee: Declared, delta: float) -> str:
+        """What would fit, in the ε that a search states at its δ: the same search with more noise."""
+
+        def fits(factor: float) -> bool:
+            return (found.spent + self._cost(_with_noise(guarantee, factor))).fits(found.terms)
+
+        low, high = 1.0, 1.1
+        while not fits(high):
+            low, high = high, high * 2
+            if high > 1e3:
+                return "nothing of this kind fits any more"
+        while high > 1.002 * low:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        epsilon = _with_noise(guarantee, high).epsilon(delta)
+        if not 0 < epsilon < math.inf:
+            return f"it fits with {high:.3g} times its noise"
+        unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+        return f"epsilon={math.floor(epsilon / unit) * unit:.3g} fits, with {high:.3g} times its noise"
 
     def costs(self, guarantee: Declared) -> list[float]:
-        """ε(α) of a guarantee at each order of the ledger; an error if it has none that is finite."""
+        """ε(α) of a guarantee at each order of the ledger; an error if none is finite."""
+        return list(self._cost(guarantee).renyi)
+
+    def _cost(self, guarantee: Declared) -> Cost:
         if not isinstance(guarantee, (Guarantee, Composition)):
             raise _validate.fail("guarantee", guarantee, "give what dphypo.account(...) returns")
         if guarantee.relation is not self.relation:
             raise LedgerError(
-                f"the ledger is kept under {self.relation.name}, the search is under {guarantee.relation.name}"
+                f"the ledger is kept under {self.relation.name}, and the search is accounted for under "
+                f"{guarantee.relation.name}: account for it under {self.relation.name}"
             )
         costs = np.asarray(guarantee.rdp(np.array(self.orders)), dtype=np.float64)
-        if not np.isfinite(costs).any() and self._terms.searches is None:
+        if not np.isfinite(costs).any():
             raise LedgerError(
                 "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
                 "event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
-        costs = costs + self._terms.cost_of_slack(guarantee.slack)
-        return [max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs]
+        renyi = tuple(max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs)
+        return Cost(renyi, float(guarantee.slack))
 
-    def advance(self, key: str, part: str, before: str, head: str) -> None:
-        """Compare and swap the head of a part of an entry: of two copies of a journal the first to commit goes on."""
-        mine = self._rows(key, part)
+    def advance(self, key: str, name: str, before: str, head: str) -> None:
+        """Compare and swap the head of a part of an entry: of two copies of a journal the first to commit continues."""
+        mine = self._rows(key, name)
 
         def work(connection: Connection) -> bool | None:
-            found = connection.execute(select(place.c.head, place.c.closed).where(*mine)).one_or_none()
+            found = connection.execute(select(part.c.head, part.c.closed).where(*mine)).one_or_none()
             if found is not None and found.head == head:
                 return True
-            if found is None:  # it has begun, or the ledger was restored from a time before that
-                row = {"ledger": self._name, "entry": key, "part": part, "head": head, "closed": False}
-                return connection.execute(_NEW_PLACE, row).rowcount == 1 or None
+            if found is None:  # it has just begun, or the ledger was restored from an earlier time
+                row = {"ledger": self._name, "entry": key, "part": name, "head": head, "closed": False}
+                return connection.execute(_NEW_PART, row).rowcount == 1 or None
             if found.head != before or found.closed:
-                raise LedgerError(_COPY.format(printable(part)))
-            moved = update(place).where(*mine, place.c.head == before).values(head=head)
+                raise LedgerError(_COPY.format(printable(name)))
+            moved = update(part).where(*mine, part.c.head == before).values(head=head)
             return connection.execute(moved).rowcount == 1 or None
 
         self._transact(work)
 
-    def close(self, key: str, part: str, head: str) -> None:
-        """Close a part of an entry: the journal that ends at ``head`` releases, and no other."""
-        mine = self._rows(key, part)
+    def close(self, key: str, name: str, head: str) -> None:
+        """Close a part of an entry: only the journal that ends at ``head`` releases."""
+        mine = self._rows(key, name)
 
-        def work(connection: Connection, found: LedgerState) -> bool | None:
-            one = connection.execute(select(place.c.head, place.c.closed).where(*mine)).one_or_none()
+        def work(connection: Connection, found: _State) -> bool | None:
+            one = connection.execute(select(part.c.head, part.c.closed).where(*mine)).one_or_none()
             if one is None or one.head != head:
-                raise LedgerError(_COPY.format(printable(part)))
+                raise LedgerError(_COPY.format(printable(name)))
             if one.closed:
                 return True
-            if chain.append(connection, found.place, ["release", key, part, head]) is None:
+            content = ["release", key, name, vars(found.spent)]
+            if _store.append(connection, found.end, content, about=key) is None:
                 return None
-            connection.execute(update(place).where(*mine).values(closed=True))
+            connection.execute(update(part).where(*mine).values(closed=True))
             return True
 
         self._commit(work)
 
-    def _rows(self, key: str, part: str) -> tuple[ColumnElement[bool], ...]:
-        return place.c.ledger == self._name, place.c.entry == key, place.c.part == part
+    def _rows(self, key: str, name: str) -> tuple[ColumnElement[bool], ...]:
+        return part.c.ledger == self._name, part.c.entry == key, part.c.part == name
 
     def __str__(self) -> str:
         found = self._read()
-        lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}, fixed when the ledger was made"]
+        lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}, fixed when the ledger was created"]
         lines += [f"  {entry}" for entry in found.entries.values()]
-        if found.searches is not None:
-            begun = {entry.name for entry in found.entries.values()}
-            lines += [f"  {printable(name)}: declared, not begun" for name in found.searches if name not in begun]
-            return "\n".join([*lines, "the total is certified for this list of searches, and no other is admitted"])
-        said = "the total is certified, whatever was reserved; what is left is a sum of declared costs, no guarantee"
-        return "\n".join([*lines, f"the largest share that some order has left is {found.left():.0%}", said])
+        left = f"about {found.left():.0%} of the total is left (for planning; only the total is guaranteed)"
+        return "\n".join([*lines, left])
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.address!r})"
 
-    def _read(self) -> LedgerState:
-        return self._commit(lambda _, found: found)
+    def _read(self) -> _State:
+        return self._transact(lambda connection: self._opened(connection, _read))
 
-    def _commit(self, work: Callable[[Connection, LedgerState], R | None]) -> R:
-        """Read the ledger as a whole and change it, in one transaction."""
-        return self._transact(lambda c: work(c, ledger_book.read(c, self._name, self._address)))
+    def _commit(self, work: Callable[[Connection, _State], R | None]) -> R:
+        """Read the end of the ledger and change it, in one transaction."""
+        return self._transact(lambda connection: work(connection, self._opened(connection, _read_end)))
+
+    def _opened(self, connection: Connection, reading: Callable[[Connection, str], _State | None]) -> _State:
+        try:
+            found = reading(connection, self._name)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
+            damaged = f"{self._address} is damaged, or was changed by something other than this library"
+            raise LedgerError(f"{damaged}: restore an unchanged copy") from None
+        if found is None:
+            shown = printable(self._name)
+            raise LedgerError(f"{self._address} holds no ledger {shown!r}: create it with `dphypo ledger open`")
+        if self._terms not in (None, found.terms):
+            raise LedgerError(f"{self._address} is another ledger than before: put back the ledger of this data set")
+        return found
 
     def _transact(self, work: Callable[[Connection], R | None]) -> R:
-        """One transaction, made again if another process was faster. The ledger is open for that moment alone."""
+        """One transaction, repeated if another process was faster. The ledger is open only for that moment."""
         patience, reason = time.monotonic() + _WAIT_S, ""
         while not reason:
             try:
@@ -276,7 +476,7 @@ class Ledger:
                     return made
                 reason = "other processes keep changing it" if time.monotonic() > patience else ""
             except JournalMissingError:
-                raise LedgerError(f"there is no ledger at {self._address}: make one (dphypo ledger open)") from None
+                raise self._missing() from None
             except JournalInUseError as error:
                 reason = error.reason if time.monotonic() > patience else ""
             except JournalError as error:
@@ -286,14 +486,229 @@ class Ledger:
         # Raised here: what a database says may quote its rows.
         raise LedgerError(f"the ledger {self._address} cannot be used: {reason}. Nothing was reserved")
 
+    def _missing(self) -> LedgerError:
+        if self._terms is not None:
+            return LedgerError(
+                f"there is no ledger at {self._address} any more: it was deleted or moved. Put it back and resume; a "
+                "new ledger would not know what was spent"
+            )
+        return LedgerError(
+            f"there is no ledger at {self._address}. If the data set has one, give its address or put it back: a new "
+            "one would not know what was spent. Otherwise create it with `dphypo ledger open`"
+        )
+
     @property
     def _address(self) -> str:
         return printable(self._store.address)
 
 
-def _refuse_unlisted(found: LedgerState, name: str, guarantee: Declared) -> None:
-    if found.searches is not None and found.searches.get(name) != ledger_book.statement(guarantee):
+def _covers(reserved: Cost, asked: Cost) -> bool:
+    each = zip((*asked.renyi, asked.slack), (*reserved.renyi, reserved.slack), strict=True)
+    return all(a <= b * (1 + 1e-6) + 1e-12 for a, b in each)
+
+
+def _read_end(connection: Connection, name: str) -> _State | None:
+    """A ledger without its entries: its end, its terms and what is spent. The time does not depend on the entries."""
+    found = _store.read_last(connection, KIND, name)
+    if found is None:
+        return None
+    end, last = found
+    (first,) = _store.read_some(connection, KIND, name, None)
+    terms = _terms(first)
+    return _State(end, terms, _nothing(terms) if end.length == 1 else _cost(last[-1], terms))
+
+
+def _read(connection: Connection, name: str) -> _State | None:
+    """A ledger, checked as a whole: sums are those of the entries, keys differ, what is closed was reserved."""
+    found = _store.read(connection, KIND, name)
+    if found is None:
+        return None
+    end, changes = found
+    terms = _terms(changes[0].content)
+    entries: dict[str, Entry] = {}
+    spent = _nothing(terms)
+    for change in changes[1:]:
+        match change.content:
+            case ["reserve", key, _, after]:
+                _require(key not in entries)
+                entries[key] = _entry(change.content, terms)
+                spent += entries[key].cost
+            case ["release", key, name_of_part, after]:
+                _require(name_of_part not in entries[key].released)
+                released = (*entries[key].released, _validate.line(part=name_of_part))
+                entries[key] = replace(entries[key], released=released)
+            case _:
+                raise ValueError
+        _require(spent == _cost(after, terms))
+    abouts = select(_store.change.c.about).where(*end.rows(_store.change)).order_by(_store.change.c.number)
+    _require(list(connection.scalars(abouts)) == [None, *(change.content[1] for change in changes[1:])])
+    _require(not any(change.kept for change in changes))
+    rows = connection.execute(select(part).where(part.c.ledger == name)).all()
+    closed = {(row.entry, row.part) for row in rows if row.closed}
+    _require(closed == {(key, one) for key, entry in entries.items() for one in entry.released})
+    _require(all(row.entry in entries and len(str(row.head)) == 64 for row in rows))
+    return _State(end, terms, spent, entries)
+
+
+def _terms(content: Any) -> Terms:
+    kind, terms = content
+    _require(kind == "terms")
+    orders = tuple(_validate.within(1.0, math.inf, order=order) for order in terms["orders"])
+    _require(bool(orders) and orders == tuple(sorted(set(orders))))
+    relation, delta = dp_accounting.NeighboringRelation[terms["relation"]], terms["delta"]
+    epsilon, delta = _validate.positive(epsilon=terms["epsilon"]), _validate.within(0.0, 1.0, delta=delta)
+    return Terms(_validate.line(id=terms["id"]), relation, epsilon, delta, orders)
+
+
+def _entry(content: Any, terms: Terms) -> Entry:
+    kind, key, stated, _ = content
+    _require(kind == "reserve")
+    name, key, day = _validate.line(name=stated["name"]), _validate.line(key=key), date.fromisoformat(stated["day"])
+    epsilon, delta = float(stated["epsilon"]), _validate.delta(delta=stated["delta"])
+    _require(epsilon >= 0)
+    return Entry(name, key, _cost(stated, terms), epsilon, delta, day.isoformat())
+
+
+def _cost(found: Any, terms: Terms) -> Cost:
+    renyi = tuple(_validate.non_negative(cost=cost) for cost in found["renyi"])
+    _require(len(renyi) == len(terms.orders))
+    return Cost(renyi, _validate.non_negative(slack=found["slack"]))
+
+
+def _nothing(terms: Terms) -> Cost:
+    return Cost((0.0,) * len(terms.orders), 0.0)
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError
+
+
+def _create(where: str | Path, name: str, terms: Mapping[str, Any]) -> None:
+    """Create a complete ledger, or leave nothing behind. An existing one is never replaced."""
+    content = json.loads(json.dumps(["terms", terms]))
+    database = find_database(where, KIND)
+    shown = printable(database.address)
+
+    def write(connection: Connection) -> None:
+        if _store.read(connection, KIND, name) is not None:
+            raise FileExistsError
+        _store.append(connection, End(KIND, name), content)
+
+    try:
+        if isinstance(database, SQLite) and database.path is not None:
+            memory = SQLite(None)
+            connection = memory.connect()
+            try:
+                memory.prepare(connection, KIND)
+                with connection.begin():
+                    write(connection)
+                raw: Any = connection.connection.driver_connection
+                _publish(raw.serialize(), database.path)
+            finally:
+                memory.disconnect(connection)
+            return
+        shown, store = f"{name} in {shown}", Store(database, kind=KIND)
+        try:
+            store.commit(write)
+        finally:
+            store.close()
+    except FileExistsError:
         raise LedgerError(
-            f"{name!r} is not one of the searches that this ledger was made for, as it was declared then "
-            f"({', '.join(map(printable, found.searches))}): nothing was reserved"
+            f"there is already something at {shown}. If it is the ledger of this data set, use it: its total is fixed, "
+            "and a second ledger would not know what the first has spent"
+        ) from None
+    except (JournalError, OSError) as error:
+        why = error.reason if isinstance(error, JournalError) else error.strerror
+        raise LedgerError(f"the ledger {shown} cannot be created: {why}") from None
+
+
+def _publish(content: bytes, path: Path) -> None:
+    """Create a private file with this content; ``FileExistsError`` if there is one of that name.
+
+    On Linux the file has no name until it is complete, so that a killed process leaves nothing behind.
+    """
+    if os.path.lexists(path):
+        raise FileExistsError
+    nameless = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+    try:
+        if not nameless:
+            raise OSError
+        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # not every file system can
+        nameless = False
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(descriptor)
+        if nameless:  # src_dir_fd is not used, and makes Python follow the link
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+    except BaseException:
+        if not nameless:
+            path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+    _store.sync_name(path)
+
+
+class Reservation:
+    """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it."""
+
+    def __init__(self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None) -> None:
+        self._ledger, self._guarantee, self._name, self._delta = ledger, guarantee, name, delta
+        self._key: str | None = None
+
+    def begun(self, declaration: dict[str, Any]) -> dict[str, Any]:
+        """The declaration of a new part, with the key of the search; refused if the search does not fit the ledger."""
+        if self._key is None:
+            self._ledger.check(self._guarantee, name=self._name, delta=self._delta)
+        return {**declaration, LEDGER: {"id": self._ledger.id, "key": self._key or secrets.token_hex(16)}}
+
+    def enter(self, declaration: Mapping[str, Any]) -> str:
+        """Reserve for a search whose ``declaration`` is committed, before it continues; returns its key."""
+        entry = declaration.get(LEDGER)
+        if entry is None:
+            raise LedgerError(
+                "this search was begun without a ledger, so it may have spent what no ledger knows of: reserve its "
+                "cost with `dphypo ledger reserve` and its certificate, and resume it without ledger="
+            )
+        if entry["id"] != self._ledger.id:
+            raise LedgerError("this search was begun with another ledger: pass that one to resume it")
+        key = str(entry["key"])
+        if self._key != key:
+            self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)
+            self._key = key
+        return key
+
+    def agree(self, declaration: Mapping[str, Any], end: End | None) -> None:
+        """Tell the ledger where the journal ends, before its last commit is used; None if it has released."""
+        key = self.enter(declaration)
+        if end is not None:
+            self._ledger.advance(key, end.name, end.before, end.head)
+
+    def claim(self, name: str) -> None:
+        """Take a part of the entry that is executed at most once, by whoever claims it first: a trial of Optuna."""
+        assert self._key is not None
+        self._ledger.advance(self._key, name, "", secrets.token_hex(32))
+
+    def close(self, name: str, head: str) -> None:
+        """Close a part whose release is about to be committed; its journal ends at ``head``."""
+        assert self._key is not None
+        self._ledger.close(self._key, name, head)
+
+
+def make_reservation(
+    ledger: Ledger | str | Path, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
+) -> Reservation:
+    """The reservation for ``ledger=``: a :class:`Ledger`, or the file or URL of one."""
+    if not private:
+        raise _validate.fail(
+            "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"
         )
+    book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
+    if not isinstance(book, Ledger):
+        raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open created")
+    book.costs(guarantee)  # refuses a guarantee that no filter can hold
+    return Reservation(book, guarantee, name, delta)

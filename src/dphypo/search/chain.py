@@ -16,9 +16,8 @@ from dphypo.entropy import Entropy
 from dphypo.errors import Refusal
 from dphypo.executors.executor import Crew
 from dphypo.journal import Ledger
-from dphypo.journal.journal import Journal, refuse_without_ledger
-from dphypo.journal.records import Trial
-from dphypo.journal.reservation import Reservation, make_reservation
+from dphypo.journal.journal import Journal, Trial, refuse_without_ledger
+from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store
 from dphypo.search import progress as _progress
 from dphypo.search import refusals

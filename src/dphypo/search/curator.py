@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dphypo import _validate
 from dphypo.accounting import Certificate
 from dphypo.errors import Refusal
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import Record
+from dphypo.journal.journal import Journal, Record
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search import refusals

@@ -20,7 +20,7 @@ from dphypo.search import refusals
 _turns: weakref.WeakSet[Turn] = weakref.WeakSet()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [turn.leave() for turn in list(_turns)])
+    os.register_at_fork(after_in_child=lambda: [turn.leave() for turn in list(_turns)])  # type: ignore[func-returns-value]
 
 
 class Turn:

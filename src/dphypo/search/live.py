@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from dphypo import _files
 from dphypo._stderr import Shield, on_terminal, say, shielded
-from dphypo.journal.records import Record
+from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome, Saver
 from dphypo.mechanisms.attempt import Pace, followed_by
 from dphypo.search.checkpoint import CheckpointFile, erase

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.executors.executor import Lost
-from dphypo.journal.records import Record, Trial
+from dphypo.journal.journal import Record, Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.release import Release
 from dphypo.space import Space

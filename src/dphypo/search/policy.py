@@ -21,7 +21,7 @@ from dphypo.band.mixed import named_projection
 from dphypo.band.problem import Projection
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
-from dphypo.journal.records import Record, Trial
+from dphypo.journal.journal import Record, Trial
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import History, Sampler, default_sampler

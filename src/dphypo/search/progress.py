@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting.solve import watch
-from dphypo.journal.records import MAX_ATTEMPTS
+from dphypo.journal.journal import MAX_ATTEMPTS
 from dphypo.search.table import OnRun, Row, at_edge, table_of
 
 if TYPE_CHECKING:
     from dphypo._files import Json
     from dphypo.accounting import Certificate
-    from dphypo.journal.records import Record, Trial
+    from dphypo.journal.journal import Record, Trial
     from dphypo.laws import Law
     from dphypo.mechanisms import Mechanism, Outcome
     from dphypo.space import Space

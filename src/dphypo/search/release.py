@@ -16,7 +16,7 @@ from dphypo._validate import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.documents import read_json
 from dphypo.errors import FileError
-from dphypo.journal.records import frozen
+from dphypo.journal.journal import frozen
 from dphypo.mechanisms import Plain, Saver
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.problem import Projection
 from dphypo.executors.executor import Lost
-from dphypo.journal.records import Record
+from dphypo.journal.journal import Record
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism

@@ -18,7 +18,7 @@ from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import SecretValue
 from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism
 from dphypo.search import refusals

@@ -14,7 +14,7 @@ from dphypo.band.problem import Projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors.executor import Lost
 from dphypo.journal import Ledger
-from dphypo.journal.records import Trial
+from dphypo.journal.journal import Trial
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism

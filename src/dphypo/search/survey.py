@@ -20,7 +20,7 @@ from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.sides import EVERYONE, Sides
 from dphypo.entropy import Entropy
 from dphypo.executors.executor import Lost
-from dphypo.journal.records import Record
+from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.samplers import History

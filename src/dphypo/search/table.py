@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dphypo import _validate
 from dphypo._validate import printable
 from dphypo.accounting.certificate import table_hash
-from dphypo.journal.records import Record, frozen
+from dphypo.journal.journal import Record, frozen
 from dphypo.space import Space
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from dphypo import errors
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
 from dphypo.executors.executor import Lost
-from dphypo.journal.chain import tampered
-from dphypo.journal.journal import Journal
-from dphypo.journal.records import MAX_ATTEMPTS, Record, Trial
+from dphypo.journal.journal import MAX_ATTEMPTS, Journal, Record, Trial
+from dphypo.journal.store import tampered
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.outcome import settle, well_formed
