@@ -34,7 +34,7 @@ _LATEST = 32  # in longer histories the points before the last runs, at most thi
 
 
 class Units(Enum):
-    """In what units the scores enter the softmax exp(β s)."""
+    """The units of the scores in the softmax exp(β s)."""
 
     RAW = "the scores' own units, as Algorithm 2 is written"
     STANDARD = "standard deviations of the scores seen so far"
@@ -74,25 +74,26 @@ class GaussianProcess:
 
         s_λ = μ_λ + τ σ_λ,   π⁽ᵗ⁺¹⁾(λ) ∝ π⁽⁰⁾(λ) exp(β s_λ)
 
-    μ and σ are the posterior mean and deviation of the score at λ. :meth:`paper` has the paper's settings. The paper
-    does not name its kernel; here it is Matérn-5/2 with a lengthscale for each feature, and amplitude, lengthscales
-    and noise are the most probable ones under weak priors, refitted whenever the number of runs has grown by half. A
-    failed run counts as the worst score seen, among ranks as the lowest. Of more than 160 distinct points, those of the
-    last few runs (at most 32) are kept; of the points before them, the best 64 and a fair sample of 64 others.
+    μ and σ are the posterior mean and standard deviation of the score at λ. :meth:`paper` has the paper's settings. The
+    paper does not name its kernel; here it is Matérn-5/2 with one lengthscale per feature. Amplitude, lengthscales and
+    noise are maximum a posteriori estimates under weak priors, refitted whenever the number of runs has grown by half.
+    A failed run counts as the worst score so far (by rank, as the lowest). If there are more than 160 distinct points,
+    those of the latest runs (at most 32) are kept, and of the earlier points the best 64 and an even sample of 64
+    others.
 
-    The defaults are not the paper's: ``benchmarks/rules.py`` compares the two. Scores enter as normal quantiles of
-    their ranks: with raw accuracies and β = 1, exp(β s) is all but flat. β does not matter to ``Greedy``, and little to
-    ``KL``; the ℓ2 projection of a softmax whose peak is narrower than the band allows goes back to the prior. The first
-    two runs are drawn from the prior: one score has nothing to be compared with.
+    The defaults differ from the paper's; ``benchmarks/rules.py`` compares the two. Scores enter as normal quantiles of
+    their ranks, because with raw accuracies and β = 1, exp(β s) is nearly flat. β does not matter for ``Greedy``, and
+    little for ``KL``; the ℓ2 projection of a softmax whose peak is narrower than the band allows falls back to the
+    prior. The first two runs are drawn from the prior, because a single score cannot be compared with anything.
 
     Args:
-        tau: weight τ of the deviation.
+        tau: weight τ of the standard deviation.
         beta: inverse temperature β, per unit of ``units``.
-        units: what the scores are measured in where they enter the softmax.
-        start: how many runs are drawn from the prior before the scores guide the search.
-        hyperparameters: fixed ones, on scores of mean 0 and deviation 1; by default they are fitted. With fixed ones
-            and at most 160 points the weights do not depend on the order of the runs. Otherwise they do: a fit uses the
-            first runs only.
+        units: the units of the scores in the softmax.
+        start: number of runs drawn from the prior before the scores guide the search.
+        hyperparameters: fixed values, for scores of mean 0 and deviation 1; by default they are fitted. With fixed
+            values and at most 160 points, the weights do not depend on the order of the runs. Fitted values do, because
+            a fit uses only the first runs.
 
     >>> GaussianProcess.paper()
     GaussianProcess(tau=0.1, beta=1.0, units=<Units.RAW: ...>, start=1, hyperparameters=None)
@@ -127,11 +128,11 @@ class GaussianProcess:
 
     @classmethod
     def paper(cls) -> GaussianProcess:
-        """The settings of the paper's experiments: τ = 0.1, β = 1, on the scores themselves, from the second run on."""
+        """The paper's settings: τ = 0.1, β = 1, on the raw scores, from the second run on."""
         return cls(tau=0.1, beta=1.0, units=Units.RAW, start=1)
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
-        """exp(β s) times the prior mass; before there are ``start`` runs, the prior."""
+        """exp(β s) times the prior mass; the prior before ``start`` runs."""
         masses = np.asarray(candidates.masses, dtype=np.float64)
         if len(history) < self.start:
             return masses.copy()
@@ -147,14 +148,14 @@ class GaussianProcess:
         return centre + unit * mean, unit * deviation
 
     def _standard(self, candidates: Candidates | Grid, history: History) -> tuple[Array, Array, float, float]:
-        """The posterior of the values of mean 0 and deviation 1, and the scores' centre and deviation."""
+        """The posterior of the standardised scores, and the scores' centre and deviation."""
         values, centre, unit = seen(history, self.units)
         hyperparameters = self.hyperparameters or _fitted(history, self.units)
         return *posterior(hyperparameters, _data(history.features, values), candidates.features), centre, unit
 
 
 def _data(features: Array, values: Array) -> Data:
-    """The points that are kept."""
+    """The points that the surrogate uses."""
     rows = distinct(features)
     if len(rows.first) > _ROWS:
         older = (len(features) - 1) // _LATEST * _LATEST
@@ -164,7 +165,7 @@ def _data(features: Array, values: Array) -> Data:
 
 
 def _fitted(history: History, units: Units) -> Hyperparameters:
-    """The hyperparameters of the last checkpoint: they depend on the history alone, and are fitted once."""
+    """The hyperparameters at the last checkpoint: they depend on the history only, and are fitted once."""
     size = checkpoint(len(history))
     head = history.first(size)
     if size < _FEWEST:
@@ -175,12 +176,12 @@ def _fitted(history: History, units: Units) -> Hyperparameters:
 
 @lru_cache(maxsize=16)
 def _fit(features: bytes, values: bytes, width: int) -> Hyperparameters:
-    """The fit, remembered in this process for the next draws."""
+    """The fit, cached for the next draws."""
     return fit(_data(np.frombuffer(features).reshape(-1, width), np.frombuffer(values)))
 
 
 def checkpoint(size: int) -> int:
-    """The largest of the lengths 1, 2, 3, 4, 6, 9, 13, … (each half again as long) that is not above ``size``.
+    """The largest of the lengths 1, 2, 3, 4, 6, 9, 13, … (each 1.5 times the one before) that is at most ``size``.
 
     >>> [checkpoint(size) for size in (1, 2, 5, 100, 10_000)]
     [1, 2, 4, 94, 8092]
@@ -196,14 +197,14 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Rows:
-    """Distinct points of a history: where each stands first, and the row of each observation, −1 if it was left out."""
+    """Distinct points of a history: the first index of each, and the row of each observation (−1 if it was dropped)."""
 
     first: Indices
     row: Indices
 
     @property
     def counts(self) -> Array:
-        """How many observations each row stands for."""
+        """The number of observations of each row."""
         return np.bincount(self.row[self.row >= 0], minlength=len(self.first)).astype(np.float64)
 
     def means(self, scores: Array) -> Array:
@@ -212,28 +213,28 @@ class Rows:
         return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
 
     def scatter(self, scores: Array) -> float:
-        """Σ (score − mean of its row)² over the observations kept."""
+        """Σ (score − mean of its row)² over the kept observations."""
         kept = self.row >= 0
         residual = scores[kept] - self.means(scores)[self.row[kept]]
         return float(residual @ residual)
 
     def only(self, kept: Indices) -> Rows:
-        """These rows, in this order; the observations of others are left out."""
+        """These rows, in this order; observations of other rows are dropped."""
         renamed = np.full(len(self.first), -1, dtype=np.intp)
         renamed[kept] = np.arange(len(kept))
         return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
 
 
 def distinct(features: Array) -> Rows:
-    """Repeats of a point made one row, in the order of the features."""
+    """Merges repeats of a point into one row, ordered by the features."""
     _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
     return Rows(first, row.ravel())
 
 
 def collapsed(features: Array, scores: Array, limit: int) -> Rows:
-    """Repeats of a point made one row; of more than ``limit`` rows, the best half and a fair sample of the rest.
+    """Merges repeats of a point into one row; of more than ``limit`` rows, the best half and a sample of the rest.
 
-    The sample is every m-th row by score. The rule does not depend on the order of the history.
+    The sample is every m-th row by score. The result does not depend on the order of the history.
     """
     rows = distinct(features)
     if len(rows.first) <= limit:
@@ -244,22 +245,22 @@ def collapsed(features: Array, scores: Array, limit: int) -> Rows:
     return rows.only(np.sort(np.concatenate([best, rest[spaced]])))
 
 
-# Exponents stop here, so that no weight becomes zero or subnormal and the order of the scores is kept above it.
+# Smallest exponent: no weight becomes zero or subnormal.
 _LEAST = -600.0
-# Scores closer than this, in their own units, are the same: what is left below it is rounding, which depends on how a
-# posterior was computed and must not decide between candidates.
+# Scores are rounded to this many digits: smaller differences are rounding errors of the posterior, and must not decide
+# between candidates.
 _DIGITS = 9
 
 
 def lowest(history: History) -> Array:
-    """The scores, a failed run below them all: for rules that look at their order alone."""
+    """The scores, with failed runs below all others."""
     return np.where(history.failed, -np.inf, history.scores)
 
 
 def seen(history: History, units: Units) -> tuple[Array, float, float]:
-    """What a surrogate is fitted to: values of mean 0 and deviation 1 (or all 0), and the scores' centre and deviation.
+    """The values to which the surrogate is fitted, standardised (or all 0), and the scores' centre and deviation.
 
-    A failed run counts as the worst score seen (0 when every run failed), among ranks as the lowest.
+    A failed run counts as the worst score so far (0 if every run failed), and by rank as the lowest.
     """
     if units is Units.RANKS:
         scores = lowest(history)
@@ -343,7 +344,7 @@ def fit(data: Data) -> Hyperparameters:
 
 
 def prior_mode(width: int) -> Hyperparameters:
-    """The hyperparameters used before there are enough observations to fit."""
+    """The hyperparameters used while there are too few observations to fit."""
     return _from_logs(_prior(width)[0])
 
 

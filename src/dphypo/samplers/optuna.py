@@ -1,4 +1,4 @@
-"""A sampler of Optuna as a sampler of ours: weights that fall with the distance to what it proposes."""
+"""Optuna's samplers in a study: the weights decrease with the distance to the points that Optuna proposes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ Params: TypeAlias = Mapping[str, Any]
 
 
 def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: float) -> Array:
-    """The prior mass times exp(−u/``fraction``), where u is the prior mass nearer to the points than a candidate is.
+    """The prior mass times exp(−u/``fraction``), where u is the prior mass closer to the points than the candidate.
 
-    An optimiser that names one point cannot be followed exactly: the band allows no density above C. What it proposes
-    becomes a preference among the candidates instead, the nearest first. Only the order matters to ``Greedy``: it puts
-    C on the nearest prior mass p that the band allows, whatever the fraction. Distance is measured over all parameters,
-    each in units of its prior's spread.
+    An optimiser that proposes one point cannot be followed exactly, because the band allows no density above C. Its
+    proposal becomes a preference among the candidates, the nearest first. For ``Greedy`` only this order matters: it
+    puts C on the nearest prior mass p that the band allows, whatever the fraction. Distance is measured over all
+    parameters, each in units of its prior's spread.
     """
     masses = np.asarray(candidates.masses, dtype=np.float64)
     if not points:
         return masses.copy()
     scale = scales(candidates.space)
     features = candidates.space.encode(points)
-    # Rounded, so that points at equal distance are equal and share their place.
+    # Rounded, so that points at the same distance get the same weight.
     distances = np.round(cdist(candidates.features * scale, features * scale).min(axis=1), 12)
     order = np.argsort(distances, kind="stable")
     before = np.concatenate([[0.0], np.cumsum(masses[order])])
@@ -49,9 +49,9 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
 
 
 def scales(space: Space) -> Array:
-    """What each feature column is multiplied by, so that a parameter adds 2 to the mean squared distance of two draws.
+    """Factors for the feature columns, so that each parameter contributes 2 to the mean squared distance of two draws.
 
-    A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category of k equally likely
+    A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category with k equally likely
     choices is k columns, one of them 1: two draws differ with probability 1 − 1/k, and then by 2.
     """
     dimensions = [parameter.dimension for parameter in space.parameters]
@@ -59,31 +59,31 @@ def scales(space: Space) -> Array:
     return np.asarray(np.sqrt(np.repeat(squares, [one.width for one in dimensions])))
 
 
-_STRIDE = 1024  # random numbers set aside for the proposals of one run
+_STRIDE = 1024  # random numbers reserved for the proposals of one run
 
 
 @dataclass(frozen=True)
 class OptunaSampler:
-    """What a sampler of Optuna proposes, as weights that fall with the distance to it.
+    """The proposals of a sampler of Optuna, as weights that decrease with the distance to them.
 
     With ``history_only=True`` you state that the sampler's proposals depend on the history and on independent
-    randomness alone: that none of its settings (``gamma``, ``constraints_func``, an inner sampler) and no code of your
-    own inside it looks at the data, the clock or anything else. The search then costs less (Theorem H), and the
-    certificate names the statement as yours. Optuna's own samplers with their plain settings qualify.
+    randomness only: neither its settings (``gamma``, ``constraints_func``, an inner sampler) nor your own code in it
+    may look at the data, the clock or anything else. The search then costs less (Theorem H), and the certificate
+    names the statement as yours. Optuna's own samplers with their plain settings qualify.
 
     The sampler works in an in-memory study over the unit cube, where every prior is uniform: numbers are floats in
     (0, 1), categories are categories, and a conditional parameter is suggested only while it is active. Each run of
-    the history is asked for and told in turn, with the parameters that were drawn, so samplers that keep a state from
-    ask to tell (CMA-ES, genetic algorithms) work too; a failed run is told as failed. Nothing is printed: Optuna's log
-    lines would show scores.
+    the history is asked and told in turn, with the parameters that were drawn, so samplers that keep state between ask
+    and tell (CMA-ES, genetic algorithms) work too; a failed run is told as failed. Optuna's log is silenced, because it
+    would show scores.
 
-    Give the sampler a seed, and a resumed study repeats itself; without one only the privacy is the same. It is copied
-    before use, and told the whole history for every draw: nothing of a history stays behind.
+    If the sampler has a seed, a resumed study is reproducible; without one only the privacy is the same. The sampler is
+    copied before use and told the whole history for every draw, so it keeps nothing.
 
     Args:
         sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).
-        proposals: how many proposals to ask for at each step.
-        fraction: the prior mass about the proposals over which the weight falls by a factor e.
+        proposals: number of proposals per step.
+        fraction: the prior mass around the proposals over which the weight decreases by a factor e.
         history_only: your statement that the sampler sees only the history.
 
     >>> import optuna
@@ -103,7 +103,7 @@ class OptunaSampler:
             raise _validate.fail("history_only", self.history_only, "give True or False")
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Array:
-        """The prior mass times exp(−u/fraction), u the prior mass nearer to what Optuna proposes."""
+        """The prior mass times exp(−u/fraction), where u is the prior mass closer to the proposals."""
         return near(self.proposed(candidates.space, history), candidates, self.fraction)
 
     def proposed(self, space: Space, history: History) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ class OptunaSampler:
 
 
 def _tell(study: Study, space: Space, history: History, index: int) -> None:
-    """One run of the history, with its own parameters in place of those the sampler would have chosen."""
+    """Tell one run of the history, with its own parameters instead of those the sampler would have chosen."""
     from optuna.samplers import GPSampler, RandomSampler, TPESampler
     from optuna.trial import TrialState
 
@@ -133,8 +133,8 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
     study.enqueue_trial(fixed)
     trial = study.ask()
     if not isinstance(study.sampler, (TPESampler, GPSampler, RandomSampler)):
-        # Sampling may leave on the trial what the sampler will look for there later. These three look at parameters
-        # and values alone, and need not sample for a run that is past.
+        # Sampling may store state on the trial that the sampler reads later. These three read only parameters and
+        # values, and need not sample for a past run.
         _ = trial.relative_params
     _suggested(trial, space)
     if history.failed[index]:
@@ -144,7 +144,7 @@ def _tell(study: Study, space: Space, history: History, index: int) -> None:
 
 
 def _advance(sampler: BaseSampler, runs: int) -> None:
-    """Give every run its own stretch of the sampler's random numbers: past runs are told without drawing any."""
+    """Advance the sampler's random numbers, so that every run has its own: past runs are told without drawing any."""
     from optuna.samplers import BaseSampler
 
     for held in vars(sampler).values():
@@ -155,7 +155,7 @@ def _advance(sampler: BaseSampler, runs: int) -> None:
 
 
 def _suggested(trial: Trial, space: Space) -> Array:
-    """The point of the unit cube that a trial suggests; inactive parameters rest in the middle."""
+    """The point of the unit cube that a trial suggests; inactive parameters are in the middle."""
     point = np.full((1, len(space.parameters)), MIDDLE)
     for place, parameter in enumerate(space.parameters):
         dimension: Any = parameter.dimension

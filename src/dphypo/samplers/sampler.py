@@ -1,7 +1,7 @@
-"""A sampler, and what it may see: the finished runs and nothing else.
+"""The sampler of a study, and what it sees: the finished runs and nothing else.
 
-A sampler that sees only the history costs less than one that may look at the data (Theorem H). Its class says so with
-``history_only = True``; :func:`basis` decides whether that counts.
+A sampler that sees only the history costs less than one that may look at the data (Theorem H). Its class states this
+with ``history_only = True``; :func:`basis` decides whether the statement counts.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Sampler(Protocol):
-    """A rule that turns the finished runs into weights on candidates: π^(j+1) of Framework 1, before projection.
+    """Turns the finished runs into weights on candidates: π^(j+1) of Framework 1, before projection.
 
-    Any rule is allowed. Whatever it returns, the band is enforced after it, in one place, so a rule cannot break
-    privacy; weights that are not finite, are negative, or are all zero are refused before anything is drawn.
+    Any sampler is allowed. The band is enforced on whatever it returns, in one place, so a sampler cannot void the
+    guarantee. Weights that are not finite, negative, or all zero are refused before anything is drawn.
 
-    A rule is a frozen dataclass: configuration is fields, and randomness inside it comes only from a ``seed`` field
-    and the arguments. It is never told T, how many runs remain, or the time.
+    A sampler is a frozen dataclass: configuration is fields, and randomness comes only from a ``seed`` field and the
+    arguments. It never sees T, the number of remaining runs, or the time.
 
-    A rule whose weights depend on nothing else may say so with ``history_only = True`` in the class that defines
-    ``weights``; subclasses do not inherit it. Inside a band the rule then costs less (Theorem H), and the certificate
-    names the class whose author has said so.
+    If the weights depend on nothing else, state ``history_only = True`` in the class that defines ``weights``;
+    subclasses do not inherit the statement. Inside a band the search then costs less (Theorem H), and the certificate
+    names the class that states it.
     """
 
     def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
-        """(n,) non-negative finite numbers, one a candidate and not all zero: how much mass the rule wants there.
+        """(n,) finite non-negative numbers, not all zero: the relative mass that each candidate should get.
 
-        They are relative masses, not densities: the prior itself is ``candidates.masses``.
+        They are masses, not densities: the prior itself is ``candidates.masses``.
         """
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Draw every run from the prior: Algorithm 1 of the paper, private random search.
+    """Draws every run from the prior: Algorithm 1 of the paper, private random search.
 
-    It needs no band: with ``Band(1, 1)`` it costs what Papernot and Steinke's random search costs.
+    It needs no band: with ``Band(1, 1)`` it costs as much as Papernot and Steinke's random search.
     """
 
     history_only: ClassVar[bool] = True
 
     def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
-        """The prior masses themselves, whatever happened before."""
+        """The prior masses, whatever the history."""
         return np.asarray(candidates.masses, dtype=np.float64)
 
 
 def default_sampler(band: Band) -> Sampler:
-    """A Gaussian process where the band leaves it room, else draws from the prior.
+    """A Gaussian process if the band allows densities other than the prior, otherwise draws from the prior.
 
-    ``benchmarks/rules.py`` has the evidence: with the greedy projection it is the best of the rules there.
+    In ``benchmarks/rules.py`` it is the best sampler, with the greedy projection.
     """
     if band.C == 1:
         return Uniform()
@@ -79,15 +79,15 @@ Array = npt.NDArray[np.float64]
 class History:
     """The finished runs of a search, in the order in which their λ were drawn.
 
-    A sampler is handed this and the candidates. It holds neither T, nor how many runs remain, nor a clock, nor any
-    identifier of a run. **Everything in it is secret**: it stays on the curator's side, and ``repr`` shows nothing.
+    A sampler receives this and the candidates. It contains no T, no number of remaining runs, no times and no
+    identifiers of runs. **Everything in it is secret**: it stays with the curator, and ``repr`` shows nothing.
 
     Args:
-        features: (t, k) numbers for a surrogate, one row a run.
+        features: (t, k) numbers for a surrogate model, one row per run.
         unit: (t, d) the same λ in the unit cube, where the prior is uniform.
-        scores: (t,) larger is better, whatever the direction of the study; nan where the run failed.
+        scores: (t,) larger is better, whatever the direction of the study; nan for a failed run.
         failed: (t,) whether the run failed.
-        params: the hyperparameters themselves, as plain values.
+        params: the hyperparameters, as plain values.
 
     >>> history = History.empty(features=3, unit=2)
     >>> len(history), history.features.shape, history.unit.shape
@@ -107,9 +107,9 @@ class History:
         if self.features.ndim != 2 or self.unit.ndim != 2 or self.scores.ndim != 1 or self.failed.ndim != 1:
             raise ValueError("a History takes features (t, k), unit (t, d), scores (t,) and failed (t,)")
         if not len(self.features) == len(self.unit) == len(self.failed) == len(self.params) == length:
-            raise ValueError("the arrays of a History must have one row for every run")
+            raise ValueError("the arrays of a History must have one row per run")
         if not np.array_equal(np.isfinite(self.scores), ~self.failed):
-            raise ValueError("the score of a failed run is nan, and every other score is finite")
+            raise ValueError("give nan as the score of a failed run, and a finite score for every other run")
 
     @classmethod
     def empty(cls, *, features: int, unit: int) -> History:
@@ -118,7 +118,7 @@ class History:
         return cls(np.empty((0, features)), np.empty((0, unit)), none, np.empty(0, dtype=np.bool_), ())
 
     def first(self, size: int) -> History:
-        """The history as it was after the first ``size`` of these runs."""
+        """The history after the first ``size`` runs."""
         cut = slice(size)
         return History(self.features[cut], self.unit[cut], self.scores[cut], self.failed[cut], self.params[cut])
 
