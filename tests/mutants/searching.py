@@ -62,8 +62,8 @@ MUTANTS = (
         "a machine that goes away is an outcome",
         "runs that are lost with their machine are made again",
         "search/under_way.py",
-        'here = trial.machine in ("", machine())',
-        "here = True",
+        'lost_with_machine = trial.machine not in ("", machine())',
+        "lost_with_machine = False",
         ("study/test_study_lost.py::test_a_machine_that_goes_away_is_no_outcome",),
     ),
     Mutant(
@@ -111,8 +111,8 @@ MUTANTS = (
         "a lost run is made again with another seed",
         "a run that is made again is the same run",
         "search/under_way.py",
-        "trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine())\n",
-        "trial = replace(trial, attempts=self._attempts(trial.attempts), machine=machine(), seed=trial.seed // 2)\n",
+        "machine=machine(), steps=steps)\n",
+        "machine=machine(), steps=steps, seed=trial.seed // 2)\n",
         ("study/test_study_ask.py::test_a_trial_that_was_not_told_is_given_out_again_and_fails_at_the_third_loss",),
     ),
     Mutant(

@@ -333,8 +333,8 @@ MUTANTS = (
         "the last batch of a score is not filled up",
         "what a record adds to a score does not depend on the others",
         "integrations/torch/record_values.py",
-        "        filled = places + [places[-1]] * (size - len(places))\n",
-        "        filled, size = places, len(places)\n",
+        "    filled = places + [places[-1]] * (size - len(places))\n",
+        "    filled, size = places, len(places)\n",
         (f"{_SCORE}::test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit",),
     ),
     Mutant(
