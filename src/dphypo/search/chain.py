@@ -92,7 +92,7 @@ class Chain:
                     if self._journal(0).record.exists:
                         _progress.say_made_before(self.address, released=False)
                     say(cost)
-                    _progress.tell_fit(parts[-1].mechanism, declaration.space)
+                    _progress.tell_fit(parts[-1].mechanism, declaration.space, log=declaration.timed)
                 note("search started or resumed")
                 for number in range(self._first(), self.last + 1):
                     if progress and self.last and on_terminal():  # a log would tell how long parts take

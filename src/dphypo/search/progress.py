@@ -60,19 +60,21 @@ def say_attempt(trial: Trial, *, last: bool) -> None:
             say(f"{what}: resumed after step {trial.steps}")
 
 
-def tell_fit(mechanism: Mechanism, space: Space) -> None:
-    """Say on a terminal, and nowhere else, how many records fit: **secret**, and before anything is spent.
+def tell_fit(mechanism: Mechanism, space: Space, *, log: bool) -> None:
+    """Say how many records fit: **secret**, and before anything is spent.
 
-    Nothing else may depend on it: neither a number nor an error leaves this function.
+    On a terminal, and in a ``log`` that is for the curator alone, since it has lines with times. Nothing else may
+    depend on it: neither a number nor an error leaves this function.
     """
-    if not on_terminal():
+    if not (log or on_terminal()):
         return
 
     def tell() -> None:
         if not (counts := mechanism.fitting_records(space).items()):
             return
         found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
-        say(f"SECRET, for the curator alone: {found} look as declared. The others are left out.")
+        said = "" if on_terminal() else " Do not publish this log."
+        say(f"SECRET, for the curator alone: {found} look as declared. The others are left out.{said}")
 
     shielded(tell, otherwise=None)
 

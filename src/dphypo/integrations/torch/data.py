@@ -20,6 +20,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, de
 from dphypo import _validate
 from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.split import Origin, SideDataset, remember
+from dphypo.integrations.torch import columns
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import Fields, by_name
 from dphypo.mechanisms.fingerprint import read_twice
@@ -83,11 +84,12 @@ class DatasetRecords:
     fields: Fields | None = None
     collate: Collate | None = None
     workers: int = 0
+    columns: frozenset[str] | None = None
     readings: _Readings | None = None  # shared by copies
 
     def __post_init__(self) -> None:
         if self.readings is None or not self.readings.of(self):
-            object.__setattr__(self, "readings", _Readings(self.dataset, self.collate, self.fields, self.workers))
+            object.__setattr__(self, "readings", _Readings(self))
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -139,7 +141,8 @@ class DatasetRecords:
         return or_none(lambda: domain.read(*self._read(index)))
 
     def _read(self, index: int) -> Batch:
-        inputs, targets = _batch(self.dataset[index], self.collate, self.fields)
+        dataset, *how = _way(self)
+        inputs, targets = _batch(dataset[index], *how)
         if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
             raise ValueError("a record is not one record")
         return inputs, targets
@@ -148,29 +151,34 @@ class DatasetRecords:
 class _Readings:
     """The digest of each record of a data set, found when it is first asked for; None for one that does not count."""
 
-    def __init__(self, dataset: Any, collate: Collate | None, fields: Fields | None, workers: int) -> None:
-        self._dataset, self._collate, self._fields, self._workers = dataset, collate, fields, workers
+    def __init__(self, records: DatasetRecords) -> None:
+        self._way, self._workers = _way(records), records.workers
         self._digests: list[bytes | None] | None = None
 
     def of(self, records: DatasetRecords) -> bool:
         """Whether these are readings of such records."""
-        ours = self._dataset, self._collate, self._fields
-        return all(
-            one is two for one, two in zip(ours, (records.dataset, records.collate, records.fields), strict=True)
-        )
+        return all(one is two for one, two in zip(self._way, _way(records), strict=True))
 
     def digests(self) -> list[bytes | None]:
         if self._digests is None:
-            again = not isinstance(self._dataset, SideDataset)  # split_by_hash has read its records twice
-            self._digests = read_twice(self._read, len(self._dataset), self._workers, again=again)
+            dataset = self._way[0]
+            again = not isinstance(dataset, SideDataset)  # split_by_hash has read its records twice
+            self._digests = read_twice(self._read, len(dataset), self._workers, again=again)
         return self._digests
 
     def _read(self, index: int) -> Batch:
-        return _batch(self._dataset[index], self._collate, self._fields)
+        dataset, *how = self._way
+        return _batch(dataset[index], *how)
 
 
-def _batch(record: Any, collate: Collate | None, fields: Fields | None) -> Batch:
+def _way(records: DatasetRecords) -> tuple[Any, ...]:
+    """How records are read: the arguments of :func:`_batch`, after the data set."""
+    return records.dataset, records.collate, records.fields, records.columns
+
+
+def _batch(record: Any, collate: Collate | None, fields: Fields | None, taken: frozenset[str] | None = None) -> Batch:
     """One record as a batch of one."""
+    record = columns.only(record, taken)
     if fields is not None:
         return fields.pack(_one(record, collate, fields))
     collated = (collate or default_collate)([record])
@@ -191,6 +199,7 @@ def as_records(
     collate: Collate | None = None,
     workers: int = 0,
     public: bool = False,
+    taken: frozenset[str] | None = None,
 ) -> TorchRecords:
     """Records that :class:`DPSGD` and every score take as ``data``, whatever they come as.
 
@@ -203,6 +212,7 @@ def as_records(
         collate: makes a batch of a list of one record, such as a collator that pads to a public length.
         workers: how many threads read records. What is read must be a function of the record alone.
         public: whether the records are public: then the first of them is the example.
+        taken: the names of columns that the model takes; others are left out. By default all are read.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
     >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
@@ -217,15 +227,17 @@ def as_records(
         raise TypeError("data is an IterableDataset: Poisson sampling needs a data set that can be read by index")
     data = _unwrapped(data)
     arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records
-    given = by_name(data, target) if arrays and not isinstance(data, Dataset) else None
+    given = by_name(columns.only(data, taken), target) if arrays and not isinstance(data, Dataset) else None
     fields = None
     if given is not None and collate is None:
         tensors = {name: _tensor(part) for name, part in given.items()}
         fields = Fields.of(tensors if example is None else _one(example), target)
         data = fields.pack(tensors)
     if isinstance(data, Dataset) or not isinstance(data, Sequence) or not arrays or collate is not None:
-        read = _indexed(data, example, target, collate, public)
-        return replace(read, origin=origin, workers=_validate.integer(at_least=0, workers=workers))
+        read = _indexed(data, example, target, collate, public, taken)
+        read = replace(read, origin=origin, workers=_validate.integer(at_least=0, workers=workers))
+        columns.rehearse(read, lambda record: _one(columns.only(record, taken), collate, read.fields))
+        return read
     if len(data) != 2:
         raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
     inputs, targets = data if fields is not None else (_tensor(part) for part in data)
@@ -252,7 +264,9 @@ def _unwrapped(data: Any) -> Any:
     return tuple(part[list(data.indices)] for part in whole) if isinstance(whole, list | tuple) else data
 
 
-def _indexed(data: Any, example: Any, target: str | None, collate: Collate | None, public: bool) -> DatasetRecords:
+def _indexed(
+    data: Any, example: Any, target: str | None, collate: Collate | None, public: bool, taken: frozenset[str] | None
+) -> DatasetRecords:
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
     if not indexed or isinstance(data, str | torch.Tensor | np.ndarray) or hasattr(data, "iloc"):
         raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
@@ -261,10 +275,10 @@ def _indexed(data: Any, example: Any, target: str | None, collate: Collate | Non
             f"data is a {type(data).__name__}, which is read by index: what its records look like is private. Give one "
             "made-up record, such as example=(torch.zeros(3, 32, 32), 0); those of another shape or type are left out"
         )
-    shown = data[0] if example is None else example
+    shown = columns.only(data[0] if example is None else example, taken)
     several = by_name(shown if collate is None else collate([shown]), target) is not None
     fields = Fields.of(_one(shown, collate), target) if several else None
-    return DatasetRecords(data, _example(shown, collate, fields), fields=fields, collate=collate)
+    return DatasetRecords(data, _example(shown, collate, fields), fields=fields, collate=collate, columns=taken)
 
 
 def _one(record: Any, collate: Collate | None = None, fields: Fields | None = None) -> dict[str, torch.Tensor]:

@@ -16,13 +16,14 @@ from dphypo.entropy import Seeded
 from dphypo.integrations.cost import batch_size, learning_rates
 from dphypo.integrations.measures import PrivateScore, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
-from dphypo.integrations.torch import hyperparameters
+from dphypo.integrations.torch import hyperparameters, seeds
 from dphypo.integrations.torch import runs as torch_runs
+from dphypo.integrations.torch.columns import taken_by
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.metrics import Metrics, is_private
 from dphypo.integrations.torch.record_values import per_record
 from dphypo.integrations.torch.runs import Engine, TorchRun
-from dphypo.integrations.torch.saver import Safetensors
+from dphypo.integrations.torch.saver import Safetensors, build
 from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.integrations.training import AllRecords, GradientTraining
 from dphypo.mechanisms import Outcome
@@ -137,6 +138,7 @@ class DPSGD(GradientTraining):
     def __post_init__(self) -> None:
         hyperparameters.refuse_model(self.model)
         reading: dict[str, Any] = {"target": self.target, "collate": self.collate, "workers": self.workers}
+        reading["taken"] = self._columns()
         records = as_records(self.data, self.example, **reading)
         hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
@@ -163,6 +165,17 @@ class DPSGD(GradientTraining):
         _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
+
+    def _columns(self) -> frozenset[str] | None:
+        """The columns that the model takes, where records have columns; None if that is not known, or it takes any."""
+        named = (
+            isinstance(self.example, Mapping) or isinstance(self.data, Mapping) or hasattr(self.data, "column_names")
+        )
+        if not named or not hyperparameters.complete(self.model, self.fixed):
+            return None
+        with seeds.everything_else(0, torch.device("cpu"), self.threads, "weights"):
+            model = build(self.model, hyperparameters.of_factory(self.model, self.fixed))
+        return taken_by(model, self.target)
 
     def _set_apart(self, whole: AllRecords) -> dict[str, Any]:
         """The records that train, their declared number, a share of that of all, and the named scores on the others."""
