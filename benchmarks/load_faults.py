@@ -108,6 +108,23 @@ def started(name: str) -> Iterator[Callable[[], Any]]:
             yield lambda: Submitit(submitit.LocalExecutor(folder))
 
 
+def killed(name: str, asked: int) -> tuple[int, int, int, int]:
+    """A study of this many runs on an executor: kills, runs begun, runs that were lost, and those counted twice."""
+    with tempfile.TemporaryDirectory(prefix="dphypo-faults-") as folder, started(name) as make:
+        study = _study(folder, asked, PAUSE_S.get(name, 0.0))
+        while True:
+            try:
+                study.run(workers=WORKERS.get(name, 2), progress=False, start_method="fork", executor=make())
+                break
+            except ExecutorError:  # a pool that breaks is replaced by its owner
+                continue
+        rows = study.curator().trials()
+        kills, starts = _files(folder, "killed"), sum(begun(folder, row["params"]["x"]) for row in rows)
+        again = sum(_twice(folder, row) for row in rows)
+    lost = asked - sum(row["done"] and row["score"] == row["params"]["x"] for row in rows)
+    return kills, starts, lost, len(rows) - asked + again
+
+
 def main(names: list[str], runs: int | None = None) -> None:
     """Print a table with one line for each executor, and fail if a run was lost or counted twice."""
     table = [
@@ -116,23 +133,10 @@ def main(names: list[str], runs: int | None = None) -> None:
     ]
     kills_in_all, wrong = 0, []
     for name in names:
-        began = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="dphypo-faults-") as folder, started(name) as make:
-            study = _study(folder, runs or RUNS[name], PAUSE_S.get(name, 0.0))
-            while True:
-                try:
-                    study.run(workers=WORKERS.get(name, 2), progress=False, start_method="fork", executor=make())
-                    break
-                except ExecutorError:  # a pool that breaks is replaced by its owner
-                    continue
-            rows = study.curator().trials()
-            kills, starts = _files(folder, "killed"), sum(begun(folder, row["params"]["x"]) for row in rows)
-            again = sum(_twice(folder, row) for row in rows)
-        seconds = time.perf_counter() - began
-        asked = runs or RUNS[name]
-        lost = asked - sum(row["done"] and row["score"] == row["params"]["x"] for row in rows)
-        twice = len(rows) - asked + again
+        began, asked = time.perf_counter(), runs or RUNS[name]
+        kills, starts, lost, twice = killed(name, asked)
         kills_in_all += kills
+        seconds = time.perf_counter() - began
         table.append(f"| {name} | {kills} | {asked} | {starts} | {lost} | {twice} | {seconds:.0f} |")
         if lost or twice:
             wrong.append(name)
