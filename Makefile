@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=  # tests start many processes: each would compile everything again
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint wheel audit mutants bench docs paper clean
+.PHONY: help demo test test-fast test-long lint wheel audit mutants bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,10 @@ demo: $(DEMO)  ## tune a private model on the handwritten digits; half a minute 
 
 test: $(STAMP)  ## the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(OPTIONS)
+
+FAST := accounting band laws mechanisms noise samplers space study
+test-fast: $(STAMP)  ## the mathematics and studies: under a minute, for the inner loop
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FAST:%=tests/%) $(OPTIONS)
 
 test-long: $(STAMP)  ## the long oracle, crash and statistical checks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(OPTIONS)
