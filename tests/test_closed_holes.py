@@ -271,9 +271,26 @@ def test_11_a_worker_that_imports_the_script_searches_nothing(row: Row, tmp_path
 
 # 15. Noise in single precision
 
-#
-#
-#
+
+def test_15_noise_of_a_plan_ends(row: Row) -> None:
+    """The largest normal of JAX in single precision, and of ours, over all random bits."""
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("jax_privacy")
+    import numpy as np
+
+    from dphypo.integrations.jax.execution_plan import normal
+
+    bits = np.arange(2**23, dtype=np.uint32)  # of a uniform in single precision
+    uniforms = (bits | 0x3F800000).view(np.float32) - np.float32(1)
+    least = np.nextafter(np.float32(-1), np.float32(0))
+    before = float(np.abs(np.sqrt(2) * jax.lax.erf_inv(np.maximum(least, uniforms * (1 - least) + least))).max())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.random, "bits", lambda key, shape, kind: jax.numpy.zeros(shape, kind))
+        now = abs(float(normal(jax.random.key(0), ())))
+    row(15, "the largest noise of from_execution_plan", f"{before:.1f} σ, δ = 6.9e-4", f"{now:.1f} σ")
+    assert before < 5.5
+    assert now > 8
+
 
 # 16. JAX losses with a batching rule of their own
 

@@ -6,7 +6,7 @@ if missing := [name for name in ("jax", "optax") if importlib.util.find_spec(nam
     raise ImportError(f"dphypo.integrations.jax needs {', '.join(missing)}: pip install 'dphypo[jax]'")
 
 from dphypo.integrations.jax.dpsgd import DPSGD as DPSGD
-from dphypo.integrations.jax.plan import from_execution_plan as from_execution_plan
+from dphypo.integrations.jax.execution_plan import from_execution_plan as from_execution_plan
 from dphypo.integrations.jax.score import PrivateAccuracy as PrivateAccuracy
 from dphypo.integrations.jax.score import PrivateConfusion as PrivateConfusion
 from dphypo.integrations.jax.score import PrivateLoss as PrivateLoss
