@@ -19,7 +19,7 @@ from dphypo.executors.groups import Groups
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.framework1 import chosen_devices, on_each_device
+from dphypo.search.runner import chosen_devices, on_each_device
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 TWO = ["cpu:0", "cpu:1"]

@@ -21,8 +21,7 @@ from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.integrations.torch.data import as_records
 from dphypo.search import SurveyPlan
-from dphypo.search.survey_plan import steps_of
-from dphypo.search.tune import Tuning, plan_tuning
+from dphypo.search.tune import Tuning, plan_tuning, steps_of
 
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.normal(size=(500, 4)).astype(np.float32)

@@ -205,7 +205,7 @@ def test_a_child_forked_while_another_thread_searches_does_not_hang(act, tmp_pat
     inside, go = threading.Event(), threading.Event()
 
     def search() -> None:
-        with study._chain.turn.long(), study._chain.turn.look:
+        with study._runner.turn.long(), study._runner.turn.look:
             inside.set()
             go.wait(60)
 

@@ -122,7 +122,7 @@ def test_going_on_with_a_later_part_takes_the_same_ledger(ledger, tmp_path):
         while len(stages.curator(1).trials()) < stages.curator(1).total():
             trial = stages.ask()
             stages.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
-        stages._chain.publish(0)  # here its process dies
+        stages._runner.publish(0)  # here its process dies
     begun = contents(shutil.copy(tmp_path / "stages.db", tmp_path / "copy.db"))
     with pytest.raises(LedgerError, match="begun with a ledger: pass the same"):
         make(tmp_path / "copy.db", kind="stages").run(progress=False)

@@ -347,7 +347,7 @@ MUTANTS = (
     Mutant(
         "the scores of a study are left out of a plan",
         "records that score meet the search, too",
-        "search/stage.py",
+        "search/study.py",
         "            terms.append(Term(self._best_of(scores), sides.scoring, scores=True))\n",
         "            pass\n",
         (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
@@ -355,7 +355,7 @@ MUTANTS = (
     Mutant(
         "a study is two searches under replacement",
         "a replaced record may meet training and scoring of one run",
-        "search/stage.py",
+        "search/study.py",
         "        if alone or sides is None or mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE:\n",
         "        if alone or sides is None:\n",
         (f"{_STAGES_SIDES}::test_no_stages_cost_more_than_is_said",),
@@ -441,7 +441,7 @@ MUTANTS = (
     Mutant(
         "each setting of a survey is calibrated alone",
         "settings cost the composition of their suprema",
-        "search/survey_plan.py",
+        "search/tune.py",
         "return self._solved(self._alone * 1.01, tuned=True)",
         "return self._alone",
         ("survey/test_plan.py::test_settings_have_noise_of_their_own_and_cost_no_more_together",),

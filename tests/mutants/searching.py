@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "a run is forgotten before it is taken back",
         "what an executor takes back counts no attempt",
-        "search/under_way.py",
+        "search/runner.py",
         "            for trial in taken:\n                if trial.number not in",
         "            for trial in taken:\n                self._handed.pop(trial.number, None)\n"
         "                if trial.number not in",
@@ -22,13 +22,13 @@ MUTANTS = (
         "T is secret: no repr shows it",
         "search/study.py",
         'return f"<study: {self.declaration.parts[0]}>"',
-        'return f"<study: {self._chain.part(0).record().total} runs>"',
+        'return f"<study: {self._runner.part(0).record().total} runs>"',
         ("study/test_study_refusals.py::test_repr_shows_public_values_only",),
     ),
     Mutant(
         "T is logged",
         "nothing that a study writes depends on T",
-        "search/chain.py",
+        "search/runner.py",
         "                self._log_release()\n                return self.release()\n",
         '                note(f"released after {self.part(0).record().total} runs")\n'
         "                return self.release()\n",
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "the end of a study is logged",
         "no log tells how long a study took",
-        "search/chain.py",
+        "search/runner.py",
         "        if self.declaration.timed:  # a log says when",
         "        if True:  # a log says when",
         ("stages/test_stages.py::test_the_logger_says_nothing_between_the_stages_or_at_the_end",),
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "a later part goes on without the ledger",
         "one entry of a ledger is one release",
-        "search/chain.py",
+        "search/runner.py",
         "        if number and self._reservation is None and not",
         "        if number > 9 and self._reservation is None and not",
         ("journal/test_ledger_searches.py::test_going_on_with_a_later_part_takes_the_same_ledger",),
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "a machine that goes away is an outcome",
         "runs that are lost with their machine are made again",
-        "search/under_way.py",
+        "search/runner.py",
         'lost_with_machine = trial.machine not in ("", machine())',
         "lost_with_machine = False",
         ("study/test_study_lost.py::test_a_machine_that_goes_away_is_no_outcome",),
@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "T is off by one",
         "a study makes T runs, T from the declared law",
-        "search/policy.py",
+        "search/next_run.py",
         '        return self.law.sample(entropy.child("T"))\n',
         '        return self.law.sample(entropy.child("T")) + 1\n',
         (f"{_STUDY}::test_t_may_be_zero",),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "a failed run is dropped",
         "a failed run counts towards T",
-        "search/under_way.py",
+        "search/runner.py",
         "            if len(record.trials) == record.total or self.waiting:\n",
         "            if sum(one.ok for one in record.results.values()) == record.total or self.waiting:\n",
         (f"{_STUDY}::test_a_failed_run_counts_is_lowest_and_is_never_run_again",),
@@ -110,9 +110,9 @@ MUTANTS = (
     Mutant(
         "a lost run is made again with another seed",
         "a run that is made again is the same run",
-        "search/under_way.py",
-        "machine=machine(), steps=steps)\n",
-        "machine=machine(), steps=steps, seed=trial.seed // 2)\n",
+        "search/runner.py",
+        "attempts=self._attempts(deaths), machine=machine(), steps=steps)\n",
+        "attempts=self._attempts(deaths), machine=machine(), steps=steps, seed=trial.seed // 2)\n",
         ("study/test_study_ask.py::test_a_trial_that_was_not_told_is_given_out_again_and_fails_at_the_third_loss",),
     ),
     Mutant(
@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "ties go to the run that ended first",
         "the winner does not depend on completion times",
-        "search/policy.py",
+        "search/runner.py",
         "    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)\n",
         "    return sign * outcome.score > sign * best.score\n",
         (f"{_STUDY}::test_ties_are_broken_by_the_keys",),
@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         "results are used in the order in which runs finish",
         "a history-only rule sees results by number, with a fixed lag",
-        "search/policy.py",
+        "search/next_run.py",
         "        return max(number - lag, 0) if self.in_order else None\n",
         "        return None\n",
         ("study/test_study_policy.py::test_the_rule_sees_results_by_number_with_a_fixed_lag",),
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "a rule that peeks is accounted as history-only",
         "only rules that are known or declared to see the history alone are cheaper",
-        "search/policy.py",
+        "search/next_run.py",
         "    qualifies = basis(sampler, projection) is not None\n",
         "    qualifies = True\n",
         ("study/test_study_policy.py::test_a_rule_that_peeks_is_certified_for_anything_or_refused",),
@@ -207,7 +207,7 @@ MUTANTS = (
     Mutant(
         "the first run is drawn by the rule",
         "the first run is drawn from the prior",
-        "search/policy.py",
+        "search/next_run.py",
         "        from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive\n",
         "        from_prior = history is None or not self.policy.adaptive\n",
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "the rule is trusted to leave the first runs to the prior",
         "as many of the first runs as the guarantee counts on are drawn from the prior",
-        "search/policy.py",
+        "search/next_run.py",
         "        from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive\n",
         "        from_prior = history is None or not len(history) or not self.policy.adaptive\n",
         ("study/test_study_prior_start.py::test_the_rule_is_not_asked_before_the_first_runs_have_ended",),
@@ -272,7 +272,7 @@ MUTANTS = (
     Mutant(
         "candidates are the same for every run",
         "candidates are from the prior given the history",
-        "search/policy.py",
+        "search/next_run.py",
         'self.space.candidates(self.policy.candidates, entropy.child("candidates"))',
         'self.space.candidates(self.policy.candidates, __import__("dphypo.entropy").entropy.Seeded(1))',
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
@@ -281,7 +281,7 @@ MUTANTS = (
     Mutant(
         "a second thread may ask and tell",
         "while one thread makes the runs, the others are refused",
-        "search/interrupts.py",
+        "search/runner.py",
         "            if self._runner not in (None, threading.current_thread()):\n",
         "            if self._runner is False:\n",
         ("study/test_study_threads.py::test_one_thread_runs_and_the_others_are_told_so",),
@@ -289,16 +289,16 @@ MUTANTS = (
     Mutant(
         "a study is released twice",
         "one release, and no other",
-        "search/under_way.py",
-        "            if record.released:\n                raise errors.Refusal(refusals.SECOND_RELEASE)\n",
+        "search/runner.py",
+        "            if record.released:\n                raise Refusal(refusals.SECOND_RELEASE)\n",
         "            if record.released:\n                return\n",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),
     Mutant(
         "runs are made after the release",
         "a released study makes no more runs",
-        "search/under_way.py",
-        "            if record.released:\n                raise errors.Refusal(refusals.RUNS_AFTER_RELEASE)\n",
+        "search/runner.py",
+        "            if record.released:\n                raise Refusal(refusals.RUNS_AFTER_RELEASE)\n",
         "",
         ("study/test_study_refusals.py::test_a_released_study_gives_the_same_release_and_no_other",),
     ),
@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant(
         "a survey uses results as they arrive",
         "λ of a published run does not depend on durations",
-        "search/survey.py",
+        "search/next_run.py",
         "        if self.arriving:\n            return None\n",
         "        if groups is None:\n            return None\n",
         ("survey/test_survey.py::test_the_table_does_not_depend_on_which_run_ends_first",),
@@ -322,9 +322,9 @@ MUTANTS = (
     Mutant(
         "a study makes groups whatever becomes of its runs in them",
         "one M_λ: a run of a study is the same alone and among others",
-        "search/framework1.py",
-        "        groups = decider.groups(crew.workers) if same or decider.published else None\n",
-        "        groups = decider.groups(crew.workers)\n",
+        "search/runner.py",
+        "        groups = runs.groups(crew.workers) if same or runs.published else None\n",
+        "        groups = runs.groups(crew.workers)\n",
         ("survey/test_groups.py::test_a_study_makes_no_groups_where_a_run_may_be_another_among_others",),
     ),
     Mutant(
@@ -338,15 +338,15 @@ MUTANTS = (
     Mutant(
         "the seeds of published runs are kept",
         "the noise of a published run cannot be drawn again",
-        "search/under_way.py",
-        "erase_seed=self.decider.published",
+        "search/runner.py",
+        "erase_seed=self.runs.published",
         "erase_seed=False",
         ("survey/test_survey.py::test_seeds_are_erased_from_the_file",),
     ),
     Mutant(
         "a proposer may leave the space",
         "every published run is at a λ that was accounted for",
-        "search/survey.py",
+        "search/next_run.py",
         "        point = point_of(self.prior, proposed)\n",
         "        point = proposed\n",
         ("survey/test_survey.py::test_a_proposer_that_leaves_the_space_is_refused",),

@@ -17,7 +17,7 @@ from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome
 from dphypo.search import PriorAround, Stage, Stages, Survey
 from dphypo.search.release import Ending
-from dphypo.search.stages import StageTrial
+from dphypo.search.study import StageTrial
 
 FOUR = Pmf({4: 1.0})
 

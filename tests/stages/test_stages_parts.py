@@ -22,6 +22,7 @@ class Noted:
 
     models = None
     table = False
+    secret = True
 
     @property
     def mechanism(self):

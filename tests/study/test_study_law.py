@@ -23,7 +23,7 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
-from dphypo.search import Stage, Study, policy, under_way
+from dphypo.search import Stage, Study, next_run, runner
 from dphypo.search.declaration import Declaration
 
 FALSE_ALARM = 1e-6
@@ -153,13 +153,13 @@ def test_a_t_that_is_off_by_one_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_ties_by_completion_time_are_caught(monkeypatch):
-    original = under_way.PartUnderWay._draw
+    original = runner.RunningPart._draw
 
     def first_come(self, record):
         trial = original(self, record)
         return replace(trial, tie_key=bytes([255 - trial.number]) * 16)
 
-    monkeypatch.setattr(under_way.PartUnderWay, "_draw", first_come)
+    monkeypatch.setattr(runner.RunningPart, "_draw", first_come)
     assert rejected(observed(BAND, studies=1000))
 
 
@@ -179,7 +179,7 @@ def test_retried_failures_are_caught():
 
 @pytest.mark.slow
 def test_an_ignored_band_is_caught(monkeypatch):
-    monkeypatch.setattr(policy.DrawnRuns, "_projected", lambda self, *seen: self.policy.sampler.weights(*seen))
+    monkeypatch.setattr(next_run.DrawnRuns, "_projected", lambda self, *seen: self.policy.sampler.weights(*seen))
     monkeypatch.setattr(Band, "draw", lambda self, masses, entropy, prior=None: _inverse(masses, entropy))
     assert rejected(observed(BAND))
 

@@ -94,10 +94,10 @@ def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
     path = tmp_path / "study.db"
 
     def on(machine, act):
-        monkeypatch.setattr("dphypo.search.under_way.machine", lambda: machine)
+        monkeypatch.setattr("dphypo.search.runner.machine", lambda: machine)
         with make(path, fragile, runs=Pmf({4: 1.0})) as study:
             found = act(study)
-            study._chain.part(0)._handed.clear()  # the machine goes down: nothing is taken back
+            study._runner.part(0)._handed.clear()  # the machine goes down: nothing is taken back
             return found, [(row["attempts"], row["failure"]) for row in study.curator().trials()]
 
     assert on("A", lambda study: [study.ask().number for _ in range(3)])[0] == [0, 1, 2]
@@ -114,10 +114,10 @@ def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
 def test_machines_may_go_away_any_number_of_times(tmp_path, monkeypatch, lost):
     path = tmp_path / "study.db"
     for number in range(8):
-        monkeypatch.setattr("dphypo.search.under_way.machine", lambda number=number: f"machine {number}")
+        monkeypatch.setattr("dphypo.search.runner.machine", lambda number=number: f"machine {number}")
         with make(path, fragile, runs=Pmf({4: 1.0}), lost=lost) as study:
             assert study.ask().number == 0
-            study._chain.part(0)._handed.clear()  # the machine goes down: nothing is taken back
+            study._runner.part(0)._handed.clear()  # the machine goes down: nothing is taken back
             assert study.curator().trials()[0]["attempts"] == 1
 
 

@@ -83,8 +83,8 @@ def test_three_deaths_without_progress_are_a_failure(server, tmp_path):
     for _ in range(3):
         assert server.run(journal, at_checkpoint={"before": 1}, **order) == KILLED
         with make(journal) as search:
-            said.append(search._chain.part(1).record().trials[0])
-            search._chain.part(1)._handed.clear()
+            said.append(search._runner.part(1).record().trials[0])
+            search._runner.part(1)._handed.clear()
     assert [(trial.attempts, trial.steps) for trial in said] == [(1, 3), (2, 3), (3, 3)]
     release = make(journal).run(checkpoint_every=1)
     assert release.model is None
@@ -159,7 +159,7 @@ def test_the_interval_is_in_time_or_in_steps(monkeypatch):
 
 
 def test_two_searches_in_one_journal_have_files_of_their_own(tmp_path):
-    names = {make(tmp_path / "tune.db", name=name)._chain.part(0).checkpoint for name in ("a", "b")}
+    names = {make(tmp_path / "tune.db", name=name)._runner.part(0).checkpoint for name in ("a", "b")}
     assert len(names) == 2
     assert all(path.parent == tmp_path for path in names)
 

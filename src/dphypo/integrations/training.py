@@ -22,8 +22,8 @@ from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
 from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
-from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, transfer
-from dphypo.mechanisms.mechanism import Mechanism, RunKind
+from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, transfer
+from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
 from dphypo.space import Space
 

@@ -17,7 +17,8 @@ from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.search import SurveyPlan, plan_tuning
-from dphypo.search.survey_plan import FRACTION, RUNS, steps_of
+from dphypo.search.survey import FRACTION, RUNS
+from dphypo.search.tune import steps_of
 from dphypo.space import Space
 
 

@@ -19,7 +19,7 @@ from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.search import LastRun, Part, PriorAround, Stage, Survey
 from dphypo.search.declaration import Cost
-from dphypo.search.survey_plan import FEWEST_STEPS
+from dphypo.search.tune import FEWEST_STEPS
 from dphypo.space import Space
 
 SURVEYS = ((20, 0.03), (20, 0.1), (40, 0.1), (20, 0.3), (10, 0.3))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate
@@ -20,9 +20,6 @@ from dphypo.search.live import ENDING, LiveFile
 from dphypo.search.release import Ending, Release
 from dphypo.search.table import Surveyed, table_of
 
-if TYPE_CHECKING:
-    from dphypo.search.under_way import PartUnderWay
-
 
 class Curator:
     """What only the curator may see. **Nothing shown here carries any privacy guarantee.**
@@ -32,35 +29,35 @@ class Curator:
     published because of them. Use it to find out why a study failed, on the machine that holds the data.
     """
 
-    def __init__(self, search: PartUnderWay | Opened) -> None:
-        self._search = search
+    def __init__(self, record: Callable[[], Record], sampler_error: Callable[[], Exception | None]) -> None:
+        self._record, self._sampler_error = record, sampler_error
 
     @property
     def sampler_error(self) -> Exception | None:
         """What a search rule last raised, if it failed."""
-        return self._search.sampler_error
+        return self._sampler_error()
 
     @property
     def maximize(self) -> bool:
         """Whether larger scores are better. This is public: it was declared."""
-        return bool((self._search.record().declaration or {}).get("direction") != "minimize")
+        return bool((self._record().declaration or {}).get("direction") != "minimize")
 
     @property
     def space(self) -> dict[str, Any] | None:
         """The space as it was declared, in JSON values; public, too. None where nothing has begun."""
-        found: dict[str, Any] | None = (self._search.record().declaration or {}).get("space")
+        found: dict[str, Any] | None = (self._record().declaration or {}).get("space")
         return found
 
     def total(self) -> int | None:
         """T: how many runs the study makes. None once the journal is shredded."""
-        return self._search.record().total
+        return self._record().total
 
     def trials(self) -> list[dict[str, Any]]:
         """Every run in the order in which its λ was drawn: params, seed, score, failure, attempts, done.
 
         ``failure`` says why a run has no score, with the traceback where there was one.
         """
-        record = self._search.record()
+        record = self._record()
         rows = []
         for trial in record.trials:
             result = record.results.get(trial.number)
@@ -71,7 +68,7 @@ class Curator:
 
     def best(self) -> int | None:
         """The place in :meth:`trials` of the run that was released, from 0 on; None if none is."""
-        return self._search.record().best
+        return self._record().best
 
     def __repr__(self) -> str:
         return "<the curator's view of a study: what it shows carries no privacy guarantee>"
@@ -165,7 +162,7 @@ class Opened:
 
     def curator(self) -> Curator:
         """The runs, for the curator alone. **Nothing it shows carries a guarantee.**"""
-        return Curator(self)
+        return Curator(self.record, lambda: None)
 
     def record(self) -> Record:
         """What the journal holds. **Secret.**"""

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -16,44 +15,6 @@ from typing import Any
 from dphypo._stderr import say
 from dphypo.errors import Refusal, Stopped
 from dphypo.search import refusals
-
-_turns: weakref.WeakSet[Turn] = weakref.WeakSet()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [turn.leave() for turn in list(_turns)])  # type: ignore[func-returns-value]
-
-
-class Turn:
-    """A lock: while one thread makes the runs, others are refused."""
-
-    def __init__(self) -> None:
-        self.look = threading.RLock()  # for steps that only read: they wait for the others' steps, and are not refused
-        self._runner: threading.Thread | None = None
-        _turns.add(self)
-
-    def leave(self) -> None:
-        """Reset the lock in a forked child: the thread that holds it exists only in the parent."""
-        self.look, self._runner = threading.RLock(), None
-
-    @contextlib.contextmanager
-    def short(self) -> Iterator[None]:
-        """A step that no other thread may interrupt."""
-        with self.look:
-            if self._runner not in (None, threading.current_thread()):
-                raise Refusal(refusals.OTHER_THREAD)
-            yield
-
-    @contextlib.contextmanager
-    def long(self) -> Iterator[None]:
-        """Making all the runs: until the block ends, no other thread may take a step."""
-        with self.look:
-            if self._runner is not None:
-                raise Refusal(refusals.OTHER_THREAD)
-            self._runner = threading.current_thread()
-        try:
-            yield
-        finally:
-            self._runner = None
 
 
 def refuse_in_worker_start() -> None:

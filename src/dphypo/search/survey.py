@@ -7,7 +7,7 @@ runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,20 +18,20 @@ from dphypo.accounting import Term
 from dphypo.accounting.composition import PublishedRuns, account_published
 from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.sides import EVERYONE, Sides
-from dphypo.entropy import Entropy
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
-from dphypo.samplers import History
-from dphypo.search import progress
 from dphypo.search import proposer as _proposer
-from dphypo.search.part import GroupSizes, PartSetting, PriorAround, Watch
-from dphypo.search.policy import Past
-from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, nearest, point_of
+from dphypo.search.declaration import PartSetting, PriorAround
+from dphypo.search.next_run import DeclaredRuns
+from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, point_of
 from dphypo.search.release import Ending, Release
-from dphypo.search.table import OnRun, Surveyed, done, table_of
+from dphypo.search.table import Surveyed, done, table_of
 from dphypo.space import Space
+
+RUNS, FRACTION = 20, 0.1
+"""How many short runs a survey makes by default, and the part of a full run's steps that each makes."""
 
 
 def terms_of_runs(
@@ -113,6 +113,7 @@ class Survey:
     lag: int | None = None
 
     table: ClassVar[bool] = True
+    secret: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_is_mechanism(self.mechanism)
@@ -216,6 +217,7 @@ class LastRun:
 
     models: ClassVar[None] = None
     table: ClassVar[bool] = False
+    secret: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_is_mechanism(self.mechanism)
@@ -283,47 +285,60 @@ def _recommended(pick: Pick | None, table: Surveyed, space: Space) -> dict[str, 
     return (PosteriorMean() if pick is None else pick)(space, table.rows, maximize=table.maximize)
 
 
-_LARGEST_GROUP = 64
-
-
 @dataclass(frozen=True)
-class DeclaredRuns:
-    """What decides published runs, those of a survey or the last one."""
+class SurveyPlan:
+    """What is declared of a survey and the run after it; what is left out is planned.
 
-    runs: int
-    space: Space  # where the proposer sees them
-    prior: Space  # what is proposed must lie in it
-    propose: Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]  # the λ are of pending runs
-    lag: int | None = None
-    arriving: bool = False  # whether results are used as they arrive
-    within: Within | None = None
-    table: bool = True  # whether rows are shown as runs end
+    Args:
+        runs: how many short runs.
+        fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
+            square root of it.
+        proposer, models, durations: of the survey, as for :class:`dphypo.Survey`.
+        pick, fallback, score: of the last run, as for :class:`dphypo.LastRun`.
+        short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
+        last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
+            (``DPSGD(score="accuracy")``) trains it on all records where that is better and ``score`` is not asked for;
+            ``last=lambda full: full`` keeps it to those that train. With a split of your own, give
+            ``last=lambda full: full.at(data=..., records=...)``: on records that are not one side of the split it
+            counts for both.
 
-    in_order: ClassVar[bool] = False
-    published: ClassVar[bool] = True
+    >>> SurveyPlan(runs=10, fraction=0.05).compute
+    1.5
+    """
 
-    def draw_total(self, entropy: Entropy) -> int:
-        return self.runs
+    runs: int | None = None
+    fraction: float | None = None
+    proposer: Any = None
+    pick: Pick | None = None
+    fallback: Mapping[str, Any] | None = None
+    short: Callable[[Mechanism], Mechanism] | None = None
+    last: Callable[[Mechanism], Mechanism] | None = None
+    score: bool = False
+    models: str | Path | None = None
+    durations: str = "secret"
 
-    def possible(self, total: int) -> bool:
-        return total == self.runs
+    def __post_init__(self) -> None:
+        if self.runs is not None:
+            _validate.integer(at_least=1, runs=self.runs)
+        if self.fraction is not None:
+            _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        _proposer.read(self.proposer)
+        _validate.flag(score=self.score)
 
-    def groups(self, workers: int) -> GroupSizes | None:
-        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
-        if self.runs < 2 or self.lag is not None:
-            return None
-        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
+    @property
+    def compute(self) -> float:
+        """Compute of the survey and the last run, in full runs."""
+        return 1 + (self.runs or RUNS) * (self.fraction or FRACTION)
 
-    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        if self.arriving:
-            return None
-        return max(number - lag, 0) if groups is None else groups.start(number)
-
-    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
-        point = point_of(self.prior, proposed)
-        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
-
-    def watch(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Watch:
-        told, show = on_run if self.table else None, show and self.table
-        return progress.rows(record, self.runs, self.prior.to_dict(), told, show=show, public=self.arriving)
+    def parts(self, full: Mechanism, *, within: Within | None = None) -> tuple[Survey, LastRun]:
+        """The survey and the last run around a full run."""
+        short = full.shorten(self.fraction or FRACTION) if self.short is None else self.short(full)
+        last = full if self.last is None else self.last(full)
+        same = full.split is not None and last.split == full.split
+        if same and getattr(last, "data", None) is not getattr(full, "data", None):
+            remedy = "it states the survey's split, and trains on other records than the survey: if those that score "
+            remedy += "may be among them, state none (split=None), and it counts for both sides"
+            raise _validate.fail("last", last, remedy)
+        declared: dict[str, Any] = {"models": self.models, "durations": self.durations, "within": within}
+        survey = Survey(short, self.runs or RUNS, self.proposer, **declared)
+        return survey, LastRun(last, self.pick, self.fallback, self.score, within)

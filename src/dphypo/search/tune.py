@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import math
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
+import dp_accounting
+
 from dphypo import _validate
 from dphypo._stderr import say
-from dphypo.accounting.noise import Keep
+from dphypo.accounting import solve_noise
+from dphypo.accounting.events import ideal
+from dphypo.accounting.noise import Keep, equal_noise, run_alone, scaled
+from dphypo.accounting.solve import round_epsilon
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
+from dphypo.errors import UnreachableError
 from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
-from dphypo.mechanisms.mechanism import check_is_mechanism, records_of
-from dphypo.search.chain import Chain
-from dphypo.search.declaration import Cost, Declaration, check_space
-from dphypo.search.part import Part
+from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_of
+from dphypo.search.declaration import Cost, Declaration, Part, check_space
 from dphypo.search.progress import solving
+from dphypo.search.proposer import Within
 from dphypo.search.release import Release
-from dphypo.search.survey_plan import (
-    NoiseProblem,
-    SurveyPlan,
-    least_fraction,
-    settings_within,
-    steps_of,
-    within_compute,
-)
+from dphypo.search.runner import Runner
+from dphypo.search.survey import FRACTION, RUNS, SurveyPlan
 from dphypo.search.table import OnRun
 from dphypo.space import Space
 
+MOST_RUNS, FEWEST_RUNS = 40, 8
+RUNS_OF_ONE, FRACTION_OF_ONE = 8, 0.05
+"""For a single hyperparameter."""
+FEWEST_STEPS = 30
+"""With fewer steps than about this, nothing is learnt, and short runs say nothing about long ones."""
+LEAST_FRACTION = 0.01
+_ROUNDING = 1 + 1e-9
+_SILENT = 1e6  # noise at which a score costs nothing
 PRICE = 0.01
 """The default of ``price``."""
 RUNS_OF_FEW_STEPS = 15
@@ -127,10 +137,10 @@ def tune(
             space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
         )
     declared = tuning.declare(space, delta, maximize=maximize, private=entropy.private, data_name=data_name)
-    chain = Chain(declared, journal, name, entropy, ledger)
+    runner = Runner(declared, journal, name, entropy, ledger)
     if _validate.flag(progress=progress):
         say(tuning.summary)
-    return chain.run(crew, progress=progress, on_run=on_run)
+    return runner.run(crew, progress=progress, on_run=on_run)
 
 
 def _subject(
@@ -282,3 +292,176 @@ def plan_tuning(
     if noise is not None and mechanism.solves_for_scores:
         _validate.warn_of_score_noise(noise)
     return tuning
+
+
+@dataclass(frozen=True)
+class NoiseProblem:
+    """The smallest noise with which a survey and the run after it cost ε at δ.
+
+    There is one unknown, σ: the full run has σ, a run of the fraction f has σ/√f. Where noise may depend on λ (batch
+    size, number of steps), each run may be at another setting. So settings are calibrated *together*: ratios between
+    them first, then one factor for all, such that the composition of the suprema over settings costs ε.
+
+    Records that train and records that score are on different sides, and the whole costs the larger of the two. So
+    where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
+    that of the scores after it: as little as costs no more than training does.
+
+    ``keep`` keeps numbers that take long, so that a search that goes on has the very same noise at once.
+    """
+
+    space: Space
+    mechanism: Mechanism
+    plan: SurveyPlan
+    within: Within | None
+    epsilon: float
+    delta: float
+    keep: Keep | None = field(default=None, repr=False)
+    _tried: dict[tuple[bool, float], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        replaces = self.mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+        if self.mechanism.solves_for_scores and (replaces or self.mechanism.split is None):
+            remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
+            remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
+            raise _validate.fail("score_noise_multiplier", CALIBRATE, remedy)
+
+    @property
+    def price(self) -> float:
+        """By how much the full run's noise exceeds that of one run without any tuning, as a fraction."""
+        return self._factor / self._alone - 1
+
+    def solve(self) -> tuple[Cost, float]:
+        """The parts with their noise, and the price."""
+        sides = self.mechanism.split
+        if sides is None or not self.mechanism.solves_for_scores:
+            return self._at(self._factor), self.price
+        full = self._full(self._factor)
+
+        @functools.cache
+        def scored(noise: float) -> Cost:
+            return Cost.of(self.space, self.plan.parts(full.with_score_noise(noise), within=self.within))
+
+        found = solve_noise(
+            lambda noise: scored(noise).guarantee,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            side=sides.scoring,
+            start=4 * math.sqrt(self.plan.runs or RUNS),
+            largest=_SILENT,
+            keep=self.keep,
+        )
+        cost = scored(found.value)
+        if round_epsilon(cost.guarantee.epsilon(self.delta)) <= self.epsilon:
+            return cost, self.price
+        # A score of the last run may count for records that train: their noise is solved for again, with that score.
+        return replace(self, mechanism=self.mechanism.with_score_noise(found.value)).solve()
+
+    @cached_property
+    def _alone(self) -> float:
+        return self._solved(1.0, tuned=False)
+
+    @cached_property
+    def _factor(self) -> float:
+        """The factor on the noise of all settings with which the parts cost ε."""
+        return self._solved(self._alone * 1.01, tuned=True)
+
+    def _solved(self, start: float, *, tuned: bool) -> float:
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "keep": self.keep}
+        at = partial(self._at, tuned=tuned)
+        return solve_noise(lambda factor: at(factor).guarantee, start=start, decimals=None, **budget).value
+
+    def _at(self, factor: float, *, tuned: bool = True) -> Cost:
+        """The survey and the last run with noise times a factor; the last run alone if not ``tuned``."""
+        if (tuned, factor) not in self._tried:
+            parts = self.plan.parts(self._full(factor), within=self.within)
+            self._tried[tuned, factor] = Cost.of(self.space, parts if tuned else parts[-1:])
+        return self._tried[tuned, factor]
+
+    def _full(self, factor: float) -> Mechanism:
+        noise = scaled(self._ratios, factor)
+        return self._silent.with_noise(noise[None] if set(noise) == {None} else noise)
+
+    @cached_property
+    def _silent(self) -> Mechanism:
+        """The mechanism with scores so noisy that the training side decides the noise of training."""
+        mechanism = self.mechanism
+        return mechanism.with_score_noise(_SILENT) if mechanism.solves_for_scores else mechanism
+
+    @cached_property
+    def _ratios(self) -> dict[Hashable, float]:
+        """For every setting the noise with which one full run at it costs ε; of one setting, the key is None."""
+        found = self._silent.kinds(self.space)
+
+        def the_event(noise: float) -> Any:
+            return over_space.by_side(self._silent.with_noise(noise), self.space)[0][0]
+
+        events: dict[Hashable, Callable[[float], Any]]
+        events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
+        alone = {key: run_alone(event, self.mechanism.relation) for key, event in events.items()}
+        return equal_noise(alone, epsilon=self.epsilon, delta=self.delta, keep=self.keep)
+
+
+def least_fraction(steps: int | None) -> float:
+    """The shortest run that still learns something; where the number of steps is unknown, a hundredth."""
+    return LEAST_FRACTION if steps is None else min(FEWEST_STEPS / steps, 1.0)
+
+
+def within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: float | None) -> SurveyPlan:
+    """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short.
+
+    Compute beyond that of the defaults makes more runs, not longer ones; of a single hyperparameter eight suffice.
+    """
+    searched = [each for each in space.parameters if each.dimension.size != 1]
+    one = len(searched) == 1 and given.runs is None
+    runs, most = given.runs or (RUNS_OF_ONE if one else RUNS), RUNS_OF_ONE if one else MOST_RUNS
+    least = least_fraction(steps)
+    default = FRACTION_OF_ONE if one else FRACTION
+    fraction = given.fraction if given.fraction is not None else max(default, least)
+    if compute is not None:
+        room = _validate.number(compute=compute) - 1
+        if room <= 0:
+            raise _validate.fail("compute", compute, "the last run alone takes 1: give more, such as 3")
+        if given.fraction is None:
+            fraction = min(fraction, max(room / runs, min(least, fraction)))
+        if given.runs is None:
+            runs = min(most, int(room / fraction + 1e-9))
+        if runs * fraction > room + 1e-9 or runs < min(FEWEST_RUNS, given.runs or FEWEST_RUNS):
+            few = max(runs, 1)
+            raise UnreachableError(
+                f"compute = {compute:g} is too little: {few} runs of {fraction:.3g} of the steps and the last run take "
+                f"{1 + few * fraction:.3g}. Give more compute, or state SurveyPlan(runs=..., fraction=...)"
+            )
+    return replace(given, runs=runs, fraction=fraction)
+
+
+def settings_within(mechanism: Mechanism, space: Space, most: float | None) -> tuple[float, Within | None]:
+    """The compute of the longest full run, in those of the mechanism's own setting, and which λ are allowed.
+
+    A mechanism that does not say what a run takes is taken to take the same at every λ.
+    """
+    takes = mechanism.compute
+    unit = float(takes({}))
+    sizes = [float(size) / unit for size in over_space.everywhere(lambda params: [takes(params)], space)]
+    if most is None or max(sizes) <= most * _ROUNDING:
+        return max(sizes), None
+    allowed = [size for size in sizes if size <= most * _ROUNDING]
+    if not allowed:
+        raise UnreachableError(
+            f"compute is too little for any setting of the space: the smallest full run takes {min(sizes):.3g}, and "
+            f"there is room for {most:.3g}. Give more compute, or add smaller settings"
+        )
+    return max(allowed), lambda params: bool(takes(params) / unit <= most * _ROUNDING)
+
+
+def steps_of(mechanism: Mechanism, space: Space) -> int | None:
+    """The fewest steps of a full run, as its events state them; None if they state none."""
+    noisy = mechanism
+    if mechanism.solves_for_scores:
+        noisy = noisy.with_score_noise(1.0)
+    if mechanism.can("noise_multiplier"):
+        noisy = noisy.with_noise(1.0)
+    events = [ideal(event) for event in over_space.by_side(noisy, space)[0]]
+    # Where a record may train and score, the event of a run is that of training, then that of the score.
+    events = [one.events[0] if isinstance(one, dp_accounting.ComposedDpEvent) else one for one in events]
+    counts = [event.count for event in events if isinstance(event, dp_accounting.SelfComposedDpEvent)]
+    return min(counts) if counts and len(counts) == len(events) else None

@@ -35,9 +35,9 @@ from dphypo.integrations.sklearn.schema import (
     steps_instead,
     width_of,
 )
-from dphypo.mechanisms import Outcome, Saver, over_space
+from dphypo.mechanisms import Mechanism, Outcome, Saver, over_space
 from dphypo.mechanisms.fingerprint import held
-from dphypo.mechanisms.mechanism import CALIBRATE, Mechanism, RunKind
+from dphypo.mechanisms.mechanism import CALIBRATE, RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.mechanisms.savers import Pickled as Pickled
 from dphypo.space import Space

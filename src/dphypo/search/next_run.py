@@ -1,15 +1,17 @@
-"""How λ of the next run of a study is drawn, what a search rule is told of earlier runs, and which run is best.
+"""How λ of the next run is drawn: from a search rule held to the band in a study, by a proposer in a survey.
 
-This is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰⁾(λ) ≤ C" and "draw λ ∼ π⁽ʲ⁾" of Framework 1.
+In a study this is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰⁾(λ) ≤ C" and "draw λ ∼ π⁽ʲ⁾" of Framework 1.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
+from dphypo.band.band import BandLike
 from dphypo.band.mixed import named_projection
 from dphypo.band.problem import Projection
 from dphypo.entropy import Entropy
@@ -26,15 +29,98 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.samplers.sampler import basis, description
-from dphypo.search.part import GroupSizes, Watch
-from dphypo.search.release import Ending
+from dphypo.search import progress
+from dphypo.search.proposer import Within, nearest, point_of
+from dphypo.search.table import OnRun
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
 
-if TYPE_CHECKING:
-    from dphypo.search.stage import Stage
-
 Floats = npt.NDArray[np.float64]
+Watch = AbstractContextManager[Callable[[Trial, Outcome], object]]
+"""Shows runs as they end; its value is called with every run that has ended."""
+
+
+@dataclass(frozen=True)
+class GroupSizes:
+    """How many runs are made at once, by a mechanism that can: ``first`` at the beginning, then ``later`` at a time."""
+
+    first: int
+    later: int
+
+    def of(self, number: int) -> int:
+        return self.first if number < self.first else self.later
+
+    def start(self, number: int) -> int:
+        """The first run of that group: λ of all its runs depend on the results before it."""
+        return 0 if number < self.first else number - (number - self.first) % self.later
+
+
+class Past:
+    """The runs of a part as points in the unit cube of a space; scores times ``sign`` are better the larger they are.
+
+    Each run is converted once.
+    """
+
+    def __init__(self, space: Space, sign: float) -> None:
+        self._space, self._sign = space, sign
+        self._unit: Floats = np.empty((0, len(space.parameters)))
+
+    def history(self, record: Record, usable: int | None) -> History:
+        """The first ``usable`` runs, which have ended; with None, all that have ended."""
+        fresh = self._space.to_unit([trial.params for trial in record.trials[len(self._unit) :]])
+        self._unit = np.vstack([self._unit, fresh])
+        rows = sorted(record.results) if usable is None else list(range(usable))
+        scores = self._sign * np.array([record.results[number].score for number in rows], dtype=np.float64)
+        unit, params = self._unit[rows], tuple(dict(record.trials[number].params) for number in rows)
+        return History(self._space.features(unit), unit, scores, np.isnan(scores), params)
+
+    def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
+        """The λ of the runs that were drawn and whose results may not be used."""
+        used = record.results if usable is None else range(usable)
+        return [dict(trial.params) for trial in record.trials if trial.number not in used]
+
+
+class Runs(ABC):
+    """What decides the runs of a part: how many there are, λ of each, and what λ may depend on.
+
+    Attributes:
+        space: where the search rule sees λ.
+        lag: how many of the latest runs λ of the next one may not depend on; None: as many as are under way.
+        published: whether all results are published.
+        in_order: whether the guarantee assumes that results are used in the order of the runs, not in that of their
+            ends.
+    """
+
+    space: Space
+    lag: int | None
+    published: ClassVar[bool]
+
+    @property
+    @abstractmethod
+    def in_order(self) -> bool: ...
+    @abstractmethod
+    def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are."""
+
+    @abstractmethod
+    def possible(self, total: int) -> bool:
+        """Whether there may be this many runs: a journal that says otherwise was tampered with."""
+
+    @abstractmethod
+    def groups(self, workers: int) -> GroupSizes | None:
+        """How many runs a mechanism that executes many at once is given at a time; None if one by one."""
+
+    @abstractmethod
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        """On how many of the first runs λ of this one depends; None if on all that have ended."""
+
+    @abstractmethod
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run."""
+
+    @abstractmethod
+    def watch(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Watch:
+        """A block that shows runs as they end, as far as they are published."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +139,31 @@ class Policy:
     first: int
 
     @classmethod
-    def of(cls, stage: Stage) -> Policy:
-        """The policy of a stage, with what was left out filled in: samplers of this library have a ``start``."""
-        band, candidates = Band.of(stage.band), _validate.integer(at_least=1, candidates=stage.candidates)
-        sampler = default_sampler(band) if stage.sampler is None else _checked_sampler(stage.sampler)
-        given = stage.projection
-        into: object = named_projection(given) if isinstance(given, str) else given
+    def of(
+        cls,
+        band: BandLike,
+        sampler: Sampler | None,
+        projection: Projection | str,
+        *,
+        candidates: int,
+        grid: Mapping[str, int] | None,
+        policy: PolicyClass | str | None,
+        first_from_prior: int | None,
+    ) -> Policy:
+        """The policy of a study, with what was left out filled in: samplers of this library have a ``start``."""
+        band, candidates = Band.of(band), _validate.integer(at_least=1, candidates=candidates)
+        sampler = default_sampler(band) if sampler is None else _checked_sampler(sampler)
+        into: object = named_projection(projection) if isinstance(projection, str) else projection
         if not isinstance(into, Projection):
-            raise _validate.fail("projection", given, "give one, such as dphypo.band.Greedy(), or its name")
+            raise _validate.fail("projection", projection, "give one, such as dphypo.band.Greedy(), or its name")
         if candidates > MOST_CANDIDATES:
             raise _validate.fail("candidates", candidates, f"give at most {MOST_CANDIDATES}")
-        if stage.first_from_prior is not None:
-            first = _validate.integer(at_least=1, first_from_prior=stage.first_from_prior)
+        if first_from_prior is not None:
+            first = _validate.integer(at_least=1, first_from_prior=first_from_prior)
         else:
             ours = type(sampler).__module__.startswith("dphypo.samplers.")
             first = int(getattr(sampler, "start", 1)) if ours else 1
-        return cls(band, sampler, into, candidates, _cells(stage.grid), _claim(stage.policy, sampler, into), first)
+        return cls(band, sampler, into, candidates, _cells(grid), _claim(policy, sampler, into), first)
 
     @property
     def adaptive(self) -> bool:
@@ -105,7 +200,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class DrawnRuns:
+class DrawnRuns(Runs):
     """What decides the runs of a study: T is drawn from its law, and λ inside the band.
 
     With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, fresh candidates are
@@ -123,21 +218,18 @@ class DrawnRuns:
 
     @property
     def in_order(self) -> bool:
-        """Whether the guarantee assumes that results are used in the order of the runs, not in that of their ends."""
         return self.policy.history_only
 
     def draw_total(self, entropy: Entropy) -> int:
         return self.law.sample(entropy.child("T"))
 
     def possible(self, total: int) -> bool:
-        """Whether there may be this many runs: a journal that says otherwise was tampered with."""
         return bool(self.law.pmf(total) > 0)
 
     def groups(self, workers: int) -> GroupSizes | None:
         return GroupSizes(workers, workers) if workers > 1 else None
 
     def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        """On how many of the first runs λ of this one depends; None if on all that have ended."""
         return max(number - lag, 0) if self.in_order else None
 
     def watch(self, record: Callable[[], Record], *, show: bool, on_run: object) -> Watch:
@@ -179,6 +271,55 @@ class DrawnRuns:
         raise SamplerError(policy.sampler, failure)
 
 
+_LARGEST_GROUP = 64
+
+
+@dataclass(frozen=True)
+class DeclaredRuns(Runs):
+    """What decides published runs, those of a survey or the last one."""
+
+    runs: int
+    space: Space  # where the proposer sees them
+    prior: Space  # what is proposed must lie in it
+    propose: Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]  # the λ are of pending runs
+    lag: int | None = None
+    arriving: bool = False  # whether results are used as they arrive
+    within: Within | None = None
+    table: bool = True  # whether rows are shown as runs end
+
+    published: ClassVar[bool] = True
+
+    @property
+    def in_order(self) -> bool:
+        return False
+
+    def draw_total(self, entropy: Entropy) -> int:
+        return self.runs
+
+    def possible(self, total: int) -> bool:
+        return total == self.runs
+
+    def groups(self, workers: int) -> GroupSizes | None:
+        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
+        if self.runs < 2 or self.lag is not None:
+            return None
+        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        if self.arriving:
+            return None
+        return max(number - lag, 0) if groups is None else groups.start(number)
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
+        point = point_of(self.prior, proposed)
+        return point if self.within is None else nearest(self.prior, point, self.within, entropy)
+
+    def watch(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Watch:
+        told, show = on_run if self.table else None, show and self.table
+        return progress.rows(record, self.runs, self.prior.to_dict(), told, show=show, public=self.arriving)
+
+
 def _checked_sampler(sampler: object) -> Sampler:
     if isinstance(sampler, Sampler):
         return sampler
@@ -211,55 +352,3 @@ def _cells(given: Mapping[str, int] | None) -> Mapping[str, int] | None:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise _validate.fail("grid", given, 'give the number of cells by name, such as {"lr": 32}')
     return {name: _validate.integer(at_least=1, **{f"grid[{name!r}]": count}) for name, count in given.items()}
-
-
-def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
-    """Whether a run that just ended is the best so far: by its score, then by its key, never by when it ended."""
-    if outcome.score is None:
-        return False
-    if record.best is None:
-        return True
-    best = record.results[record.best]
-    assert best.score is not None
-    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
-
-
-def best_of(record: Record, sign: float) -> int | None:
-    """The best of all runs, afresh; None if none has a score."""
-    scored = [
-        (sign * result.score, record.trials[number].tie_key, number)
-        for number, result in record.results.items()
-        if result.score is not None
-    ]
-    return max(scored)[2] if scored else None
-
-
-def ending(record: Record) -> Ending:
-    if record.best is not None:
-        return Ending.MODEL
-    return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
-
-
-class Past:
-    """The runs of a part as points in the unit cube of a space; scores times ``sign`` are better the larger they are.
-
-    Each run is converted once.
-    """
-
-    def __init__(self, space: Space, sign: float) -> None:
-        self._space, self._sign = space, sign
-        self._unit: Floats = np.empty((0, len(space.parameters)))
-
-    def history(self, record: Record, usable: int | None) -> History:
-        """The first ``usable`` runs, which have ended; with None, all that have ended."""
-        fresh = self._space.to_unit([trial.params for trial in record.trials[len(self._unit) :]])
-        self._unit = np.vstack([self._unit, fresh])
-        rows = sorted(record.results) if usable is None else list(range(usable))
-        scores = self._sign * np.array([record.results[number].score for number in rows], dtype=np.float64)
-        unit, params = self._unit[rows], tuple(dict(record.trials[number].params) for number in rows)
-        return History(self._space.features(unit), unit, scores, np.isnan(scores), params)
-
-    def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
-        """The λ of the runs that were drawn and whose results may not be used."""
-        used = record.results if usable is None else range(usable)
-        return [dict(trial.params) for trial in record.trials if trial.number not in used]

@@ -1,0 +1,776 @@
+"""The only loop: it executes the runs of every search, durably.
+
+Framework 1 of the paper, DP-HyPO 𝒜(D, π⁽⁰⁾, 𝒯, C, c), is a search with one part, a study:
+
+    for part in declaration.parts:                        the paper
+        prior = declaration.prior(published)                 Initialize π⁽⁰⁾
+        journal.begin(declaration, T ∼ 𝒯)                    Initialize the result set A = {}; draw T ∼ 𝒯
+        while runs are left:                                 for j = 0 to T − 1:
+            λ = runs.draw(results); journal.claim(λ, seed)       update π⁽ʲ⁾ in the band (next_run.py); λ ∼ π⁽ʲ⁾
+            outcome = a worker executes M_λ(D)                   (x, q) ∼ Q(D, π⁽ʲ⁾)
+            journal.finish(outcome, model if best)               A = A ∪ {(x, q)}
+        journal.release(certificate)                         Output (x, q) from A with the highest q
+    return release
+
+Every draw is committed before it is used: T before the first run, λ and seed before a run, its outcome after it. A
+killed search resumes to the result that it would have had. Nothing is published before the last run has ended.
+
+The paper's loop executes one run after the other. Runs may be executed side by side, too: a λ that is drawn while other
+runs are under way uses less of A, which the theorems allow. What counts is score and key, never which run ended first.
+
+A survey is executed by the same loop: T is declared, a proposer takes the place of the band, and all of A is published.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dphypo import _validate, errors
+from dphypo._stderr import note, on_terminal, say
+from dphypo.accounting import Certificate
+from dphypo.entropy import Entropy, below
+from dphypo.errors import Refusal
+from dphypo.executors import Executor, Withdrawn
+from dphypo.executors.executor import Crew, Lost
+from dphypo.executors.groups import Groups
+from dphypo.executors.processes import Processes
+from dphypo.journal import Ledger
+from dphypo.journal.journal import MAX_ATTEMPTS, Journal, Record, Trial, refuse_without_ledger
+from dphypo.journal.ledger import Reservation, make_reservation
+from dphypo.journal.store import Store, open_store, tampered
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms.fingerprint import fingerprint
+from dphypo.mechanisms.outcome import settle, well_formed
+from dphypo.search import progress as _progress
+from dphypo.search import refusals
+from dphypo.search.checkpoint import CheckpointFile, erase
+from dphypo.search.curator import Curator
+from dphypo.search.declaration import Declaration, PartSetting, check
+from dphypo.search.interrupts import interruptible, orderly, refuse_in_worker_start
+from dphypo.search.kept_models import KeptModels
+from dphypo.search.live import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
+from dphypo.search.next_run import GroupSizes, Past
+from dphypo.search.release import Ending, Release
+from dphypo.search.table import OnRun, Surveyed
+
+HOPELESS = 5
+"""A survey ends if its first runs, this many, have all failed."""
+DAY, TOTAL, LAG, FOLDER = "declared on", "total", "lag", "models of"
+"""In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
+of rules that see results in order; what tells the folder of models apart from those of other searches."""
+
+
+class Runner:
+    """The secret side of a declaration. Parts are numbered from 0.
+
+    Part k of a longer search is the study "name, stage k + 1" in the journal. An open store stays open when the parts
+    are closed. The cost of the whole is reserved in the ledger when the first part begins.
+    """
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        journal: str | Path | Store | None,
+        name: str,
+        entropy: Entropy,
+        ledger: Ledger | str | Path | None = None,
+    ) -> None:
+        if entropy.private != declaration.private:
+            raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
+        self.declaration, self.last = declaration, len(declaration.parts) - 1
+        self._name, self._entropy = name, entropy
+        self._reservation: Reservation | None = None
+        if ledger is not None:
+            private, delta = declaration.private, declaration.delta
+            self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
+        self._shared, self._store = isinstance(journal, Store), open_store(journal)
+        self.address = self._store.address  # in words that may be printed; None if the journal is in memory
+        self._journals: dict[int, Journal] = {}
+        self._parts: dict[int, RunningPart] = {}
+        self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
+        self._workers: int | None = None  # how many runs are made at a time, if that is known
+        self._records = SameRecords(declaration, self._journal(0), self.address)
+        self.turn = OneRunner()
+
+    def run(
+        self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
+    ) -> Release:
+        """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
+        refuse_in_worker_start()
+        declaration, parts, refused = self.declaration, self.declaration.parts, dict(options or {})
+        if on_run is not None and not (declaration.timed and any(part.table for part in parts)):
+            refused["on_run"] = on_run
+        if refused:
+            refusals.refuse_options(refused)
+        if crew.devices is not None:
+            devices = chosen_devices(parts[0].mechanism, crew.devices)
+            crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
+        with interruptible(self.address), self.turn.long(), orderly():
+            ours = False  # whether this process has the journal, and with it the file beside it
+            try:
+                self._workers = crew.workers
+                finished, ours = self.finished(), True
+                if finished:
+                    _progress.say_made_before(self.address if progress else None, released=True)
+                    return self.release(again=True)
+                cost = _progress.cost(declaration.certificate, [part.compute() for part in parts])
+                self._live.erase()
+                self._live.update(cost=cost)
+                if progress:
+                    if self._journal(0).record.exists:
+                        _progress.say_made_before(self.address, released=False)
+                    say(cost)
+                    _progress.tell_fit(parts[-1].mechanism, declaration.space, log=declaration.timed)
+                note("search started or resumed")
+                for number in range(self._first(), self.last + 1):
+                    if progress and self.last and on_terminal():  # a log would tell how long parts take
+                        say(f"Part {number + 1} of {self.last + 1}.")
+                    execute_runs(
+                        self.part(number), crew, partial(self.publish, number), progress=progress, on_run=on_run
+                    )
+                self._log_release()
+                return self.release()
+            finally:
+                if ours:
+                    self._live.erase()
+                self.close()
+
+    def ask(self) -> tuple[int, Trial] | None:
+        """The next run to make, with the number of its part; None when there is none to give out now."""
+        refuse_in_worker_start()
+        with self.turn.short():
+            number = self._first()
+            while (trial := self.part(number).ask()) is None:
+                if number == self.last or not self.part(number).record().complete:
+                    return None
+                self.publish(number)
+                number += 1
+            return number, trial
+
+    def tell(self, number: int, trial: Trial, outcome: Any) -> None:
+        with self.turn.short():
+            if number > self._first():
+                raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+            self.part(number).tell(trial, outcome)
+
+    def publish_last(self) -> Release:
+        """The release, once, when all runs of all parts are told."""
+        with self.turn.short():
+            number = self._first()
+            if number < self.last:
+                raise Refusal(refusals.UNFINISHED)
+            self.publish(number)
+            self._live.erase()  # left by a run() that was killed
+            self._log_release()
+            return self.release()
+
+    def _log_release(self) -> None:
+        if self.declaration.timed:  # a log says when: beside the start that would be the time of a study
+            note("released")
+
+    def part(self, number: int) -> RunningPart:
+        """The secret side of a part. All parts before it must have published: its prior is made from that."""
+        with self.turn.look:
+            if number not in self._parts:
+                self._parts[number] = self._made(number)
+            if self._workers is not None:
+                self._parts[number].set_workers(self._workers)
+            return self._parts[number]
+
+    def _made(self, number: int) -> RunningPart:
+        if number:  # its prior is made from what another declaration may have published
+            self.part(number - 1).record()
+        declaration, setting = self.declaration, self._setting(number)
+        if number and self._reservation is None and not self._journal(number).record.exists:
+            refuse_without_ledger(self._journal(0).record)  # a copy would release once more for the same entry
+        entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
+        live = self._live if declaration.timed else NOWHERE
+        checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
+        more: dict[str, Any] = {"live": live, "checkpoint": checkpoint, "records": self._records}
+        return RunningPart(declaration, number, setting, self._journal(number), entropy, self.turn, **more)
+
+    def publish(self, number: int) -> None:
+        """Commit that a part has published. The certificate of a part is that of the whole search."""
+        declaration, part = self.declaration, self.declaration.parts[number]
+        certificate = declaration.certificate
+        if number == self.last and not declaration.alone:
+            own = [part.read(self.part(number).record())] if part.table else []
+            certificate = declaration.certify([*self.earlier(number), *own])
+        day = (self._journal(0).record.declaration or {}).get(DAY)
+        self.part(number).publish(certificate if day is None else certificate.declared_on(day))
+
+    def published(self, before: int) -> list[Any]:
+        """What the parts before a given one have published, as far as they have."""
+        found: list[Any] = []
+        for number, part in enumerate(self.declaration.parts[:before]):
+            record = self._journal(number).record
+            if not record.released:
+                break
+            if record.shredded:
+                raise Refusal(refusals.SHREDDED)
+            found.append(part.read(record))
+        return found
+
+    def earlier(self, number: int) -> list[Any]:
+        """What all parts before a given one have published; refused if one has not."""
+        published = self.published(number)
+        if len(published) < number:
+            raise ValueError(f"part {number + 1} has not begun: its prior depends on what the stages before it release")
+        return published
+
+    def release(self, *, again: bool = False) -> Release:
+        """The release of the last part, with the tables of the surveys before it; ``again`` if it was made before."""
+        setting, part = self._setting(self.last), self.part(self.last)
+        release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
+        surveys = [value for value in setting.published if isinstance(value, Surveyed)]
+        read_from = (self.address or "memory") if again else None
+        door = partial(self.curator, self.last) if release.ending is Ending.ALL_FAILED else None
+        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from, door=door)
+
+    def finished(self) -> bool:
+        """Whether the last part has published, declared as it is now. Nothing is begun to find out."""
+        with self.turn.look:
+            return self._journal(self.last).record.exists and self.part(self.last).record().released
+
+    def shred(self) -> None:
+        with self.turn.short(), self.looking():
+            last = self._journal(self.last).record
+            if not (last.exists and last.shredded) and not self.finished():
+                raise Refusal(refusals.NOT_RELEASED)
+            self._parts.clear()
+            for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
+                self._journal(number).shred()
+            self._live.erase()
+        self.close()
+
+    def curator(self, number: int) -> Curator:
+        with self.turn.look:
+            return self.part(number).curator()
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
+        with self.turn.look:
+            in_use = any(self._store.holds(self._called(number)) for number in range(self.last + 1))
+            try:
+                yield
+            finally:
+                if not in_use:
+                    self.close()
+
+    def close(self) -> None:
+        """Let other processes use the journal."""
+        with self.turn.short():
+            self._records.checked = False
+            for part in self._parts.values():
+                part.close()
+            for journal in self._journals.values():
+                journal.rest()
+            if not self._shared:
+                self._store.rest()
+
+    def _first(self) -> int:
+        """The first part that has not published; the last one, if all have. Each was declared as it is now."""
+        number = 0
+        while number < self.last and self.part(number).record().released:
+            number += 1
+        return number
+
+    def _setting(self, number: int) -> PartSetting:
+        published, declared = self.earlier(number), self.declaration
+        return PartSetting(declared.space, declared.prior(published), tuple(published))
+
+    def _journal(self, number: int) -> Journal:
+        if number not in self._journals:
+            # All parts share one entry in the ledger. The first part reserves.
+            shared, called = self._shared or not self.declaration.alone, self._called(number)
+            self._journals[number] = Journal(self._store, called, shared=shared, reservation=self._reservation)
+        return self._journals[number]
+
+    def _called(self, number: int) -> str:
+        return self._name if self.declaration.alone else f"{self._name}, stage {number + 1}"
+
+
+def execute_runs(
+    part: RunningPart, crew: Crew, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None = None
+) -> None:
+    """Make the runs of a part, or those that are left, and publish.
+
+    Nothing is published before the last run has ended. With ``progress`` people see the runs that are published.
+    """
+    part.record()  # T is drawn and committed
+    watch = part.runs.watch(part.record, show=progress, on_run=on_run)
+    with _workers(crew, part, show=progress) as workers, watch as one_more:
+        while True:
+            part.stop_if_all_fail()
+            while workers.idle and (trial := part.next()) is not None:  # density, band, λ
+                if progress and part.runs.published:
+                    _progress.say_attempt(trial, last=part.last_run)
+                workers.start(trial)
+            if not workers.busy:
+                break  # T runs have ended
+            trial, outcome = workers.wait()
+            if outcome is None:
+                part.lost(trial)
+            elif isinstance(outcome, Withdrawn):
+                part.withdraw(trial)
+            else:
+                part.finish(trial, outcome)
+                one_more(trial, outcome)
+    publish()
+
+
+@contextlib.contextmanager
+def _workers(crew: Crew, part: RunningPart, *, show: bool) -> Iterator[Executor]:
+    """A block in which a crew makes the runs, or a mechanism that makes many at once; ``show`` shows published runs."""
+    mechanism, runs = part.mechanism, part.runs
+    part.lost_runs.check(crew)
+    if part.last_run and crew.devices is not None:
+        crew = replace(crew, workers=1)
+    groups = None
+    if crew.executor is None and mechanism.makes_many:
+        same = mechanism.same_alone and part.lost_runs is Lost.AGAIN  # in a study a run is the same among others
+        groups = runs.groups(crew.workers) if same or runs.published else None
+    each = on_each_device(crew, mechanism, one=part.last_run)
+    with part.executing(groups, here=len(each) == 1 and (crew.here or groups is not None)):
+        if runs.published and crew.local and len(each) == 1:
+            each = [ReportsSteps(each[0], _follower(crew, part, show=show))]
+        with _executor(crew, each, groups, alone=not runs.published) as workers:
+            yield workers
+
+
+def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:
+    """The devices that are meant, "all" being all of this machine; refused if training cannot be moved."""
+    if not mechanism.devices():
+        remedy = "the mechanism has no devices() and at(device=...): choose the device in your training"
+        raise _validate.fail("devices", devices, remedy)
+    names = mechanism.devices() if devices == "all" else devices
+    if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
+        raise _validate.fail("devices", devices, 'give "all", or a list such as ["cuda:0", "cuda:1"]')
+    return names
+
+
+def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
+    """The same training on each of the crew's devices; on the first of them if there is ``one`` run."""
+    if crew.devices is None:
+        return [mechanism]
+    return [mechanism.at(device=name) for name in (crew.devices[:1] if one else crew.devices)]
+
+
+def _follower(crew: Crew, part: RunningPart, *, show: bool) -> LiveSteps:
+    """Follows published runs that one device of this machine makes; a last run keeps checkpoints."""
+    every, file = crew.checkpoint_every, None
+    if part.last_run and part.checkpoint is not None and every is not None:
+        file = CheckpointFile(part.checkpoint, every)
+    log = show and part.declaration.timed
+    return LiveSteps("last run" if part.last_run else "survey", show, log, file, part.live)
+
+
+def _executor(
+    crew: Crew, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool
+) -> AbstractContextManager[Executor]:
+    """An executor for the mechanism, which is given once for each device; ``alone`` makes lost runs again alone."""
+    if groups is not None:
+        return contextlib.closing(Groups(each, groups.of, alone=alone, start_method=crew.start_method))
+    if len(each) == 1:
+        return crew.hire(each[0])
+    workers = Processes(each[0], workers=crew.workers, start_method=crew.start_method, each=each)
+    return contextlib.closing(workers)
+
+
+class RunningPart:
+    """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads."""
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        number: int,
+        setting: PartSetting,
+        journal: Journal,
+        entropy: Entropy,
+        turn: OneRunner,
+        live: LiveFile,  # where published runs are shown as they are made
+        checkpoint: Path | None,  # the file in which a last run keeps its state, if the journal is a file
+        records: SameRecords,
+    ) -> None:
+        self._part = part = declaration.parts[number]
+        self.declaration, self._number, self._prior = declaration, number, setting.prior
+        self.runs = runs = part.begin(setting)
+        self.mechanism, self.lost_runs = part.executed, part.lost_runs
+        self.sampler_error: Exception | None = None
+        self._records = records
+        self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
+        self._lag, self._open = runs.lag, False
+        self.last_run = runs.published and not part.table  # one run, which keeps checkpoints
+        self._here = True  # runs are made in this process, as far as one can know
+        self._at_exit = False  # whether the end of the process closes the part
+        self._handed: dict[int, Trial] = {}  # given out and not finished yet
+        self._models: KeptModels | None = None
+        self._groups: GroupSizes | None = None
+
+    def record(self) -> Record:
+        """What is committed. The first call takes the journal and, if the part is new, draws and commits T."""
+        with self._turn.look:
+            if not self._open:
+                self._begin()
+            return self._journal.record
+
+    def _begin(self) -> None:
+        declaration, runs = self.declaration, self.runs
+        declared = declaration.to_dict(self._number, self._prior)
+        # The day of a later part would tell how long runs took.
+        notes: dict[str, Any] = {} if self._number else {DAY: date.today().isoformat()}
+        if not self._journal.record.exists:
+            if self._number == 0:
+                declaration.rehearse()
+            notes[TOTAL] = declaration.total()
+        notes |= {LAG: self._lag or 0} if runs.in_order else {}
+        notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
+        found = dict(self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy)))
+        self._open = True
+        try:
+            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER) if name in found}
+            check(found, declared, kept.pop(TOTAL, None), declaration.total)
+            self._records.check()
+            record = self._journal.record
+            if LAG in kept and not runs.in_order and not record.released:
+                del kept[LAG]
+                self._journal.redeclare({**declared, **kept})
+            self._lag = kept[LAG] if runs.in_order else self._lag
+            if record.total is not None and not runs.possible(record.total):
+                raise tampered("its number of runs is one that the law of T never gives")
+            self._past = Past(runs.space, declaration.sign)
+            if self.last_run and record.results:
+                erase(self.checkpoint)  # its process died when it had committed
+            if self._part.models is not None and not record.shredded:
+                self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
+                self._models.settle(record.results)
+        except BaseException:
+            self.close()
+            raise
+
+    def set_workers(self, runs: int) -> None:
+        """Set the number of runs at a time. It becomes the lag if none was declared or committed with T."""
+        if self.runs.lag is None and not (self.runs.in_order and self._lag is not None):
+            self._lag = runs - 1
+
+    def next(self) -> Trial | None:
+        """The next run to make, committed: first those that were lost, as they were, then new ones; None after T."""
+        with self._turn.short():
+            record = self.record()
+            if record.released:
+                raise Refusal(refusals.RUNS_AFTER_RELEASE)
+            while (trial := self._lost_run(record)) is not None:
+                steps = CheckpointFile(self.checkpoint).steps if self.last_run and self.checkpoint is not None else 0
+                deaths = deaths_of(trial, steps)
+                if (died := self._died(deaths)) is None:
+                    trial = replace(trial, attempts=self._attempts(deaths), machine=machine(), steps=steps)
+                    self._journal.attempted(trial)
+                    self._handed[trial.number] = trial
+                    return trial
+                self.finish(trial, Outcome.failed(died))
+            if len(record.trials) == record.total or self.waiting:
+                return None
+            trial = self._draw(record)
+            self._journal.claim(trial)
+            self._handed[trial.number] = trial
+            if self.lost_runs is Lost.FAILED and not self._at_exit:
+                self._at_exit = True
+                atexit.register(_close, weakref.ref(self), os.getpid())
+            return trial
+
+    def ask(self) -> Trial | None:
+        """The next run, which the caller makes; None if there is none to give out."""
+        with self._turn.short():
+            if (trial := self.next()) is None and self.runs.in_order and self.waiting:
+                raise Refusal(refusals.TELL_FIRST)
+            return trial
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next λ cannot be drawn before a run that is under way has ended."""
+        record = self.record()
+        if len(record.trials) == record.total:
+            return False
+        return any(number not in record.results for number in range(self._usable(len(record.trials)) or 0))
+
+    def _usable(self, number: int) -> int | None:
+        return self.runs.usable(number, self._lag or 0, self._groups)
+
+    def _attempts(self, before: int) -> int:
+        """Attempts to commit before the run starts: one more if it is made here, or if lost runs are made again."""
+        return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
+
+    def _died(self, deaths: int) -> str | None:
+        """Why a run that was given out and never told counts as failed; None if it is to be repeated."""
+        if deaths >= MAX_ATTEMPTS:
+            return "the process that executed this run died three times without progress"
+        if self.lost_runs is Lost.FAILED and deaths > 0:
+            return "the process that executed this run died"
+        return None
+
+    def _lost_run(self, record: Record) -> Trial | None:
+        """A run that was given out, is not under way, and has no outcome."""
+        if len(record.results) + len(self._handed) == len(record.trials):
+            return None
+        under_way = record.results.keys() | self._handed.keys()
+        return next((trial for trial in record.trials if trial.number not in under_way), None)
+
+    def _draw(self, record: Record) -> Trial:
+        """All that is random about a run but the run itself: λ, its seed, and the key that breaks ties."""
+        number = len(record.trials)
+        entropy = self._entropy.child(f"trial {number}")
+        try:
+            params = self.runs.draw(self._past, record, self._usable(number), entropy)
+        except errors.SamplerError as error:
+            self.sampler_error = error.secret
+            raise
+        seed, tie_key = below(2**63, entropy.child("seed")), entropy.child("tie").bytes(16)
+        return Trial(params, seed, number, tie_key, self._attempts(0), machine())
+
+    def finish(self, trial: Trial, outcome: Outcome) -> None:
+        """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats.
+
+        Seeds of published runs are erased: whoever knew one could subtract the noise.
+        """
+        with self._turn.short():
+            record = self.record()
+            if trial.number in record.results:
+                raise Refusal(refusals.TOLD_TWICE)
+            model = outcome.model if beats(trial, outcome, record, self.declaration.sign) else None
+            kept = self._models if outcome.model is not None else None
+            if kept is not None:
+                kept.write(trial.number, outcome.model)
+            try:
+                self._journal.finish(trial, outcome, model, erase_seed=self.runs.published)
+            finally:
+                if kept is not None:
+                    with contextlib.suppress(errors.JournalError):  # another process has the journal, and the models
+                        kept.settle_one(trial.number, committed=trial.number in self._journal.record.results)
+            self._handed.pop(trial.number, None)
+            if self.last_run:
+                erase(self.checkpoint)
+            elif self.runs.published and self.live.due(len(record.results)):
+                self.live.show(record, maximize=self.declaration.sign > 0)
+        if outcome.leaving is not None:
+            raise outcome.leaving
+
+    def tell(self, trial: Trial, outcome: Any) -> None:
+        """How a run ended that was made elsewhere: an ``Outcome`` or a ``(model, score)`` pair."""
+        with self._turn.short():
+            record = self.record()
+            ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
+            if trial.number >= len(record.trials) or (not ended and record.trials[trial.number].seed != trial.seed):
+                raise ValueError("this trial is not of this study: tell what study.ask() returned")
+            told = well_formed(outcome)
+            self.finish(trial, settle(lambda: told, self.mechanism.saver))
+
+    def lost(self, trial: Trial) -> None:
+        """Handle a run whose process, another than this one, died."""
+        with self._turn.short():
+            self._handed.pop(trial.number, None)
+            if self.lost_runs is Lost.FAILED:
+                self.finish(trial, Outcome.failed("the process that executed this run died"))
+
+    def withdraw(self, *trials: Trial) -> None:
+        """Requeue runs, by default all that are unfinished, without counting the attempt.
+
+        For a clean shutdown, and where an executor took a worker back. With ``lost="failed"`` the count becomes zero.
+        """
+        with self._turn.short():
+            taken = trials or tuple(self._handed.values())
+            if not trials:  # before a commit, which may fail: what is still given out is never made again
+                self._handed = {}
+            for trial in taken:
+                if trial.number not in self.record().results:
+                    before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
+                    self._journal.attempted(replace(trial, attempts=max(before, 0)))
+                self._handed.pop(trial.number, None)  # if the commit fails, ``executing`` takes it back
+
+    @contextlib.contextmanager
+    def executing(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
+        """A block in which runs are made, ``here`` if in this process. After it no run is under way."""
+        self._groups, self._here = groups, here
+        try:
+            self.withdraw()
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # a journal that cannot be written must not hide what went wrong
+                self.withdraw()
+            raise
+        finally:
+            self._here, self._groups = True, None
+
+    def stop_if_all_fail(self) -> None:
+        """Stop a survey whose first runs have all failed. All of them are published: this looks at nothing else."""
+        record = self.record()
+        first = [record.results.get(number) for number in range(HOPELESS)]
+        if self._part.table and (record.total or 0) > HOPELESS and all(one and one.score is None for one in first):
+            raise errors.AllFailedError(HOPELESS, self.curator)
+
+    def publish(self, certificate: Certificate) -> None:
+        """Commit that the part has published. Refused a second time, and before every outcome is in."""
+        with self._turn.short():
+            record = self.record()
+            if record.shredded:
+                raise Refusal(refusals.SHREDDED)
+            if record.released:
+                raise Refusal(refusals.SECOND_RELEASE)
+            if not record.complete:
+                raise Refusal(refusals.UNFINISHED)
+            if record.best != best_of(record, self.declaration.sign):
+                raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
+            self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
+
+    def best(self) -> Release:
+        """The best run as it was released, read from the journal: the same every time, so it costs nothing more."""
+        with self._turn.look:
+            record, saver = self.record(), self.mechanism.saver
+            if record.shredded or record.ending is None or record.certificate is None:
+                raise Refusal(refusals.SHREDDED)
+            certificate, how = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
+            if record.best is None:
+                return Release(None, None, None, certificate, how, saver)
+            params, score = record.trials[record.best].params, record.results[record.best].score
+            return Release(dict(params), saver.load(self._journal.model()), score, certificate, how, saver)
+
+    def curator(self) -> Curator:
+        return Curator(self.record, lambda: self.sampler_error)
+
+    def close(self) -> None:
+        """Let other processes use the journal."""
+        with self._turn.short():
+            if self.lost_runs is Lost.FAILED:  # an orderly end does not count as a death
+                with contextlib.suppress(errors.JournalError):
+                    self.withdraw()
+            self._open, self._handed = False, {}
+            self._journal.rest()
+
+
+def deaths_of(trial: Trial, steps: int) -> int:
+    """How many attempts at a lost run count as its deaths, if its checkpoint was written after ``steps`` steps.
+
+    Progress, which a later checkpoint shows, ends the count. An attempt that was lost with its machine does not count:
+    that is no outcome of the run.
+    """
+    if steps > trial.steps:
+        return 0
+    lost_with_machine = trial.machine not in ("", machine())
+    return max(trial.attempts - lost_with_machine, 0)
+
+
+class SameRecords:
+    """Refuses records that are not those that a search began with, before anything is returned or spent.
+
+    The journal of the first part keeps their fingerprint, under a key of its own.
+    """
+
+    def __init__(self, declaration: Declaration, journal: Journal, address: str | None) -> None:
+        self._declaration, self._journal, self._address, self.checked = declaration, journal, address, False
+
+    def check(self) -> None:
+        record = self._journal.record
+        if self.checked or record.records_key is None:  # shredded
+            return
+        found = fingerprint((part.mechanism for part in self._declaration.parts), record.records_key)
+        kept = self._journal.fingerprint()
+        if kept is None and not record.trials:
+            self._journal.commit_fingerprint(found)
+        elif found != kept:
+            where = f"the journal {self._address}" if self._address else "this search"
+            raise errors.ChangedStudy(refusals.OTHER_RECORDS.format(where=where))
+        self.checked = True
+
+
+def machine() -> str:
+    """A name for this machine since it was started; empty where the system gives none."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def _close(part: weakref.ref[RunningPart], process: int) -> None:
+    """Close the part at the end of the script, also on an interrupt, so that no attempt is counted."""
+    if (found := part()) is not None and os.getpid() == process:
+        with contextlib.suppress(Exception):
+            found.close()
+
+
+def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
+    """Whether a run that just ended is the best so far: by its score, then by its key, never by when it ended."""
+    if outcome.score is None:
+        return False
+    if record.best is None:
+        return True
+    best = record.results[record.best]
+    assert best.score is not None
+    return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
+
+
+def best_of(record: Record, sign: float) -> int | None:
+    """The best of all runs, afresh; None if none has a score."""
+    scored = [
+        (sign * result.score, record.trials[number].tie_key, number)
+        for number, result in record.results.items()
+        if result.score is not None
+    ]
+    return max(scored)[2] if scored else None
+
+
+def ending(record: Record) -> Ending:
+    if record.best is not None:
+        return Ending.MODEL
+    return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
+
+
+_turns: weakref.WeakSet[OneRunner] = weakref.WeakSet()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [turn.leave() for turn in list(_turns)])  # type: ignore[func-returns-value]
+
+
+class OneRunner:
+    """A lock: while one thread makes the runs, others are refused."""
+
+    def __init__(self) -> None:
+        self.look = threading.RLock()  # for steps that only read: they wait for the others' steps, and are not refused
+        self._runner: threading.Thread | None = None
+        _turns.add(self)
+
+    def leave(self) -> None:
+        """Reset the lock in a forked child: the thread that holds it exists only in the parent."""
+        self.look, self._runner = threading.RLock(), None
+
+    @contextlib.contextmanager
+    def short(self) -> Iterator[None]:
+        """A step that no other thread may interrupt."""
+        with self.look:
+            if self._runner not in (None, threading.current_thread()):
+                raise Refusal(refusals.OTHER_THREAD)
+            yield
+
+    @contextlib.contextmanager
+    def long(self) -> Iterator[None]:
+        """Making all the runs: until the block ends, no other thread may take a step."""
+        with self.look:
+            if self._runner is not None:
+                raise Refusal(refusals.OTHER_THREAD)
+            self._runner = threading.current_thread()
+        try:
+            yield
+        finally:
+            self._runner = None
