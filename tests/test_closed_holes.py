@@ -20,8 +20,9 @@ import pytest
 import torch
 from support.designs_world import certified
 
-from dphypo import LastRun, Space, Split, Stages, SurveyPlan, noise, tune
-from dphypo.errors import ChangedStudy
+from dphypo import LastRun, Ledger, Pmf, Space, Split, Stages, SurveyPlan, noise, tune
+from dphypo.accounting import RoundedDp, account
+from dphypo.errors import ChangedStudy, LedgerError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
 pytestmark = pytest.mark.slow
@@ -259,9 +260,23 @@ def test_11_a_worker_that_imports_the_script_searches_nothing(row: Row, tmp_path
 
 # 13. Ledgers with large totals
 
-#
-#
-#
+
+def test_13_a_larger_ledger_never_holds_less(row: Row, tmp_path: Path) -> None:
+    """Copies of the certificate of one run of DP-SGD with ε = 4, whose rounded noise has a slack of 3e-17."""
+    step = dp_accounting.PoissonSampledDpEvent(256 / 60_000, dp_accounting.GaussianDpEvent(0.6379))
+    run = RoundedDp(dp_accounting.SelfComposedDpEvent(step, 2344), 3e-17)
+    search = account(run, Pmf({1: 1.0}))
+    assert search.epsilon(1e-5) == pytest.approx(4.0, abs=0.01)
+    held = []
+    for total in (8, 12, 16, 20, 40):
+        ledger = Ledger.open(tmp_path / str(total), epsilon=total, delta=1e-5)
+        with pytest.raises(LedgerError, match=r"asks for epsilon=4; epsilon=\d\.\d+ fits"):
+            [ledger.reserve(search, name=f"copy {number}") for number in range(100)]
+        held.append(len(ledger.entries))
+    assert held == sorted(held)
+    assert held[0] >= 2
+    row(13, "copies held by totals of 8, 12, 16, 20, 40", "2, 5, 8, 1, 0", ", ".join(map(str, held)))
+
 
 # 14. What an Optuna sampler reads
 

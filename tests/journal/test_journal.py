@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
+from support import scripts
 from support.journal_world import NAMES, finished, trial
 
 from dphypo.errors import JournalError
@@ -148,6 +149,56 @@ def test_only_the_best_model_is_kept(journal):
         journal._store.commit(lambda connection: connection.scalar(few)) == 3 + 1
     )  # three seeds; change 0 has the key
     assert journal.model() == b"model 2"
+
+
+def test_a_model_is_kept_in_pieces(store, journal, monkeypatch):
+    """Neither database stores a gigabyte in one value."""
+    monkeypatch.setattr("dphypo.journal.store.PIECE", 1000)
+    mine = (secret.c.name == journal._name, func.length(secret.c.content) > 100)
+
+    def pieces() -> int:
+        return journal._store.commit(lambda connection: connection.scalar(select(func.count()).where(*mine)))
+
+    for number, size in enumerate((12_345, 3_000, 999)):
+        model = bytes(range(256)) * (size // 256 + 1)
+        journal.claim(trial(number))
+        journal.finish(trial(number), Outcome(None, float(number)), model[:size])
+        assert pieces() == -(-size // 1000), "the pieces of a beaten model are erased"
+        assert Journal(store, journal._name).model() == model[:size]
+
+
+def test_a_model_with_a_missing_piece_is_refused(store, journal, monkeypatch):
+    monkeypatch.setattr("dphypo.journal.store.PIECE", 1000)
+    journal.claim(trial(0))
+    journal.finish(trial(0), Outcome(None, 1.0), bytes(5000))
+    for piece in (4, 1):
+        gone = delete(secret).where(secret.c.name == journal._name, secret.c.piece == piece)
+        store.commit(lambda connection, gone=gone: connection.execute(gone))
+        with pytest.raises(JournalError, match="the model that it keeps is not the one that was committed"):
+            journal.model()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_larger_than_a_value_may_be_takes_twice_its_size_in_memory(tmp_path):
+    code = """
+import resource, sys
+from dphypo.journal.journal import Journal
+from dphypo.journal.store import open_store
+from dphypo.mechanisms import Outcome
+from support.journal_world import trial
+journal = Journal(open_store(sys.argv[1]), "study")
+journal.begin({}, lambda: 1)
+journal.claim(trial(0))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model = bytes(1_100_000_000)
+journal.finish(trial(0), Outcome(None, 1.0), model)
+journal.rest()
+assert Journal(open_store(sys.argv[1]), "study").model() == model
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / len(model))
+"""
+    done = scripts.run(code, str(tmp_path / "study.db"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 2.1
 
 
 def test_a_journal_has_a_key_of_its_own_from_its_first_row_on(store, journal):

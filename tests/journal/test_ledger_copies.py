@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sqlite3
 from pathlib import Path
 
+import dp_accounting as dp
 import pytest
 from support.journal_world import trial
 from support.ledger_world import make
 
-from dphypo import Ledger
+from dphypo import Ledger, account
 from dphypo.errors import LedgerError
 from dphypo.journal.journal import Journal
 from dphypo.journal.ledger import make_reservation
 from dphypo.journal.store import open_store
+from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
 
 REFUSED = "does not end where the ledger expects"
@@ -127,13 +130,52 @@ def test_a_search_that_could_not_reach_its_ledger_goes_on(ledger, tmp_path, monk
     search.tell(search.ask(), ({"lr": 1.0}, 0.5))
     moved, reach = tmp_path / "moved.db", Path(ledger.path)
     reach.rename(moved)
-    with pytest.raises(LedgerError, match="no ledger at"):
+    with pytest.raises(LedgerError, match=r"it was deleted or moved\. Put it back and resume") as caught:
         search.ask()
+    assert "ledger open" not in str(caught.value), "a new one would not know what was spent"
     moved.rename(reach)
     if again == "other process":
         search.close()
         search = make(tmp_path / "study.db", ledger=ledger)
     assert search.run(progress=False).model is not None
+
+
+def test_another_ledger_under_the_same_name_is_refused(ledger, tmp_path):
+    step(tmp_path / "study.db", ledger)
+    Path(ledger.path).unlink()
+    Ledger.open(ledger.path, epsilon=2.0, delta=1e-6)
+    for act in (lambda: ledger.reserve(make().guarantee, name="search"), lambda: ledger.entries):
+        with pytest.raises(LedgerError, match="is another ledger than before"):
+            act()
+    with pytest.raises(LedgerError, match="begun with another ledger"):
+        make(tmp_path / "study.db", ledger=ledger.path).run(progress=False)
+
+
+def test_reserving_reads_no_more_where_there_are_more_entries(tmp_path, monkeypatch):
+    """Counted in instructions of SQLite's virtual machine, in tens."""
+    counted, connect = [0], sqlite3.connect
+
+    def counting(*given, **named):
+        connection = connect(*given, **named)
+        connection.set_progress_handler(lambda: counted.__setitem__(0, counted[0] + 1), 10)
+        return connection
+
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=8.0, delta=1e-6)
+    cheap = account(dp.GaussianDpEvent(2000.0), Pmf({1: 1.0}))
+    taken = []
+    for number in range(200):
+        key = ledger.reserve(cheap, name=f"search {number}")
+        ledger.advance(key, "study", "", "a" * 64)
+        if number in (5, 199):
+            with monkeypatch.context() as patched:
+                patched.setattr(sqlite3, "connect", counting)
+                counted[0] = 0
+                ledger.reserve(cheap, name="once more", key=key)
+                ledger.reserve(cheap, name="another")
+                ledger.close(key, "study", "a" * 64)
+                taken.append(counted[0])
+    assert taken[1] < 1.5 * taken[0]
+    assert len(ledger.entries) == 202
 
 
 def test_a_ledger_does_not_show_how_many_runs_were_made(tmp_path):

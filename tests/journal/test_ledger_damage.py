@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -244,6 +245,28 @@ def test_a_full_disk_leaves_no_ledger_behind_or_the_old_one(whole, tmp_path, lim
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     assert list(tmp_path.iterdir()) == []
     Ledger.open(path, epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize("call", ["fsync", "link"])
+def test_a_process_that_is_killed_while_it_creates_a_ledger_leaves_nothing_behind(tmp_path, call):
+    child = os.fork()
+    if child == 0:
+        setattr(os, call, lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            Ledger.open(tmp_path / "ledger.db", epsilon=1.0, delta=1e-6)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_nameless_files_holds_ledgers_too(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE")
+    path = tmp_path / "ledger.db"
+    Ledger.open(path, epsilon=1.0, delta=1e-6)
+    with pytest.raises(LedgerError, match="already something"):
+        Ledger.open(path, epsilon=1.0, delta=1e-6)
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
 
 
 def test_a_folder_that_is_missing_or_cannot_be_written_is_a_clear_error(tmp_path):

@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 from support.journal_world import NAMES
 from support.slow import mostly_slow
 from support.store_conformance import check_store
+from support.study_world import make
 
 from dphypo.errors import JournalError, JournalInUseError
 from dphypo.journal.journal import Journal, frozen
@@ -107,6 +108,20 @@ def test_another_database_is_refused_without_showing_its_password(where):
 def test_a_file_that_cannot_be_made_is_a_clear_error(tmp_path):
     with pytest.raises(JournalError, match=r"cannot be used: No such file .* in a folder that exists"):
         Journal(open_store(tmp_path / "missing" / "study.db"), "study").begin({}, lambda: 1)
+
+
+@pytest.mark.parametrize("length", [201, 249, 255, 300])
+def test_a_name_that_is_too_long_for_the_files_beside_it_is_refused_when_it_is_given(length, tmp_path):
+    for kind in ("journal", "ledger"):
+        with pytest.raises(ValueError, match=rf"{kind} = .* give a file name of at most 200 bytes"):
+            open_store(tmp_path / ("é" * (length // 2) + "x" * (length % 2)), kind=kind)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_of_the_greatest_length_is_used(tmp_path):
+    with make(tmp_path / ("x" * 200)) as study:
+        study.run(progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["x" * 200]
 
 
 def test_a_file_that_is_no_journal_is_a_clear_error(tmp_path):

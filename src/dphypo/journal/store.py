@@ -77,7 +77,7 @@ change = _table(
     Column("content", Text, nullable=False),
     Column("digest", Text),  # of the secret
     Column("head", Text, nullable=False),
-    sql.Index("dphypo_change_about", "kind", "name", "about"),
+    sql.Index("dphypo_change_about", "kind", "name", "about", "number"),
 )
 secret = _table(
     "secret",
