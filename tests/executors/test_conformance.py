@@ -258,13 +258,13 @@ def raises(kind):
 
 
 HOSTILE = {
-    "mixes up": mixes_up,
+    "mixes-up": mixes_up,
     "changes": changes_the_task,
-    "makes up": makes_up_an_outcome,
-    "makes up well": makes_up_an_outcome_of_the_run,
+    "makes-up": makes_up_an_outcome,
+    "makes-up-well": makes_up_an_outcome_of_the_run,
     "garbage": returns_garbage,
-    "no future": returns_no_future,
-    "submit raises": raises_in_submit,
+    "no-future": returns_no_future,
+    "submit-raises": raises_in_submit,
     "raises": raises(RuntimeError),
     "exits": raises(SystemExit),
 }

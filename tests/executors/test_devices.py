@@ -137,5 +137,5 @@ def test_a_mechanism_that_cannot_be_moved_and_another_executor_are_refused():
 
     with pytest.raises(ValueError, match="choose the device in your training"):
         search(train).run(progress=False, devices="all")
-    with pytest.raises(ValueError, match="leave one of the two out"):
+    with pytest.raises(ValueError, match="omit one of the two"):
         search(dpsgd()).run(progress=False, devices=TWO, executor="processes")

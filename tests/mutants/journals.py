@@ -188,6 +188,28 @@ MUTANTS = (
         ("journal/test_forks.py::test_a_run_that_forks_and_whose_child_fails_is_made_once",),
     ),
     Mutant(
+        "the outcome of another run is believed",
+        "a run has its own score and model",
+        "executors/executor.py",
+        "            if isinstance(outcome, Outcome) and outcome.started_with == (trial.params, trial.seed):\n",
+        "            if isinstance(outcome, Outcome):\n",
+        (
+            "executors/test_conformance.py::"
+            "test_an_executor_that_does_not_return_what_it_was_given_is_an_error_and_loses_nothing[mixes-up]",
+        ),
+    ),
+    Mutant(
+        "a run that has ended is withdrawn",
+        "starts of a run are bounded",
+        "executors/futures.py",
+        "        if over and isinstance(ended, Withdrawn):\n",
+        "        if over is None and isinstance(ended, Withdrawn):\n",
+        (
+            "executors/test_conformance.py::"
+            "test_a_run_whose_future_is_cancelled_after_it_ended_is_executed_three_times_at_most",
+        ),
+    ),
+    Mutant(
         "a run is withdrawn as often as it likes",
         "starts of a run are bounded",
         "executors/futures.py",

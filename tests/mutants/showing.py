@@ -119,4 +119,23 @@ MUTANTS = (
         "    if delta < 0:\n        look",
         ("plots/test_pictures.py::test_every_marker_of_a_legend_is_in_the_picture",),
     ),
+    Mutant(
+        "a watcher that runs out of memory ends its run",
+        "what only watches a run never changes it",
+        "_stderr.py",
+        "    except BaseException as error:\n        if Stopped",
+        "    except (OSError, ValueError) as error:\n        if Stopped",
+        ("survey/test_followers.py::test_a_watcher_that_raises_changes_nothing[MemoryError-CheckpointFile.write]",),
+    ),
+    Mutant(
+        "a worker's import searches",
+        "no search is executed that nobody accounts for",
+        "search/interrupts.py",
+        '"_inheriting", False):',
+        '"_inheriting", False) is None:',
+        (
+            "executors/test_processes.py::"
+            "test_a_search_that_begins_while_a_worker_imports_the_script_is_refused[<lambda>0]",
+        ),
+    ),
 )

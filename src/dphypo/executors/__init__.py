@@ -1,4 +1,4 @@
-"""Where runs are made: in this process, in processes of our own, or on an executor of yours."""
+"""Where runs are executed: in this process, in processes of this library, or on an executor of yours."""
 
 from dphypo.executors.dask import Dask as Dask
 from dphypo.executors.executor import Executor as Executor

@@ -1,8 +1,8 @@
 """Runs on a Dask cluster.
 
-Dask shares the result of equal tasks, and starts a task again when its worker dies. Every task here has a random key
-and no retries, and the scheduler must not start tasks of dead workers again. The claim refuses what is left: the tasks
-of a worker that is retired while it runs them.
+Dask shares the result of equal tasks, and restarts a task when its worker dies. Every task here has a random key and no
+retries, and the scheduler must not restart tasks of dead workers. The claim refuses the remaining case: tasks that are
+restarted because their worker was retired while it ran them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Dask:
-    """Makes runs on a Dask cluster: ``study.run(executor=Dask(client), workers=8)``.
+    """Executes runs on a Dask cluster: ``study.run(executor=Dask(client), workers=8)``.
 
-    Give each worker one thread: a run that dies takes the other runs of its process with it.
+    Give each worker one thread: a run that dies also ends the other runs of its process.
 
     Args:
-        client: a ``distributed.Client``. It stays open for its owner to close.
+        client: a ``distributed.Client``. It is not closed.
         resources: what a run needs of a worker, as in ``client.submit(resources=...)``: ``{"GPU": 1}``.
-        host: the address of this machine that the workers can reach; by default the one that the scheduler sees.
+        host: an address of this machine that the workers can reach; by default the one that the scheduler sees.
     """
 
     client: Any
@@ -49,11 +49,11 @@ class Dask:
         if not isinstance(self.client, distributed.Client):
             raise _validate.fail("client", self.client, "give a distributed.Client")
         if self.client.asynchronous:
-            raise _validate.fail("client", self.client, "give one that was made without asynchronous=True")
+            raise _validate.fail("client", self.client, "give one that was created without asynchronous=True")
 
     @property
     def breaks(self) -> bool:
-        """Whether a worker may make several runs in one process, which die together."""
+        """Whether a worker may execute several runs in one process, which die together."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         return any(worker["nthreads"] > 1 for worker in workers)
 
@@ -61,7 +61,7 @@ class Dask:
         distributed = package("distributed", "dask")
         if self.client.status != "running":
             raise _validate.fail("client", "a client that is closed", "give one that is connected to its scheduler")
-        # A function that is sent by value: the scheduler need not have this package.
+        # The function is sent by value, because the scheduler need not have this package.
         allowed = self.client.run_on_scheduler(lambda dask_scheduler: int(dask_scheduler.allowed_failures))
         if allowed != 0:
             raise _validate.fail("client", f"a scheduler with allowed-failures: {allowed}", _REMEDY)
@@ -71,8 +71,8 @@ class Dask:
                 nothing_sent.connect((distributed.comm.get_address_host(self.client.scheduler.address), 9))
                 host = nothing_sent.getsockname()[0]
         died = (distributed.scheduler.KilledWorker, _DiedError)
-        # The mechanism goes with every task. Data that were sent before are gone when the workers die that have them,
-        # and the tasks that need them would wait for ever.
+        # The mechanism is sent with every task. Data that are sent once are lost when the workers that hold them die,
+        # and tasks that need them would wait for ever.
         sent = sendable(mechanism)
         return Futures(sent, self._submit, workers=workers, host=host, died=died, gone=(_GoneError,))
 
@@ -103,7 +103,7 @@ class _Task(Future[Any]):
     def _end(self) -> None:
         if not self.set_running_or_notify_cancel():
             return
-        if self._task.status == "finished":  # one thread calls all callbacks of Dask: it must not wait for a worker
+        if self._task.status == "finished":  # one thread runs all callbacks of Dask, and must not wait for a worker
             threading.Thread(target=self._fetch, name="dphypo result", daemon=True).start()
         elif self._task.status == "error":
             self._settle(partial(self.set_exception, self._task.exception()))
@@ -112,19 +112,22 @@ class _Task(Future[Any]):
             self._settle(partial(self.set_exception, CancelledError() if taken_back else _GoneError()))
 
     def _fetch(self) -> None:
-        """Take the result from its worker. If that died, Dask starts the task again first, and the claim refuses it."""
+        """Fetch the result from its worker. If that died, Dask first restarts the task, and the claim refuses it."""
         try:
             tell = partial(self.set_result, self._task.result())
-        except (Exception, asyncio.CancelledError):  # it is gone: lost= decides, as for every run that was begun
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ):  # the result is gone: lost= decides, as for every run that has begun
             tell = partial(self.set_exception, _DiedError())
         self._settle(tell)
 
     def _settle(self, tell: Callable[[], None]) -> None:
-        self._task.release()  # before anybody hears of the end and closes the client
+        self._task.release()  # before the search learns of the end and may close the client
         tell()
 
     def cancel(self) -> bool:
-        """Cancel a run that has not begun. One that is under way ends by itself, and its result is ignored."""
+        """Cancel a run that has not begun. A run that has begun ends by itself, and its result is ignored."""
         cancelled = super().cancel()
         if self._client.status == "running":
             self._client.cancel([self._task], force=True)
@@ -132,10 +135,10 @@ class _Task(Future[Any]):
 
 
 def on_current_client(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-    """``executor="dask"``: the client that was made last."""
+    """``executor="dask"``: the client that was created last."""
     distributed = package("distributed", "dask")
     try:
         client = distributed.get_client()
     except ValueError:
-        raise _validate.fail("executor", "dask", "make a distributed.Client first, or give Dask(client)") from None
+        raise _validate.fail("executor", "dask", "create a distributed.Client first, or give Dask(client)") from None
     return Dask(client)(mechanism, workers=workers, start_method=start_method)

@@ -1,8 +1,8 @@
-"""Who makes the runs: this process, one at a time, or others.
+"""Who executes the runs: this process, one run at a time, or other processes.
 
-Every run is independent of the others given its λ, so they may be made side by side: a λ drawn while others still
-train uses less of the history, which the theorems allow. What is told counts by its score and its key, never by when
-it came back.
+Given its λ, a run is independent of the others, so runs may be executed in parallel. A λ that is drawn while other runs
+still train depends on less of the history, which the theorems allow. Runs are ranked by score and tie-breaking key,
+never by when they end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MIXED_UP = (
 
 
 class Withdrawn:
-    """In place of an outcome: the cluster took the worker back before the run ended."""
+    """Returned instead of an outcome if the cluster took the worker back before the run ended."""
 
 
 @runtime_checkable
@@ -62,22 +62,22 @@ class Executor(Protocol):
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
         """The next run that ended, with what :func:`dphypo.mechanisms.outcome.attempt` returned; only while ``busy``.
 
-        In place of the outcome, None if the run's process died, or may have died: the study decides whether to start it
-        again. :class:`Withdrawn` if it is known that it did not.
+        Instead of the outcome, None means that the run's process died or may have died, and the search decides whether
+        to repeat the run. :class:`Withdrawn` means that the process did not die.
         """
 
     def close(self) -> None:
-        """End whatever is under way, and everything that was started for it."""
+        """Stop all runs, and end every process that was started for them."""
 
 
 class Factory(Protocol):
-    """What makes an executor for a mechanism: a class, a function, or an object that holds a cluster's client."""
+    """Creates an executor for a mechanism: a class, a function, or an object that holds a cluster's client."""
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor: ...
 
 
 class InProcess:
-    """Makes each run when it is waited for. A run that kills the process kills the study, which can be resumed."""
+    """Executes each run when it is waited for. A run that kills the process ends the search, which can be resumed."""
 
     def __init__(self, mechanism: Mechanism, *, workers: int = 1, start_method: str = "") -> None:
         self._mechanism = mechanism
@@ -142,7 +142,7 @@ class Checked:
 
 
 def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome | UnsupportedModelError:
-    """Make a run in a worker. An error that the study must see is returned: a cluster logs what is raised."""
+    """Execute a run in a worker. An error that the search must see is returned, because clusters log what is raised."""
     try:
         return replace(attempt(mechanism, params, seed), leaving=None)
     except UnsupportedModelError as error:
@@ -156,11 +156,13 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Crew:
-    """Who makes the runs: the arguments of ``run`` from which :meth:`hire` makes an executor."""
+    """How runs are executed: the arguments of ``run`` from which :meth:`hire` creates an executor."""
 
     workers: int = 1
     start_method: str = "spawn"
-    executor: str | Factory | concurrent.futures.Executor | None = None  # None: this process, or several of ours
+    executor: str | Factory | concurrent.futures.Executor | None = (
+        None  # None: this process, or processes of this library
+    )
     devices: Sequence[str] | str | None = None
     checkpoint_every: Every = FIVE_MINUTES
 
@@ -169,33 +171,37 @@ class Crew:
         every, devices = self.checkpoint_every, self.devices
         number: Any = every.total_seconds() if isinstance(every, timedelta) else every
         if not isinstance(self.start_method, str):
-            raise _validate.fail("start_method", self.start_method, "give the name of one of multiprocessing's")
+            raise _validate.fail(
+                "start_method", self.start_method, "give the name of a start method of multiprocessing, such as 'spawn'"
+            )
         if number is not None and (isinstance(every, bool) or not isinstance(every, timedelta | int) or number <= 0):
             remedy = "give a datetime.timedelta, a number of steps, or None for no checkpoints"
             raise _validate.fail("checkpoint_every", every, remedy)
         if devices is not None and self.executor is not None:
-            raise _validate.fail("devices", devices, "executor= says where runs are made: leave one of the two out")
+            raise _validate.fail(
+                "devices", devices, "executor= already says where runs are executed: omit one of the two"
+            )
 
     @property
     def local(self) -> bool:
-        """Whether runs are made on this machine by processes of ours, which see its files and its terminal."""
+        """Whether this library's processes on this machine execute the runs: they see its files and its terminal."""
         return self.executor in (None, "in_process", "processes")
 
     @property
     def here(self) -> bool:
-        """Whether runs are made in this process itself: one that dies takes it along."""
+        """Whether runs are executed in this process, so that a run that dies ends it."""
         if self.executor is None:
             return self.workers == 1
         return self.executor == "in_process" or isinstance(self.executor, concurrent.futures.ThreadPoolExecutor)
 
     @property
     def breaks(self) -> bool:
-        """Whether one process that dies may take the runs of others with it, as in a pool of ``concurrent.futures``."""
+        """Whether the death of one process may end runs of others, as in a pool of ``concurrent.futures``."""
         pool = isinstance(self.executor, concurrent.futures.Executor) and not self.here
         return self.workers > 1 and (pool or bool(getattr(self.executor, "breaks", False)))
 
     def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
-        """An executor for the runs of a mechanism; it is gone when the block ends."""
+        """An executor for the runs of a mechanism, which is closed when the block ends."""
         executor: object = self.executor
         if executor is None:
             executor = InProcess if self.workers == 1 else "processes"
@@ -217,7 +223,7 @@ class Crew:
             raise _validate.fail("executor", executor, remedy) from None
         opened: object = factory(mechanism, **given)
         if not isinstance(opened, Executor):
-            raise _validate.fail("executor", executor, "it must make an Executor when it is called with a mechanism")
+            raise _validate.fail("executor", executor, "it must return an Executor when it is called with a mechanism")
         return contextlib.closing(Checked(opened))
 
 
@@ -241,10 +247,10 @@ def _named(name: str) -> Factory | None:
 class Lost(StrEnum):
     """What becomes of a run whose process died.
 
-    Whether the data killed a process cannot be seen from outside. Retrying such a run selects for runs that survive,
-    unless all randomness of the run comes from its seed: then it ends as before. Counting it as failed is covered if
-    runs die independently; an outage that takes many of them would change the law of T (docs/theory.md, "Facts about
-    the search").
+    It cannot be seen from outside whether the data caused the death. Repeating such a run selects for runs that
+    survive, unless all its randomness comes from its seed: then it ends as before. Counting it as failed is covered by
+    the guarantee if runs die independently; an outage that ends many of them would change the law of T
+    (docs/theory/search.md, "Lost runs").
 
     Four things do not count as deaths of a run: an interrupt or SIGTERM; a cluster that takes a worker back; the loss
     of the machine with all its processes, which shows by another boot identifier; and a death after the run has
@@ -261,7 +267,7 @@ class Lost(StrEnum):
 
     @classmethod
     def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:
-        """What the user gave; by default what fits the mechanism, which may say of itself that it is ``seeded``."""
+        """What the user gave; by default AGAIN if the mechanism states that it is ``seeded``, else FAILED."""
         if given is None:
             return cls.AGAIN if mechanism.seeded is True else cls.FAILED
         return _validate.choice(cls, lost=given)
@@ -270,7 +276,7 @@ class Lost(StrEnum):
         """Refuse executors whose runs die together if a death is an outcome: deaths must be independent."""
         if self is Lost.FAILED and crew.breaks:
             remedy = (
-                "a process that dies takes the other runs of such a pool with it: failures are not independent. Use "
+                "when one process of such a pool dies, the other runs end too, so failures are not independent. Use "
                 'executor="processes" or workers=1; or seeded=True or lost="again" if all randomness is from the seed'
             )
             raise _validate.fail("executor", crew.executor, remedy)

@@ -1,11 +1,12 @@
 """Runs on any executor of ``concurrent.futures``: pools of processes or threads, loky, MPI, and those of clusters.
 
-A run is made once, whatever a cluster does. It may start a task twice, on its own account, when a worker seems lost. So
-each start asks the study first, through a socket and with a key of its own, and the first alone may go on. The journal
-has the run already; that it was begun is known to the process that has the journal, and ends with it: a start that asks
-after that process is gone, or was replaced, is refused.
+A run is executed once, whatever a cluster does. A cluster may start a task twice when a worker seems lost. So each
+start first asks the coordinator for permission, over a socket and with a secret key, and only the first start is
+granted. The coordinator keeps in memory which runs have begun: a start that asks after the coordinator has ended, or
+was replaced, is refused. A worker also reports that its run has ended, so that a result that the cluster throws away
+is known to be lost.
 
-Packages of clusters are installed on their own, and imported when they are first used.
+The packages of clusters are optional, and imported when they are first used.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from dphypo.executors.executor import BROKEN, MIXED_UP, NO_WORKERS, Withdrawn, a
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Declared, Mechanism, Outcome
 
-_PATIENCE = 3  # how often in a row all workers may die before any of them begins a run
-_MOST_WITHDRAWALS = 10  # of one run, after it was begun
-_SILENCE_S = 60  # how long either side waits for the other's next word
-_TRIES = 3  # to connect; what was asked is never asked again
+_PATIENCE = 3  # how often in a row all workers may die before one of them begins a run
+_MOST_WITHDRAWALS = 10  # of one run, after it has begun
+_SILENCE_S = 60  # how long either side waits for the next message
+_TRIES = 3  # attempts to connect; a request that was sent is never repeated
 _BEGIN, _END = "begin", "end"
 
 
 class Futures:
-    """Makes runs by whatever gives a future of ``concurrent.futures`` for each.
+    """Executes runs by a function that returns a future of ``concurrent.futures`` for each.
 
     Args:
         submit: as of an executor. Futures that have not ended when the search stops are cancelled.
-        host: the address of this machine that workers can reach; by default only those on this machine can.
-        died: what a future raises if the worker died that had its run.
+        host: an address of this machine that the workers can reach; by default workers must be on this machine.
+        died: what a future raises if the worker of its run died.
         gone: what a future raises if the cluster itself is gone.
     """
 
@@ -151,8 +152,8 @@ class Pool:
     """An executor of ``concurrent.futures`` with workers on other machines: ``run(executor=Pool(pool, host=...))``.
 
     Args:
-        pool: the executor, of ``mpi4py``, Parsl or executorlib for example. It stays open for its owner to close.
-        host: the address of this machine that the workers can reach.
+        pool: the executor, for example of ``mpi4py``, Parsl or executorlib. It is not closed.
+        host: an address of this machine that the workers can reach.
 
     >>> with concurrent.futures.ThreadPoolExecutor(1) as threads:
     ...     Pool(threads, host="127.0.0.1").breaks
@@ -162,14 +163,14 @@ class Pool:
     pool: concurrent.futures.Executor
     host: str
 
-    breaks = True  # one worker that dies breaks most of them, and none says whether it does
+    breaks = True  # the death of one worker breaks most such pools
 
     def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Futures:
         return Futures(mechanism, self.pool.submit, workers=workers, host=self.host)
 
 
 def package(module: str, extra: str) -> Any:
-    """Import the package of a cluster, or say how to install it."""
+    """Import the package of a cluster, or raise an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -179,25 +180,25 @@ def package(module: str, extra: str) -> Any:
 
 
 def sendable(mechanism: Mechanism) -> Mechanism:
-    """The mechanism as clusters can send it: one of the script itself by value, since workers run another script."""
+    """The mechanism in a form that can be sent: one that the script defines is sent by value, not by name."""
     if isinstance(mechanism, Declared) and mechanism.__module__ == "__main__":
-        return replace(mechanism)  # a copy is not found under its name, and so it is not sent by name
+        return replace(mechanism)  # a copy cannot be found under its name, so it is pickled by value
     return mechanism
 
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """One start of a run, as it is handed to a cluster. Clusters log their arguments: this one shows nothing."""
+    """One start of a run, as it is given to a cluster. Its ``repr`` shows nothing, because clusters log arguments."""
 
-    address: tuple[str, int]  # where to ask whether the run may be made
-    key: bytes  # with which to ask: a secret
+    address: tuple[str, int]  # where to ask for permission
+    key: bytes  # secret: authenticates both sides
     start: str
     params: dict[str, Any]
     seed: int
 
 
 class Claims:
-    """Grants each start of a run once, to whoever asks first; it ends with the process that runs the study."""
+    """Grants each start of a run once, to the first that asks. It ends with the coordinator."""
 
     def __init__(self, host: str = "") -> None:
         self._key = secrets.token_bytes(32)
@@ -210,7 +211,7 @@ class Claims:
         threading.Thread(target=self._serve, name="dphypo claims", daemon=True).start()
 
     def issue(self, params: dict[str, Any], seed: int) -> Task:
-        """A start of a run, which may be asked for once."""
+        """Create a start of a run, which is granted once."""
         start = secrets.token_hex(16)
         with self._lock:
             self._open.add(start)
@@ -231,12 +232,12 @@ class Claims:
 
     def _serve(self) -> None:
         while not self._closed:
-            with contextlib.suppress(Exception):  # one that hangs up must not end the service
+            with contextlib.suppress(Exception):  # a client that disconnects must not end the service
                 asked = connection.Connection(self._listener.accept()[0].detach())
                 threading.Thread(target=self._answer, args=(asked,), daemon=True).start()
 
     def _answer(self, asked: Any) -> None:
-        """Answer one request. A client without the key, or one that sends nothing, delays no other."""
+        """Answer one request. A client without the key, or one that sends nothing, does not delay others."""
         with contextlib.suppress(Exception), asked:
             _limit(asked)
             connection.deliver_challenge(asked, self._key)
@@ -253,12 +254,12 @@ class Claims:
             self._closed = True
             self._open.clear()
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # for forked children too, who have it open as well
+            self._listener.shutdown(socket.SHUT_RDWR)  # also for forked children, which have it open too
         self._listener.close()
 
 
 def claim(task: Task) -> bool:
-    """Whether this start of the run is the first. False if the study is gone, too: nothing waits for the run."""
+    """Whether this start of the run is the first; False also if the coordinator is gone."""
     return _ask(task, _BEGIN)
 
 
@@ -276,16 +277,18 @@ def _ask(task: Task, word: str) -> bool:
         except ConnectionRefusedError:
             return False
         except (OSError, EOFError):  # the network
-            if asked:  # it may have been granted: nobody may ask again
+            if asked:  # permission may have been granted, and must not be asked for again
                 return False
             time.sleep(tried)
     return False
 
 
 def _limit(end: Any) -> None:
-    """Set a timeout for a silent peer: its machine may have gone down."""
+    """Set a timeout, because the machine of the other side may have gone down."""
     with socket.socket(fileno=socket.dup(end.fileno())) as same:
-        same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # short words: do not wait 40 ms to join two
+        same.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # messages are short: do not wait 40 ms to combine two
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _SILENCE_S, 0))
 
@@ -294,12 +297,12 @@ Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
 def make_once(task: Task, mechanism: Mechanism) -> Ended:
-    """Make a run unless it was begun elsewhere; None if it was. A run whose worker a signal stops is withdrawn."""
+    """Execute a run unless it has begun elsewhere; then return None. If a signal stops the worker, withdraw the run."""
     try:
         if not claim(task):
             return None
         ended = attempt_elsewhere(mechanism, task.params, task.seed)
-        _ask(task, _END)  # a run that has ended is never withdrawn
+        _ask(task, _END)
         return ended
     except Stopped:
         return Withdrawn()

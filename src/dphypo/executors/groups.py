@@ -1,4 +1,4 @@
-"""Runs a group at a time, by a mechanism that makes many at once: in this process, or a share on every device."""
+"""Runs in groups, for mechanisms that execute many runs at once: in this process, or a share on every device."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dphypo.mechanisms.savers import Pickled
 
 
 class Groups:
-    """Makes the runs that were started as one group when they are waited for.
+    """Executes the runs that were started as one group when they are waited for.
 
-    A group is padded to its size: one that was lost is made again in the same shape, with the seeds it had, even if
+    A group is padded to its size. A lost group is therefore repeated in the same shape and with the same seeds, even if
     some of its runs have ended.
 
     Args:
-        each: the same training, once for each device. With several, each has a process of its own, which makes a share
-            of every group; with one, groups are made in this process.
-        size: the size of the group to which a run belongs, by its number.
-        alone: whether a lost run is made again alone. In a study none may fail because another one ends the process.
+        each: the same training, once for each device. With several devices, each has its own process, which executes a
+            share of every group; with one device, groups are executed in this process.
+        size: the size of the group to which a run belongs, by the run's number.
+        alone: whether a lost run is repeated alone. In a study, no run may fail because another one ends the process.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Groups:
 
     @property
     def idle(self) -> bool:
-        """Whether another run can join the group: none can while outcomes of the last group are handed out."""
+        """Whether another run can join the group: none can while outcomes of the last group are returned."""
         return not self._ended and (not self._started or len(self._started) < self._places(self._started[0]))
 
     @property
@@ -83,10 +83,10 @@ class Groups:
 
 @dataclass(frozen=True)
 class _Share:
-    """What a worker asks of a mechanism: one run is a share of a group, its model the list of outcomes."""
+    """A share of a group as a worker sees it: one run, whose model is the list of outcomes."""
 
     mechanism: Mechanism
-    saver: ClassVar[Pickled] = Pickled()  # between processes of ours
+    saver: ClassVar[Pickled] = Pickled()  # between processes of this library
 
     def make(self, group: Sequence[Trial], size: int) -> list[Outcome]:
         return attempt_many(self.mechanism, [one.params for one in group], [one.seed for one in group], size)

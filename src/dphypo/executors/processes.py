@@ -1,7 +1,7 @@
-"""Runs in processes of our own. One that dies loses its run; it never changes or ends anything else.
+"""Runs in worker processes on this machine. A worker that dies loses its run and affects nothing else.
 
-Each worker leads a session of its own, so that it may have children, a terminal's interrupt does not reach it, and all
-of them can be ended with it: when it dies, when the study ends, and when the study's own process is killed.
+Each worker leads its own session. It may therefore have children, interrupts of the terminal do not reach it, and its
+whole session can be ended: when the worker dies, when the search ends, and when the coordinator is killed.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 
 _PATIENCE = 3  # how many workers in a row may die before they begin a run
-_LOOK_S = 0.5  # how often to look whether a worker lives, where the system cannot tell
+_LOOK_S = 0.5  # how often to check that workers live, where the system does not report it
 
 
 @dataclass(eq=False)
 class _Worker:
     process: Any
-    pipe: Any  # our end
-    place: int  # which of the workers it is
-    watch: int | None  # a descriptor that is readable when the process has ended, whoever holds its pipes
-    ready: bool = False  # it has said that it is there
-    begun: bool = False  # it has said that it begins the run it was given
+    pipe: Any  # the coordinator's end
+    place: int  # the worker's index
+    watch: int | None  # a descriptor that becomes readable when the process ends, even if a child holds its pipes
+    ready: bool = False  # the worker has reported that it has started
+    begun: bool = False  # the worker has reported that it begins its run
 
 
 class Processes:
-    """Makes runs in other processes, each of which may die without taking anything else with it."""
+    """Executes runs in worker processes, each of which may die without affecting the others."""
 
     def __init__(
         self, mechanism: Mechanism, *, workers: int, start_method: str = "spawn", each: Sequence[Mechanism] = ()
     ) -> None:
-        self._each = each or [mechanism]  # the workers take them in turn: the same training on different devices
+        self._each = each or [mechanism]  # one for each worker, in turn: the same training on different devices
         self._context: Any = multiprocessing.get_context(start_method)
         self._count = workers
         self._early_deaths = 0
         self._working: dict[_Worker, Trial] = {}
         self._waiting: list[_Worker] = []
         try:
-            for _ in range(workers):  # all of them, side by side: how many there are says nothing of T
-                self._waiting.append(self._hire())
+            for _ in range(workers):  # all of them, so that their number reveals nothing about T
+                self._waiting.append(self._new_worker())
         except BaseException:
             self.close()
             raise
@@ -68,13 +68,13 @@ class Processes:
     def start(self, trial: Trial) -> None:
         for worker in [one for one in self._waiting if one.ready and _ended(one)]:
             self._waiting.remove(worker)
-            _bury(worker)
-        self._give(self._waiting.pop() if self._waiting else self._hire(), trial)
+            _end(worker)
+        self._give(self._waiting.pop() if self._waiting else self._new_worker(), trial)
 
     def _give(self, worker: _Worker, trial: Trial) -> None:
         self._working[worker], worker.begun = trial, False
         if worker.ready:
-            with contextlib.suppress(OSError):  # it has died: wait() sees that
+            with contextlib.suppress(OSError):  # the worker has died, which wait() detects
                 worker.pipe.send((trial.params, trial.seed))
 
     def wait(self) -> tuple[Trial, Outcome | None]:
@@ -87,7 +87,7 @@ class Processes:
                     return ended
 
     def _hear(self, worker: _Worker) -> tuple[Trial, Outcome | None] | None:
-        """Handle one message of a worker, or its death; return the run that ended, if one did."""
+        """Handle one message of a worker, or its death; return the run that ended, if any."""
         try:
             if not worker.pipe.poll():
                 return self._lose(worker) if _ended(worker) and not worker.pipe.poll() else None
@@ -108,24 +108,24 @@ class Processes:
         return trial, message
 
     def _lose(self, worker: _Worker) -> tuple[Trial, None] | None:
-        """Replace a worker that died before it began its run. This does not count as an outcome."""
+        """Handle the death of a worker. One that died before it began its run is replaced, and no death is counted."""
         trial = self._working.pop(worker)
-        _bury(worker)
+        _end(worker)
         if worker.begun:
             return trial, None
         self._early_deaths += 1
         if self._early_deaths >= _PATIENCE:
             raise ExecutorError(NO_WORKERS)
-        self._give(self._hire(), trial)
+        self._give(self._new_worker(), trial)
         return None
 
-    def _hire(self) -> _Worker:
+    def _new_worker(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         taken = {worker.place for worker in (*self._waiting, *self._working)}
         place = next(place for place in itertools.count() if place not in taken)
         mechanism = self._each[place % len(self._each)]
         process = self._context.Process(target=_serve, args=(theirs, mechanism), name="dphypo", daemon=False)
-        # An interrupt from the keyboard while the worker imports what it needs is for the study alone.
+        # A keyboard interrupt while the worker imports modules is meant for the coordinator alone.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
@@ -140,10 +140,10 @@ class Processes:
         return _Worker(process, ours, place, _watch(process.pid))
 
     def close(self) -> None:
-        """End all workers and their children. A run under way is lost: it will be made again as it was."""
+        """End all workers and their children. Unfinished runs will be repeated with their seeds."""
         workers, self._waiting, self._working = [*self._waiting, *self._working], [], {}
         for worker in workers:
-            _bury(worker)
+            _end(worker)
 
 
 def _watch(pid: int) -> int | None:
@@ -159,10 +159,12 @@ def _ended(worker: _Worker) -> bool:
     return bool(select.select([worker.watch], [], [], 0)[0])
 
 
-def _bury(worker: _Worker) -> None:
-    """End a worker and all that it has started."""
+def _end(worker: _Worker) -> None:
+    """End a worker and every process that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(worker.process.pid, signal.SIGKILL)  # its session; there is none if it died before it was ready
+        os.killpg(
+            worker.process.pid, signal.SIGKILL
+        )  # its session, which does not exist if the worker died before it was ready
     worker.process.kill()
     worker.process.join()
     worker.process.close()
@@ -172,21 +174,21 @@ def _bury(worker: _Worker) -> None:
 
 
 def _serve(theirs: Any, mechanism: Mechanism) -> None:
-    """The loop of a worker. It ends with its pipe, or with the process that started it."""
+    """The loop of a worker. It ends when its pipe is closed or the coordinator ends."""
     os.setsid()
-    # An interrupt, or SIGTERM to all processes of a job, is for the study, which then ends its workers.
+    # An interrupt, or SIGTERM to all processes of a job, is meant for the coordinator, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = os.getpid()
 
     def end_children(number: int, frame: Any) -> None:
-        """A signal handler: the worker ignores the signal, and a child that a run has forked ends."""
+        """A signal handler: the worker ignores the signal, but a child that a run has forked ends."""
         if os.getpid() != worker:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, end_children)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    # Children of the run must not keep the pipe open: its end is how the study learns that this process died.
+    # Children of the run must not keep the pipe open: the coordinator detects a dead worker by its closed pipe.
     os.set_inheritable(theirs.fileno(), False)
     os.register_at_fork(after_in_child=theirs.close)
     threading.Thread(target=_die_with_parent, daemon=True).start()

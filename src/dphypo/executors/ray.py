@@ -1,7 +1,7 @@
 """Runs on a Ray cluster.
 
-Ray makes a task again, three times, when its worker dies. Tasks here are not retried, and the claim refuses a second
-start whatever Ray does.
+Ray retries a task three times when its worker dies. Tasks here are not retried, and the claim refuses a second start
+whatever Ray does.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _FIXED: dict[str, Any] = {"max_retries": 0, "retry_exceptions": False, "num_retu
 
 
 class Ray:
-    """Makes runs as tasks of Ray: ``study.run(executor=Ray(num_gpus=1), workers=8)``.
+    """Executes runs as tasks of Ray: ``study.run(executor=Ray(num_gpus=1), workers=8)``.
 
-    Call ``ray.init()`` before. A stop of the study kills the workers that make its runs.
+    Call ``ray.init()`` first. When the search stops, the workers that execute its runs are killed.
 
     Args:
-        host: the address of this machine that the workers can reach; by default its address in the cluster.
+        host: an address of this machine that the workers can reach; by default its address in the cluster.
         options: what a run needs, as in ``ray.remote(...)``: ``num_cpus``, ``num_gpus``, ``resources``, ``memory``.
-            Options that would make a run twice are refused.
+            Options that would execute a run twice are refused.
     """
 
     def __init__(self, *, host: str = "", **options: Any) -> None:
         for name, value in _FIXED.items():
             if options.get(name, value) != value:
-                raise _validate.fail(name, options[name], f"leave it out: it is {value!r}, so that a run is made once")
+                raise _validate.fail(name, options[name], f"omit it: it is {value!r}, so that a run is executed once")
         self._host, self._options = host, {**options, **_FIXED}
 
     breaks = False  # a task has its worker process to itself

@@ -1,10 +1,10 @@
-"""Runs as jobs of a batch system, Slurm above all, through submitit.
+"""Runs as jobs of a batch system such as Slurm, through submitit.
 
-Submitit puts a job that is preempted back into the queue, and Slurm one whose machine failed. Jobs here are not
-requeued, and the claim refuses a second start whatever is done to them.
+Submitit requeues a job that is preempted, and Slurm one whose machine failed. Jobs here are not requeued, and the claim
+refuses a second start in any case.
 
-Submitit writes what a job is given, what it returns and what it prints to a folder. The folder is made private, and
-the files of a job are erased when it has ended.
+Submitit writes the arguments, the result and the output of a job to a folder. The folder is made private, and the files
+of a job are erased when it has ended.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from dphypo.executors.executor import Executor, Withdrawn
 from dphypo.executors.futures import Ended, Futures, Task, package, sendable
 from dphypo.mechanisms import Mechanism
 
-_LOOK_S = 0.1  # how often to look for results; the batch system itself is asked far less often, by submitit
-_CANCEL_S = 60  # how long a job that was cancelled may take to end
-_ASKING = threading.Lock()  # of all threads one asks the batch system, whose answer is for all jobs
+_LOOK_S = 0.1  # how often to look for results; submitit asks the batch system itself far less often
+_CANCEL_S = 60  # how long a cancelled job may take to end
+_ASKING = threading.Lock()  # one thread at a time asks the batch system, whose answer covers all jobs
 _TAGS = ("%j", "%t", "%A", "%a")
 
 
 @dataclass(frozen=True)
 class Submitit:
-    """Makes each run as a job: ``study.run(executor=Submitit(executor), workers=100)``.
+    """Executes each run as a job: ``study.run(executor=Submitit(executor), workers=100)``.
 
     Args:
-        executor: an executor of submitit, with the resources of a run set by ``update_parameters``. Its folder must
-            be one that the machines share.
-        host: the address of this machine that they can reach; by default what its name stands for.
+        executor: an executor of submitit, with the resources of a run set by ``update_parameters``. The machines must
+            share its folder.
+        host: an address of this machine that they can reach; by default the one that its name resolves to.
     """
 
     executor: Any
     host: str = ""
 
-    breaks = False  # a job has its processes to itself
+    breaks = False  # jobs do not share processes
 
     def __post_init__(self) -> None:
         submitit = package("submitit", "submitit")
@@ -64,7 +64,7 @@ class Submitit:
         if not local:
             given = dict(self.executor.parameters.get("additional_parameters", {}) or {})
             if given.pop("requeue", None):
-                raise _validate.fail("additional_parameters", "requeue", "leave it out: a run is made once")
+                raise _validate.fail("additional_parameters", "requeue", "omit it: a run is executed once")
             name = f"{'slurm_' if kind else ''}additional_parameters"
             self.executor.update_parameters(**{name: {**given, "no-requeue": True}})
         _make_private(Path(self.executor.folder))
@@ -87,7 +87,7 @@ def _own_address() -> str:
 
 
 def _make_private(folder: Path) -> None:
-    """Others must not read what jobs are given: their λ, their seeds and the mechanism."""
+    """Make the folder readable by its owner alone: it holds λ, seeds and the mechanism."""
     parts = folder.expanduser().absolute().parts
     fixed = next((n for n, part in enumerate(parts) if any(tag in part for tag in _TAGS)), len(parts))
     top = Path(*parts[:fixed])
@@ -96,19 +96,21 @@ def _make_private(folder: Path) -> None:
         try:
             top.chmod(0o700)
         except OSError as error:
-            remedy = f"others may read it, and its mode cannot be changed ({error.strerror}): chmod 700, or another one"
+            remedy = (
+                f"others may read it, and its mode cannot be changed ({error.strerror}): chmod 700 it, or give another"
+            )
             raise _validate.fail("folder", str(top), remedy) from None
 
 
 class _Job(Future[Any]):
-    """A job of the batch system as a future of ``concurrent.futures``: a thread looks whether it has ended."""
+    """A job of the batch system as a future of ``concurrent.futures``: a thread waits for its end."""
 
     def __init__(self, job: Any) -> None:
         super().__init__()
         self._job = job
         try:
             threading.Thread(target=self._follow, name="dphypo job", daemon=True).start()
-        except RuntimeError:  # there are no more threads: nobody would follow the job, or erase its files
+        except RuntimeError:  # no more threads: nothing would wait for the job or erase its files
             self.cancel()
             raise
 
@@ -118,10 +120,10 @@ class _Job(Future[Any]):
         if not self.set_running_or_notify_cancel():
             return
         try:
-            tell = partial(self.set_result, self._job.result())  # submitit waits long for what a dead job did not write
+            tell = partial(self.set_result, self._job.result())  # submitit waits long for the result of a dead job
         except Exception as error:
             tell = partial(self.set_exception, error)
-        self._erase()  # before anybody hears of the end
+        self._erase()  # before the search learns of the end
         tell()
 
     def cancel(self) -> bool:
@@ -130,12 +132,12 @@ class _Job(Future[Any]):
         with contextlib.suppress(Exception):  # it has ended
             self._job.cancel(check=False)
         self._erase()
-        with contextlib.suppress(RuntimeError):  # there are no more threads, and other jobs are to be cancelled, too
+        with contextlib.suppress(RuntimeError):  # no more threads; other jobs must still be cancelled
             threading.Thread(target=self._see_off, name="dphypo cancelled job").start()
         return cancelled
 
     def _see_off(self) -> None:
-        """Before the process ends, erase the files that a cancelled job still wrote."""
+        """Erase the files that a cancelled job still writes before it ends."""
         patience = time.monotonic() + _CANCEL_S
         while not self._has_ended() and time.monotonic() < patience:
             time.sleep(_LOOK_S)
@@ -145,7 +147,7 @@ class _Job(Future[Any]):
         try:
             with _ASKING:
                 return bool(self._job.done())
-        except Exception:  # the batch system did not answer: it is asked again
+        except Exception:  # the batch system did not answer: ask again later
             return False
 
     def _erase(self) -> None:
@@ -158,12 +160,14 @@ class _Job(Future[Any]):
 
 
 def _make_preemptible(make: Callable[[Task, Any], Ended], task: Task, mechanism: Mechanism) -> Ended:
-    """Make a run; if the batch system takes the machine back in between, say so instead of asking to be requeued.
+    """Execute a run; if the batch system preempts the job, withdraw the run instead of requeueing the job.
 
-    A job that has used up its time is lost: how long a run takes may depend on the data.
+    A job that has exceeded its time limit is lost: how long a run takes may depend on the data.
     """
     name = str(package("submitit", "submitit").JobEnvironment.USR_SIG).removeprefix("SIG")
-    warning = signal.Signals[f"SIG{name}"]  # by which submitit has the batch system announce that a job must end
+    warning = signal.Signals[
+        f"SIG{name}"
+    ]  # the signal by which submitit lets the batch system announce that a job must end
     before = signal.getsignal(warning)
     handler = getattr(before, "__self__", None)
     timed_out = False
@@ -171,7 +175,7 @@ def _make_preemptible(make: Callable[[Task, Any], Ended], task: Task, mechanism:
     def stop(number: int, frame: Any) -> None:
         nonlocal timed_out
         timed_out = handler is None or handler.has_timed_out()
-        raise Stopped  # the one thing that passes through a run
+        raise Stopped  # the only exception that passes through a run
 
     signal.signal(warning, stop)
     try:

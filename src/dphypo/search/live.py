@@ -1,12 +1,13 @@
 """A search while it runs: lines about the steps of its runs, and the file that ``dphypo watch`` reads.
 
-Runs of a study are not followed: their number and durations are secret. What is shown of surveys and last runs has
-times in it, which the guarantee does not cover: it is for the curator, and says so before the first line of a log.
-Results may be published, so they never share a log with times (``progress.rows``).
+Runs of a study are not followed, because their number and durations are secret. What is shown of surveys and last runs
+contains times, which the guarantee does not cover: it is for the curator, and a log says so in its first line. Results
+may be published, so they never share a log with times (``progress.rows``).
 
-The **live file** stands beside the journal, which is locked while the search runs, and has its permissions. Of a search
-with a study it holds the cost alone, and no time: its age would be the duration of the study. It is erased when the
-search stops; only ``run`` begins one."""
+The **live file** is next to the journal, which is locked while the search runs, and has the same permissions. For a
+search with a study it contains the cost alone and no time, because its age would reveal the duration of the study. It
+is erased when the search stops. Only ``run`` creates one.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ from dphypo.search.table import Row, Surveyed
 ENDING = "-watch"
 NEWEST = 100
 """The number of runs that the live file and its page hold."""
-_SHORT, _SELDOM = 200, 20  # up to this many runs every one is shown as it ends, later every twentieth
+_SHORT, _SELDOM = 200, 20  # the first 200 runs are shown as they end, then every twentieth
 
 
 @dataclass(frozen=True)
 class LiveFile:
-    """The file for ``dphypo watch``, if there is a place for one. It tells when it was written if it is ``timed``.
+    """The file for ``dphypo watch``, if there is a place for one. It contains its time if it is ``timed``.
 
     Nothing here raises: a file that cannot be written, or is damaged, must not stop a search.
     """
@@ -101,7 +102,7 @@ NOWHERE = LiveFile(None)
 
 SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
 """Seconds between two updates of a terminal, before the first line of a log, and between two updates of the file."""
-NOTE = "lines that tell how long runs take follow. No guarantee covers that: this log is for the curator alone"
+NOTE = "the lines that follow reveal how long runs take. No guarantee covers that: this log is for the curator alone"
 _ERASE = "\r\x1b[2K"
 
 
