@@ -32,7 +32,7 @@ def test_compose_says_what_both_cost_together(certificates: list[Path]) -> None:
     expected = guarantee_of(certificates[0]).compose(guarantee_of(certificates[1])).epsilon(1e-5)
     assert done.exit_code == 0
     assert f"ε = {round_up(expected, 4):.4f} at δ = 1e-05 for 2 certificates together" in done.output
-    assert "if none was chosen after a look" in done.output
+    assert "only if no search was chosen after seeing" in done.output
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_guarantees_nothing_or_protects_another_unit_is_not_composed(
 def test_explain_says_what_is_assumed_and_what_would_break_it(certificates: list[Path]) -> None:
     done = RUN.invoke(app, ["explain", str(certificates[0])])
     assert done.exit_code == 0
-    for words in ("What it says", "What it assumes", "What would break it", "drawn once", "dphypo verify"):
+    for words in ("What it guarantees", "What it assumes", "What would break it", "drawn once", "dphypo verify"):
         assert words in done.output
 
 

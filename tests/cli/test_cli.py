@@ -102,7 +102,7 @@ def test_a_certificate_is_written_and_verified(tmp_path):
         (["account", "--noise-multiplier", "1", "--mean", "5"], "--sampling-rate"),
         (["account", "--sampling-rate", "0.1", "--mean", "5"], "--noise-multiplier"),
         (["account", *RUN], "--mean"),
-        (["account", *RUN, "--mean", "5", "--gamma", "0.1"], "one of"),
+        (["account", *RUN, "--mean", "5", "--gamma", "0.1"], "either --mean or --gamma"),
         (["account", *RUN, "--runs", "poisson", "--gamma", "0.1"], "poisson needs --mean"),
         (["account", *RUN, "--runs", "negative-binomial", "--mean", "5"], "--shape"),
         (["calibrate", "--event", "pure", "--mean", "5", "--epsilon", "1"], "noise multiplier"),

@@ -58,7 +58,7 @@ def test_bad_options_are_named(options, words, tmp_path, monkeypatch):
 def test_a_file_and_options_that_describe_a_search_exclude_each_other(tmp_path):
     result = invoke("account", str(tmp_path / "certificate.json"), "--mean", "3")
     assert result.exit_code != 0
-    assert "leave out the options" in result.output
+    assert "remove the options" in result.output
 
 
 def test_a_certificate_is_accounted_for_too(tmp_path):

@@ -71,9 +71,12 @@ def test_both_ways_to_give_a_run_cost_the_same():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--records", "1000", "--batch-size", "100"], "are given together"),
-        (["--records", "1000", "--batch-size", "100", "--epochs", "1", "--steps", "9"], "are given together"),
-        (["--records", "1000", "--batch-size", "100", "--epochs", "1", "--sampling-rate", "0.1"], "not both"),
+        (["--records", "1000", "--batch-size", "100"], "together"),
+        (["--records", "1000", "--batch-size", "100", "--epochs", "1", "--steps", "9"], "together"),
+        (
+            ["--records", "1000", "--batch-size", "100", "--epochs", "1", "--sampling-rate", "0.1"],
+            "give either --sampling-rate",
+        ),
         (["--event", "gaussian", "--records", "10"], "--records does not apply to gaussian"),
     ],
 )
@@ -103,9 +106,9 @@ def test_what_if_refuses_an_event_beside_the_certificate_and_certificates_of_sev
     alone = one.certificate(1e-5).save(tmp_path / "alone.json")
     done = RUN.invoke(app, ["account", "--from", str(alone), "--noise-multiplier", "3"])
     assert done.exit_code == 2
-    assert "leave its options out" in done.output
+    assert "remove options that describe a run" in done.output
     both = one.compose(one).certificate(1e-5).save(tmp_path / "both.json")
-    assert "states several parts" in RUN.invoke(app, ["account", "--from", str(both), "--mean", "3"]).output
+    assert "has several parts" in RUN.invoke(app, ["account", "--from", str(both), "--mean", "3"]).output
 
 
 def test_what_if_reads_strangers_files_with_care(tmp_path: Path):
@@ -144,4 +147,4 @@ def test_a_ledger_is_shown_by_its_name_alone(tmp_path: Path):
     opened = RUN.invoke(app, ["ledger", "open", path, "--epsilon", "2", "--delta", "1e-6"])
     shown = RUN.invoke(app, ["ledger", path])
     assert shown.output == opened.output == RUN.invoke(app, ["ledger", "show", path]).output
-    assert "no guarantee" in shown.output
+    assert "only the total is guaranteed" in shown.output

@@ -1,4 +1,4 @@
-"""The command line: the commands, and how it ends."""
+"""The command line: the list of commands, the encoding of the output, and the exit status."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _WITH_BARS = {"plan", "calibrate", "watch"}
 def about(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
-    """Differentially private hyperparameter optimisation: what a search costs, and proof of it."""
+    """Plan, account for and verify differentially private hyperparameter searches. No command reads your data."""
     if version:
         from dphypo import __version__
 
@@ -91,7 +91,7 @@ def main() -> None:
         if error.ctx is not None:
             say(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n")
     except (ArithmeticError, MemoryError, RecursionError) as error:
-        said = f"these numbers are too extreme to compute with ({type(error).__name__}): give less extreme ones"
+        said = f"these numbers are too extreme to compute with ({type(error).__name__}): use less extreme ones"
     except OSError as error:
         from dphypo._validate import printable
 
@@ -127,7 +127,7 @@ codecs.register_error(_SPELT, _spell)
 
 
 def _still_at_work() -> threading.Event:
-    """Say on a terminal that a command is still at work, unless it shows a bar; until the event is set."""
+    """Until the event is set, say on a terminal that the command still runs, unless it has a progress bar."""
     done = threading.Event()
     if _WITH_BARS & set(sys.argv[1:2]) or not on_terminal():
         return done

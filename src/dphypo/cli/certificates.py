@@ -26,20 +26,20 @@ class _ShownByDefault(TyperGroup):
 
 ledger = typer.Typer(
     cls=_ShownByDefault,
-    help="One total (ε, δ) for a data set, and all that was ever reserved of it. dphypo ledger FILE shows it.",
+    help="Cap the total (ε, δ) of a data set. dphypo ledger FILE shows what was reserved and what is left.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file, or the folder of a release.")],
-    key: Annotated[Path | None, typer.Option(help="An Ed25519 public key (PEM) that must have signed it.")] = None,
+    certificate: Annotated[Path, typer.Argument(help="A certificate (a JSON file), or the folder of a release.")],
+    key: Annotated[Path | None, typer.Option(help="The Ed25519 public key (PEM) of the signature.")] = None,
     approved: Annotated[
-        Path | None, typer.Option(help="The certificate that was saved before the search ran: it must state the same.")
+        Path | None, typer.Option(help="The certificate saved before the search ran. Both must state the same.")
     ] = None,
 ) -> None:
-    """Recompute a certificate by two ways of computing: yes, or no and why."""
+    """Recompute a certificate in two independent ways. Prints yes, or no and why; the exit status is 0 or 1."""
     from dphypo.accounting import verify as verify_certificate
 
     result = verify_certificate(certificate, key=key, approved=approved)
@@ -48,10 +48,10 @@ def verify(
 
 
 def sign(
-    certificate: Annotated[Path, typer.Argument(help="The certificate, or the folder of a release. It is replaced.")],
-    key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519.")],
+    certificate: Annotated[Path, typer.Argument(help="A certificate, which is replaced, or the folder of a release.")],
+    key: Annotated[Path, typer.Option(help="An Ed25519 private key (PEM), from openssl genpkey -algorithm ed25519.")],
 ) -> None:
-    """Sign a certificate, so that verify --key knows who states it."""
+    """Sign a certificate, so that verify --key can check who issued it."""
     from dphypo._files import is_folder
     from dphypo.accounting import Certificate
 
@@ -60,17 +60,17 @@ def sign(
 
 
 def compose(
-    certificates: Annotated[list[Path], typer.Argument(help="Certificates, JSON files or folders of releases.")],
+    certificates: Annotated[list[Path], typer.Argument(help="Certificates, or folders of releases.")],
     delta: o.Delta = 1e-5,
 ) -> None:
-    """What several searches on the same data cost together, if they were declared together."""
+    """Compute what several searches on the same data cost together, if they were declared together."""
     from dphypo.accounting import Composition
 
     guarantees, _, units = zip(*map(_stated, certificates), strict=True)
     if len(set(units)) > 1:
         raise typer.BadParameter(
-            f"the certificates protect different units ({', '.join(dict.fromkeys(units))}): one person may have many "
-            "records, so their numbers do not add up. Account for all searches under one unit"
+            f"the certificates protect different units ({', '.join(dict.fromkeys(units))}), so their numbers cannot be "
+            "added: account for all searches with the same unit"
         )
     together = Composition.of(*guarantees)
     if len(guarantees) == 1:
@@ -80,19 +80,19 @@ def compose(
     for path, guarantee in zip(certificates, guarantees, strict=True):
         print(f"  {shown(guarantee.epsilon(delta))} alone  {path}")
     print(
-        "This holds if none was chosen after a look at the results of another. If the next search may depend on "
-        "earlier results, use a ledger: it certifies a total and admits a little less than this (dphypo ledger --help)"
+        "This holds only if no search was chosen after seeing the results of another. If a search may depend on "
+        "earlier results, use a ledger, which certifies a total and admits slightly less (dphypo ledger --help)."
     )
 
 
 def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")]) -> None:
-    """What a certificate says in plain words, what it assumes, and what would break it."""
+    """Explain a certificate: what it guarantees, what it assumes, and what would break it."""
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
     from dphypo.accounting.statement import assumptions, breaks
 
     found = Certificate.load(certificate)
-    print("What it says")
+    print("What it guarantees")
     for line in found.statement().splitlines():
         print(f"  {printable(line, 2000)}")
     for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
@@ -100,15 +100,13 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
         for line in lines(found.document):
             print(f"  - {line}")
     if found.warning:
-        print(f"\nIt carries a warning: {printable(found.warning, 2000)}")
-    print(f"\nWhether its numbers follow from what it states: dphypo verify {certificate}")
+        print(f"\nWarning: {printable(found.warning, 2000)}")
+    print(f"\nTo recompute its numbers: dphypo verify {certificate}")
 
 
 def report(
     release: Annotated[Path, typer.Argument(help="The folder of a saved release.")],
-    out: Annotated[Path, typer.Option(help="The file to write; an earlier report there is replaced.")] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, typer.Option(help="The file to write. An earlier report is replaced.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page about a release. The release is verified first."""
     from dphypo.plots import require_matplotlib
@@ -116,7 +114,7 @@ def report(
 
     require_matplotlib()
     if on_terminal():
-        say("recomputing the certificate: this takes up to a minute …")
+        say("Recomputing the certificate, which takes up to a minute …")
     print(write_folder_report(release, out))
 
 
@@ -145,7 +143,7 @@ def open_ledger(
     epsilon: o.Epsilon,
     delta: o.Delta,
 ) -> None:
-    """Create a ledger. Its total can never be changed. Each search may depend on the results before it."""
+    """Create a ledger. Its total can never be changed. Searches may depend on earlier results."""
     from dphypo import Ledger
 
     print(Ledger.open(path, epsilon=epsilon, delta=delta))
@@ -153,7 +151,7 @@ def open_ledger(
 
 @ledger.command("show")
 def show_ledger(path: Book) -> None:
-    """What was reserved, and how much room is left."""
+    """Show what was reserved and what is left."""
     from dphypo import Ledger
 
     print(Ledger(path))
@@ -162,13 +160,13 @@ def show_ledger(path: Book) -> None:
 @ledger.command("reserve")
 def reserve(
     path: Book,
-    certificate: Annotated[Path, typer.Argument(help="The certificate of a search that has not begun.")],
-    name: Annotated[str | None, typer.Option(help="What to call it; by default the file's name.")] = None,
+    certificate: Annotated[Path, typer.Argument(help="The certificate of a search that has not started.")],
+    name: Annotated[str | None, typer.Option(help="A name for the entry; the file's name by default.")] = None,
     key: Annotated[
-        str | None, typer.Option(help="Makes the command repeatable: what has this key is not charged again.")
+        str | None, typer.Option(help="Makes the command safe to repeat: an entry with this key is not charged again.")
     ] = None,
 ) -> None:
-    """Set aside what a certificate states, before the first run; refused if it would exceed the total."""
+    """Reserve what a certificate states, before the first run. Refused if it would exceed the total."""
     from dphypo import Ledger
 
     book = Ledger(path)
@@ -181,7 +179,11 @@ def reserve(
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)  # the interpreter would try again when it ends
         try:
-            print(f"dphypo: it was reserved under the key {key}, which could not be shown", file=sys.stderr, flush=True)
+            print(
+                f"dphypo: the search was reserved under the key {key}; the ledger could not be printed",
+                file=sys.stderr,
+                flush=True,
+            )
         except (OSError, ValueError):
             os.dup2(nowhere, 2)
 
@@ -195,7 +197,7 @@ def _stated(path: Path) -> tuple[Any, float | None, str]:
     document = documents.read(path)
     guarantee, delta, public = guarantee_of(document), document.get("delta"), document.get("public")
     public = public if isinstance(public, dict) else {}
-    warning = public.get("warning", "it does not say where its randomness comes from" if public else None)
+    warning = public.get("warning", "it does not name its source of randomness" if public else None)
     if warning is not None or public.get("entropy") == "seeded":
-        raise typer.BadParameter(f"{path} says that it guarantees nothing: {printable(str(warning))}")
+        raise typer.BadParameter(f"{path} guarantees nothing: {printable(str(warning))}")
     return guarantee, delta if isinstance(delta, float) else None, printable(str(public.get("unit", "record")))

@@ -24,38 +24,41 @@ if TYPE_CHECKING:
 @o.grouped
 def account(
     *,
-    plan: Annotated[Path | None, typer.Argument(help="A certificate, instead of options.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A certificate, instead of options.", metavar="CERTIFICATE")
+    ] = None,
     run: RunOptions,
     loss: Loss,
     from_certificate: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="What if: take all that is not given here from this certificate, or the folder of a release."
+            "--from", help="What if: a certificate, or the folder of a release; the other options change its search."
         ),
     ] = None,
     search: Search,
     delta: Annotated[
-        float | None, o.number("δ of the guarantee; 1e-5, or that of the file.", 1e-300, 0.1, "--delta", zero=True)
+        float | None,
+        o.number("δ of the guarantee: the certificate's, or 1e-5.", 1e-300, 0.1, "--delta", zero=True),
     ] = None,
     as_json: o.AsJson = False,
     certificate: o.CertificateOut = None,
 ) -> None:
-    """What a whole search costs: T runs, the best released; or all that a certificate states."""
+    """Compute what a search costs: T runs of which the best is released, or everything that a certificate states."""
     from dphypo._validate import printable
     from dphypo.accounting import account as account_for
 
     no_run = (run, loss) == (RunOptions(), Loss())
     title, stated = "privacy of the whole search", {}
     guarantee: Any
-    if plan is not None:
+    if file is not None:
         if not no_run or from_certificate is not None or search != Search():
-            raise typer.BadParameter("a file says what is run: leave out the options that describe a search")
-        document, guarantee, delta = _read(plan, delta)
-        title = printable(document.get("name", plan.name), 200)
+            raise typer.BadParameter("the certificate describes the search: remove the options that describe one")
+        document, guarantee, delta = _read(file, delta)
+        title = printable(document.get("name", file.name), 200)
         stated = {"stated": document.get("epsilon") if delta == document.get("delta") else None}
     elif from_certificate is not None:
         if not no_run:
-            raise typer.BadParameter("--from takes the event of a run from the certificate: leave its options out")
+            raise typer.BadParameter("--from takes the run from the certificate: remove options that describe a run")
         _, whole, delta = _read(from_certificate, delta)
         guarantee = _what_if(from_certificate, whole, search)
     else:
@@ -74,7 +77,7 @@ def calibrate(
     as_json: o.AsJson = False,
     certificate: o.CertificateOut = None,
 ) -> None:
-    """The noise multiplier that a total (ε, δ) asks for, and what the paper's theorem would charge for it."""
+    """Find the noise multiplier for a total (ε, δ), and show what the paper's theorem would charge for it."""
     from dphypo.accounting import calibrate as calibrate_noise
     from dphypo.search.progress import solving
 
@@ -87,7 +90,7 @@ def calibrate(
 
 
 def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition, float]:
-    """The document of a certificate, what it guarantees, accounted afresh, and δ: its own by default."""
+    """The document of a certificate, its guarantee, recomputed, and δ: its own by default."""
     from dphypo.accounting import documents
     from dphypo.accounting.verification import guarantee_of
 
@@ -100,20 +103,20 @@ def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition,
 
 
 def _what_if(path: Path, whole: Composition, search: Search) -> Guarantee:
-    """The search of a certificate with another law or band; all that is not given stays as it is stated."""
+    """The search of a certificate with another law or band. What is not given stays as stated."""
     from dphypo.accounting import Guarantee
 
     found = whole.terms[0].releases
     if len(whole.terms) > 1 or not isinstance(found, Guarantee):
         raise typer.BadParameter(
-            f"{path} states several parts, each with a law and a band of its own: give the certificate of one search"
+            f"{path} has several parts with different laws and bands: give the certificate of a single search"
         )
     band = found.band if search.band is None else search.to_band()
     return dataclasses.replace(found, runs=search.law_like(found.runs), band=band)
 
 
 def shown(value: float, decimals: int = 4) -> str:
-    """ε or a noise multiplier for people: never less than it is.
+    """ε or a noise multiplier, rounded up.
 
     >>> shown(0.50001), shown(float("inf"))
     ('0.5001', 'inf')
@@ -126,7 +129,7 @@ def shown(value: float, decimals: int = 4) -> str:
 def _show(
     guarantee: Guarantee | Composition, delta: float, title: str, as_json: bool, certificate: Path | None, **more: Any
 ) -> None:
-    """Write the certificate that was asked for, and print what a search costs."""
+    """Write the certificate if one was requested, and print what a search costs."""
     from dphypo._validate import printable
     from dphypo.accounting import Guarantee
     from dphypo.accounting.documents import plain
@@ -149,7 +152,7 @@ def _show(
         table.add_row("noise multiplier", shown(more["noise_multiplier"], 6))
     table.add_row("ε of the search", shown(bounds.pop(best)), f"by the {best} bound")
     for name, value in bounds.items():
-        note = "what the paper's theorem gives" if name == "paper" else ""
+        note = "the paper's theorem" if name == "paper" else ""
         table.add_row(f"  by the {name} bound", shown(value), note)
     for name, value in one_run.items():
         table.add_row(f"ε of one run alone ({name})", shown(value), "does not cover the search")
@@ -159,25 +162,25 @@ def _show(
     print(title)
     Console().print(table)
     if more.get("stated") is not None:
-        print(f"the file states ε = {printable(more['stated'], 30)}")
+        print(f"the certificate states ε = {printable(more['stated'], 30)}")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a plan is made for."""
+    """The training to plan for."""
 
     records: Annotated[int, o.RECORDS]
     batch_size: Annotated[int, o.BATCH_SIZE]
     epsilon: o.Epsilon
     epochs: Annotated[float | None, o.EPOCHS] = None
     steps: Annotated[int | None, o.STEPS] = None
-    runs: Annotated[int | None, o.number("Compare a survey of this many runs, too.", 1, 1e4, whole=True)] = None
-    fraction: Annotated[float | None, o.number("Part of the steps of a short run of that survey.", 1e-6, 1)] = None
-    compute: Annotated[float, o.number("Most expected compute, in full runs.", 1e-3, 1e5)] = 10.0
+    runs: Annotated[int | None, o.number("Also compare a survey of this many runs.", 1, 1e4, whole=True)] = None
+    fraction: Annotated[float | None, o.number("Length of its runs, as a fraction of a full run.", 1e-6, 1)] = None
+    compute: Annotated[float, o.number("Largest expected compute, in full runs.", 1e-3, 1e5)] = 10.0
     delta: o.Delta = 1e-5
     landscape: Annotated[
         str | None,
-        typer.Option(help="Expected scores: mnist, cifar10, federated (they come with the library), or an .npz file."),
+        typer.Option(help="Expected scores: mnist, cifar10 or federated (included), or an .npz file."),
     ] = None
 
 
@@ -187,12 +190,12 @@ def plan(
     task: Task,
     as_json: o.AsJson = False,
 ) -> None:
-    """Compare the ways to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes under a minute.
+    """Compare designs to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes under a minute.
 
-    Every design is solved for the noise at which all that it releases costs ε by the sharpest bound. The last line is
-    the Python that runs the recommended one.
+    Each design gets the least noise with which everything it releases costs at most ε. The last line is the Python
+    code that runs the recommended design.
 
-    A landscape is read by fraction and noise multiplier alone, whatever your batches and hyperparameters are.
+    A landscape gives expected scores by run length and noise multiplier; it knows nothing of your model and data.
     """
     from dphypo.accounting.documents import plain
     from dphypo.planning import plan as compare
@@ -202,7 +205,7 @@ def plan(
 
 
 def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
-    """The designs, with a bar on a terminal while their noise is solved for; elsewhere a line every few seconds."""
+    """The designs. Shows progress: a bar on a terminal, elsewhere a line every few seconds."""
     if on_terminal():
         from rich.console import Console
         from rich.progress import track

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class EventKind(StrEnum):
-    """What is known of one run."""
+    """The mechanism of one run."""
 
     DP_SGD = "dp-sgd"
     GAUSSIAN = "gaussian"
@@ -33,7 +33,7 @@ class EventKind(StrEnum):
 
 
 class RunsKind(StrEnum):
-    """The family of the law of T."""
+    """The family of the distribution of T."""
 
     GEOMETRIC = "geometric"
     LOGARITHMIC = "logarithmic"
@@ -90,13 +90,13 @@ _BAND_END = _reader(1e-6, 1e6)
 
 
 _SAMPLING_RATE = number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)
-_NOISE = number("Noise of one step, in sensitivities (dp-sgd, gaussian, laplace).", 0.05, 1e6)
-_CAP = number("Largest T: the law is cut there and accounted as cut.", 1, 1e9, whole=True)
-RECORDS = number("Number of private records, as a public constant.", 1, 1e12, whole=True)
-BATCH_SIZE = number("Expected size of a batch.", 1, 1e12, whole=True)
-EPOCHS = number("Epochs of one full run.", 1e-6, 1e5)
-STEPS = number("Steps of one full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
-Epsilon = Annotated[float, number("Total ε of everything together.", 1e-4, 50.0)]
+_NOISE = number("Noise of one step, as a multiple of the sensitivity (dp-sgd, gaussian, laplace).", 0.05, 1e6)
+_CAP = number("Largest T. The truncated distribution is accounted for.", 1, 1e9, whole=True)
+RECORDS = number("Number of private records; a public constant.", 1, 1e12, whole=True)
+BATCH_SIZE = number("Expected batch size.", 1, 1e12, whole=True)
+EPOCHS = number("Number of epochs of a full run.", 1e-6, 1e5)
+STEPS = number("Number of steps of a full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
+Epsilon = Annotated[float, number("Total ε of everything that is released.", 1e-4, 50.0)]
 Delta = Annotated[float, number("δ of the guarantee.", 1e-300, 0.1, zero=True)]
 CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -124,9 +124,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What one run is, but for its noise."""
+    """One run, without its noise."""
 
-    event: Annotated[EventKind, typer.Option(help="What one run is.")] = EventKind.DP_SGD
+    event: Annotated[EventKind, typer.Option(help="The mechanism of one run.")] = EventKind.DP_SGD
     sampling_rate: Annotated[float | None, _SAMPLING_RATE] = None
     steps: Annotated[int | None, STEPS] = None
     records: Annotated[int | None, RECORDS] = None
@@ -134,10 +134,10 @@ class RunOptions:
     epochs: Annotated[float | None, EPOCHS] = None
 
     def refuse_unused(self, given: dict[str, Any]) -> None:
-        """An option that this kind of event does not use would be taken to have counted."""
+        """Refuse options that this kind of event does not use: people would believe that they counted."""
         for name, value in given.items():
             if value is not None and name not in {"event", *_USED[self.event]}:
-                raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: leave it out")
+                raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: remove it")
 
     def at_noise(self, noise_multiplier: float) -> Event:
         """The event with this noise. Its length is given by rate and steps, or by records, batch and epochs or steps.
@@ -161,16 +161,16 @@ class RunOptions:
                 raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
             return SampledGaussian(rate=self.sampling_rate, steps=steps or 1, noise_multiplier=noise_multiplier).event
         if self.sampling_rate is not None:
-            raise typer.BadParameter("give --sampling-rate, or --records and --batch-size: not both")
+            raise typer.BadParameter("give either --sampling-rate, or --records and --batch-size")
         if records is None or batch_size is None or (epochs is None) == (steps is None):
-            raise typer.BadParameter("--records, --batch-size and --epochs (or --steps) are given together")
+            raise typer.BadParameter("give --records, --batch-size and --epochs (or --steps) together")
         given: dict[str, Any] = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
         return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
 
 
 @dataclass(frozen=True)
 class Loss:
-    """How private one run is."""
+    """The noise or the privacy loss of one run."""
 
     noise_multiplier: Annotated[float | None, _NOISE] = None
     rho: Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)] = None
@@ -215,14 +215,14 @@ class Loss:
 class Search:
     """The law of T and the band."""
 
-    runs: Annotated[RunsKind | None, typer.Option(help="Law of the number of runs T; geometric if left out.")] = None
-    shape: Annotated[float | None, number("Shape of the negative binomial.", -0.999, 1e6)] = None
+    runs: Annotated[RunsKind | None, typer.Option(help="Distribution of the number of runs, T; geometric.")] = None
+    shape: Annotated[float | None, number("Shape of the negative binomial distribution.", -0.999, 1e6)] = None
     mean: Annotated[float | None, number("Mean of T.", 0.01, 1e9)] = None
     gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None
     cap: Annotated[int | None, _CAP] = None
     band: Annotated[
         tuple[str, str] | None,
-        typer.Option("--band", help="The band c C; 1 1 is uniform search.", metavar="C_LOW C_HIGH"),
+        typer.Option("--band", help="The band c C; 1 1 (the default) is uniform search.", metavar="C_LOW C_HIGH"),
     ] = None
 
     def law(self) -> Law:
@@ -231,9 +231,9 @@ class Search:
 
         kind = RunsKind.GEOMETRIC if self.runs is None else self.runs
         if self.shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
-            raise typer.BadParameter(f"--shape does not apply to {kind}: leave it out, or take negative-binomial")
+            raise typer.BadParameter(f"--shape does not apply to {kind}: remove it, or use negative-binomial")
         if (self.mean is None) == (self.gamma is None):
-            raise typer.BadParameter("give one of --mean and --gamma")
+            raise typer.BadParameter("give either --mean or --gamma")
         law: Law
         if kind is RunsKind.POISSON:
             law = laws.Poisson(_given(self.mean, "--mean", kind))
@@ -243,7 +243,7 @@ class Search:
         return law if self.cap is None else law.capped(self.cap)
 
     def law_like(self, found: Law) -> Law:
-        """A law of T that was found in a file, with what the options change.
+        """The law of T of a certificate, with the changes that the options state.
 
         >>> from dphypo.laws import NegativeBinomial
         >>> Search(mean=20).law_like(NegativeBinomial(8, mean=6))
@@ -261,13 +261,13 @@ class Search:
             elif isinstance(found, laws.Poisson):
                 changes["runs"] = RunsKind.POISSON
             else:
-                raise typer.BadParameter(f"the certificate's law is {type(found).__name__}: give --runs with --mean")
+                raise typer.BadParameter(f"the certificate's law is {type(found).__name__}: give --runs and --mean")
         if self.mean is None and self.gamma is None:
             changes["mean"] = found.mean
         return dataclasses.replace(self, **changes).law()
 
     def to_band(self) -> Band:
-        """The band; uniform search if it is left out."""
+        """The band; uniform search by default."""
         from dphypo.band import Band
 
         if self.band is None:

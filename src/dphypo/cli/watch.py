@@ -1,4 +1,4 @@
-"""``dphypo watch``: a page in the browser about a search while it runs. For the curator, on this machine alone."""
+"""``dphypo watch``: a web page about a running search, for the curator, served to this machine only."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 3
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_TIMED = "For the curator alone: how long runs take is not covered by the guarantee."
+_TIMED = "For the curator only: the guarantee does not cover durations."
 _SILENT_S = 60.0
 
 
 def watch(
     journal: Annotated[Path, typer.Argument(help="The journal of the search, such as tune.db.")],
-    port: Annotated[int, number("Of the page; 0 takes a free one.", 1, 65535, zero=True, whole=True)] = 8765,
+    port: Annotated[int, number("Port of the page; 0 uses a free one.", 1, 65535, zero=True, whole=True)] = 8765,
 ) -> None:
-    """Show a search in the browser while it runs: table, cost, speed, time left. For the curator, on this machine."""
-    word = secrets.token_urlsafe(12)  # other users of the machine do not know it
+    """Show a running search in the browser: table, cost, speed and time left. Served to this machine only."""
+    word = secrets.token_urlsafe(12)  # unknown to other users of the machine
     with server(journal, word, port) as serving:
-        print(f"http://127.0.0.1:{serving.server_port}/{word} shows {journal}. End with Ctrl-C.", flush=True)
+        print(f"http://127.0.0.1:{serving.server_port}/{word} shows {journal}. Press Ctrl-C to stop.", flush=True)
         try:
             serving.serve_forever()
         except KeyboardInterrupt:
@@ -46,10 +46,10 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
     from dphypo.search.live import ENDING, LiveFile
 
     if not journal.is_file():
-        raise FileError(f"there is no journal at {journal}: give the file with which the search was started")
+        raise FileError(f"there is no journal at {journal}: give the journal= of the search")
     with journal.open("rb") as file:
         if file.read(16) not in (b"", b"SQLite format 3\0"):
-            raise FileError(f"{journal} is not a journal: give the file with which the search was started")
+            raise FileError(f"{journal} is not a journal: give the journal= of the search")
     live = LiveFile(Path(f"{journal.resolve()}{ENDING}"))
     last: dict[str, Any] = {}
     lock = threading.Lock()
@@ -69,7 +69,7 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-            if host not in _LOOPBACK:  # a page elsewhere whose name leads here must not read this one
+            if host not in _LOOPBACK:  # DNS rebinding: a page of another site must not read this one
                 self.send_error(403)
             elif not secrets.compare_digest(self.path.encode(), f"/{word}".encode()):
                 self.send_error(404)
@@ -92,18 +92,18 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
 
 
 def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
-    """The page of ``dphypo watch``: what the file of the search says, if there is one, and whether it still runs."""
+    """The page: what the file of the search says, if there is one, and whether the search is still running."""
     from dphypo import __version__
     from dphypo.report.html import bullets, page
 
     known = known or {}
-    cost = str(known.get("cost", "Nothing is known yet."))
-    sections = [("cost", "What it costs", bullets(cost.splitlines()))]
+    cost = str(known.get("cost", "The cost is not known yet."))
+    sections = [("cost", "Cost", bullets(cost.splitlines()))]
     if known.get("table"):
         sections.insert(0, ("runs", "Runs so far", _runs_so_far(json.dumps(known["table"]), _ended(known))))
-    lead = "Read only. The page is loaded again every few seconds."
+    lead = "This page reloads every few seconds."
     foot = f"Served by dphypo {__version__} on the loopback address."
-    return page("A search under way", lead, _now(known, runs=runs), sections, foot, secret=_TIMED)
+    return page("Running search", lead, _now(known, runs=runs), sections, foot, secret=_TIMED)
 
 
 def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
@@ -111,14 +111,14 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
 
     rows: list[tuple[object, object]] = []
     if not known:
-        rows.append(("search", "none runs on this journal"))
+        rows.append(("search", "no search is running on this journal"))
     elif "written" not in known:  # the same when it has stopped: the page never tells how long a study took
-        rows.append(("search", "begun; how long a study takes is secret"))
+        rows.append(("search", "started; the duration of a study is secret"))
     elif not runs:
-        rows.append(("search", "stopped: released, or can be resumed"))
+        rows.append(("search", "stopped: it has released, or can be resumed"))
     else:
         silent = time.time() - float(known["written"])
-        rows.append(("search", "runs" if silent < _SILENT_S else f"no sign of life for {silent:.0f} s"))
+        rows.append(("search", "running" if silent < _SILENT_S else f"no update for {silent:.0f} s"))
     if known.get("total"):
         rows.append(("runs", f"{_ended(known)} of {known['total']}"))
     if best := known.get("best"):
@@ -127,7 +127,7 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
     if runs and known.get("step"):
         rows.append((known["what"], f"step {known['step']} of {known['steps']}"))
         rows.append(("speed", f"{known['speed']:.4g} steps/s"))
-        left = "time left of these" if " at once" in known["what"] else "time left"
+        left = "time left for these" if " at once" in known["what"] else "time left"
         rows.append((left, str(timedelta(seconds=round(known["left"])))))
     return facts(rows, class_="headline")
 

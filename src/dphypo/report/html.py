@@ -1,6 +1,6 @@
-"""Pages of HTML, each one file that needs no other, for a phone, a desk and paper, in light and in dark.
+"""Self-contained HTML pages for phones, desktops and print, in a light and a dark scheme.
 
-Text becomes HTML in one place, where it is escaped; nobody joins strings by hand.
+Text is escaped in one place, where it becomes HTML. No other code joins strings to HTML.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 REPORT = "dphypo: public report of a release"
 """The comment at the beginning of a report, which distinguishes an earlier report from any other file."""
 SIZE = (4.6, 3.4)
-"""Of a figure, in inches: its letters stay readable where it is shrunk to the width of a phone."""
+"""Size of a figure in inches. Its text stays readable at the width of a phone."""
 MOST_LETTERS = 2000
 _EMPTY = {"meta", "br", "hr"}
-# Nothing is fetched and no script runs, whatever a value on the page may be.
+# Nothing is fetched and no script runs, whatever the page shows.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _SECRET_IN_PRINT = """
 @page { margin: 2.2cm 1.5cm 1.5cm; @top-center { content: "%s"; font: bold 10pt sans-serif; color: #b3261e; } }
@@ -33,13 +33,13 @@ _SECRET_IN_PRINT = """
 
 
 class Html(str):
-    """Text that is HTML already: made here alone, never of what came from a file, a user or a run."""
+    """Text that is already HTML. Only this module creates it, and never from a file, a user or a run."""
 
     __slots__ = ()
 
 
 def text(value: object) -> Html:
-    """A value as text: escaped, control characters written out, long text cut.
+    """A value as text: HTML and control characters are escaped, long text is cut.
 
     >>> text("<script>alert(1)</script>")
     '&lt;script&gt;alert(1)&lt;/script&gt;'
@@ -48,12 +48,12 @@ def text(value: object) -> Html:
 
 
 def join(*parts: object) -> Html:
-    """Pieces one after the other, each escaped unless it is HTML."""
+    """Concatenate pieces; each is escaped unless it is HTML."""
     return Html("".join(text(part) for part in parts))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """An element. In the names of attributes an underscore is a hyphen, and one at the end is left out.
+    """An element. Underscores in attribute names become hyphens; a trailing one is dropped.
 
     >>> tag("p", "1 < 2", class_="wide", aria_label='"quoted"')
     '<p class="wide" aria-label="&quot;quoted&quot;">1 &lt; 2</p>'

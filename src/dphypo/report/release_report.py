@@ -1,7 +1,7 @@
-"""The report of a release: one page for whoever decides, checks or cites. It is made from public values alone.
+"""The report of a release: one page of public values for whoever decides, checks or cites.
 
-A release that is read from its folder is a stranger's: it is refused unless it verifies. Its model is not loaded. What
-is on the page is what the certificate is tied to: the parameters by their hash, and the tables of surveys by theirs.
+A release that is read from a folder is not trusted: it is refused unless it verifies, and its model is not loaded. The
+page shows only what the certificate covers: the parameters and the tables of surveys, both by their hashes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dphypo.search import Release
 from dphypo.search.release import Ending, read_description, read_surveys
 from dphypo.search.table import Surveyed, at_edge
 
-# Where readers get this package. Whoever publishes it changes these two lines, and nothing else.
+# Where readers get this package: change these two lines when it is published.
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
-WHERE = "The wheel comes from whoever gave you the release, or from dphypo's repository: make wheel builds it there."
+WHERE = "Get the wheel from whoever gave you the release, or build it in dphypo's repository with make wheel."
 _MOST_ROWS = 300
 _ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
 
@@ -42,7 +42,7 @@ def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Write the report of a saved release, if its folder holds what its certificate says: that is recomputed."""
+    """Verify a saved release and write its report."""
     return html.write(release_page(read_folder(folder), verified=True), path)
 
 
@@ -53,7 +53,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Release:
         raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save has written")
     outcome = verify(source)
     if not outcome:
-        raise ValueError(f"the release does not verify, so that no report of it is written: {outcome}")
+        raise ValueError(f"no report was written, because the release does not verify: {outcome}")
     surveys, certificate = read_tables(source)
     described = read_description(source)
     return Release(described["params"], None, described["score"], certificate, described["ending"], surveys=surveys)
@@ -75,22 +75,22 @@ def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], C
 
 
 def release_page(release: Release, *, verified: bool = False) -> str:
-    """The page; ``verified`` says that the certificate was recomputed just now. Where it was read from is not on it."""
+    """The page; ``verified`` says that the certificate was just recomputed. The page does not show where it was."""
     certificate = release.certificate
     document = certificate.document
     space, several = document["public"].get("space"), len(release.surveys) > 1
     surveys = [
-        (f"survey-{number}", f"Survey {number}" if several else "The survey", _survey(survey, space))
+        (f"survey-{number}", f"Survey {number}" if several else "Survey", _survey(survey, space))
         for number, survey in enumerate(release.surveys, 1)
     ]
     sections = [
         ("released", "What was released", _released(release)),
-        ("statement", "The privacy statement", _statement(certificate)),
-        ("profile", "The privacy profile", _profile(certificate)),
-        ("one-run", "What the winning run alone would have claimed", _one_run(certificate)),
+        ("statement", "Privacy statement", _statement(certificate)),
+        ("profile", "Privacy profile", _profile(certificate)),
+        ("one-run", "The cost of one run alone", _one_run(certificate)),
         *surveys,
         ("verify", "How to verify", _verify(certificate, verified=verified)),
-        ("assumptions", "What it assumes", _assumptions(document)),
+        ("assumptions", "Assumptions", _assumptions(document)),
         ("citation", "Citation", bullets(CITATIONS)),
     ]
     data, day = document.get("data_set"), document.get("declared")
@@ -114,7 +114,7 @@ def _top(release: Release) -> Html:
     )
     if certificate.warning is None:
         return numbers
-    return join(tag("p", tag("strong", "This is no guarantee. "), certificate.warning, class_="warning"), numbers)
+    return join(tag("p", tag("strong", "This carries no guarantee. "), certificate.warning, class_="warning"), numbers)
 
 
 def _released(release: Release) -> Html:
@@ -132,7 +132,7 @@ def _released(release: Release) -> Html:
 
 
 def _statement(certificate: Certificate) -> Html:
-    """The certificate's own words, a line each; what stands before a colon is its name."""
+    """The statement of the certificate, line by line; a line "name: text" becomes a pair."""
     first, *rest = certificate.statement().splitlines()
     named = [line.split(": ", 1) for line in rest if ": " in line[:60]]
     pairs = facts([(name, _capital(words)) for name, words in named], class_="facts")
@@ -147,16 +147,16 @@ def _profile(certificate: Certificate) -> Html:
         f"{_epsilon(certificate.epsilon)}. The table below has the numbers."
     )
     caption = (
-        f"Every point (ε, δ) of the curve is a guarantee of its own: one {document['public'].get('unit', 'record')} "
-        "changes the probability of anything that can be seen by a factor of e^ε at most, plus δ."
+        f"Every point (ε, δ) of the curve is a guarantee: one {document['public'].get('unit', 'record')} "
+        "changes the probability of any event by a factor of at most e^ε, plus δ."
     )
     figure = plots.certificate_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
-    stated = {name: " (the sharpest, which is stated)" * (name == document["bound"]) for name in document["bounds"]}
+    stated = {name: " (the sharpest, stated above)" * (name == document["bound"]) for name in document["bounds"]}
     rows = [
         (plots.BOUNDS.get(name, name) + stated[name], _epsilon(float(epsilon)))
         for name, epsilon in document["bounds"].items()
     ]
-    below = f"An explicit attack achieves ε = {attack:g}, so that no valid bound is below it."
+    below = f"An explicit attack achieves ε = {attack:g}, so no valid bound is smaller."
     return join(
         picture(figure, "profile", alt, caption),
         table(f"ε at δ = {delta:g}, by every bound that applies", ["bound", "ε, at most"], rows, numbers=1),
@@ -169,10 +169,10 @@ def _one_run(certificate: Certificate) -> Html:
         (f"one run alone, by its {_ACCOUNTANTS.get(name, name)}", _epsilon(float(epsilon)))
         for name, epsilon in certificate.document["one_run"].items()
     ]
-    rows.append(("everything that was released", _epsilon(certificate.epsilon)))
+    rows.append(("everything released", _epsilon(certificate.epsilon)))
     words = (
-        "This is what is usually reported: the cost of one training run, as if nothing had been tuned. It does not "
-        "cover the choice of the hyperparameters, which also looked at the private data."
+        "Papers usually report this number: the cost of one training run, as if nothing had been tuned. It does not "
+        "cover the choice of the hyperparameters, which also used the private data."
     )
     return join(tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1))
 
@@ -181,9 +181,9 @@ def _survey(survey: Surveyed, space: Any) -> Html:
     """One survey. The description of the space may be a stranger's."""
     space = space if isinstance(space, Mapping) else {}
     failed = sum(row.score is None for row in survey.rows)
-    words = f"{len(survey)} runs were made, and all their results are published. {failed or 'None'} of them failed. "
+    words = f"{len(survey)} runs were executed and all their results are published. {failed or 'None'} of them failed. "
     if survey.best is not None:
-        words += f"The best score is {survey.best.score:.5g}. Scores are noisy: the best may be a lucky one. "
+        words += f"The best score is {survey.best.score:.5g}. Scores are noisy, so the best may be due to chance. "
     words += at_edge(survey, space)
     return join(tag("p", words), table_of_runs(survey))
 
@@ -203,10 +203,9 @@ def table_of_runs(survey: Surveyed, ended: int = 0) -> Html:
 
 def _verify(certificate: Certificate, *, verified: bool) -> Html:
     done = (
-        "When this page was written, every number of the certificate was recomputed and found to follow from what it "
-        "states. Do not take the page's word for it:"
+        "When this page was written, every number of the certificate was recomputed and matched. To check it yourself:"
         if verified
-        else "Anybody can recompute every number from what the certificate states, without the data:"
+        else "Anyone can recompute every number of the certificate without the data:"
     )
     document = json.dumps(certificate.to_dict(), indent=1, ensure_ascii=False)
     return join(
@@ -220,7 +219,7 @@ def _verify(certificate: Certificate, *, verified: bool) -> Html:
 
 def _assumptions(document: Mapping[str, Any]) -> Html:
     held, broken = ([f"{_capital(line)}." for line in said(document)] for said in (assumptions, breaks))
-    words = "The guarantee holds if all of this is true. No computation can check it:"
+    words = "The guarantee holds only if all of the following is true, which no computation can check:"
     return join(tag("p", words), bullets(held), tag("h3", "What would break it"), bullets(broken))
 
 
@@ -229,7 +228,7 @@ def _capital(words: str) -> str:
 
 
 def _epsilon(value: float) -> str:
-    """ε for people, never rounded down, with the decimals that the certificate's statement has.
+    """ε rounded up, with as many decimals as the certificate's statement has.
 
     >>> _epsilon(6.9396701), _epsilon(math.inf)
     ('6.93968', '∞')
