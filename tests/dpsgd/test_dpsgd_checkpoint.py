@@ -24,12 +24,14 @@ class Kept:
 
     def begin(self, runs):
         self.paces = list(runs)
-        return self.given
+        return None if self.given is None else io.BytesIO(self.given)
 
     def step(self, made, state=None):
         self.made.append(made)
         if made in KEPT:
-            self.states[made] = state()
+            file = io.BytesIO()
+            state(file)
+            self.states[made] = file.getvalue()
 
     def end(self):
         pass

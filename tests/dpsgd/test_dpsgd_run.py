@@ -299,8 +299,8 @@ def _two_types() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (_batch_norm, r"layer '1' is BatchNorm1d: .* Replace it by GroupNorm"),
-        (lambda: nn.Linear(6, 3).bfloat16(), r"parameter 'weight' is torch.bfloat16: .* float32"),
+        (_batch_norm, r"layer '1' is BatchNorm1d: .* Replace it with GroupNorm"),
+        (lambda: nn.Linear(6, 3).bfloat16(), r"parameter 'weight' is torch.bfloat16, .* float32"),
         (lambda: nn.Linear(6, 3).half(), r"parameter 'weight' is torch.float16"),
         (_two_types, r"parameter '1.weight' is torch.float64, others are torch.float32"),
         (lambda: nn.LazyLinear(3), "parameter 'weight' has no shape yet"),
@@ -310,7 +310,7 @@ def _two_types() -> nn.Module:
         (lambda: nn.Linear(6, 3).requires_grad_(False), "no trainable parameter"),
         (Mixed, "mixes records"),
         (Noisy, "draws random numbers with randn_like"),
-        (Unused, "'extra.weight' does not enter the output"),
+        (Unused, "'extra.weight' does not affect the output"),
         (lambda: nn.LSTM(6, 3), r"is LSTM.*opacus\.layers\.DPLSTM"),
     ],
 )
@@ -320,7 +320,9 @@ def test_unfit_models_are_refused_by_name(model, message):
 
 
 def test_a_loss_that_averages_is_refused():
-    with pytest.raises(UnsupportedModelError, match=r"values of shape \(\) for 31 records: give one value a record"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"values of shape \(\) for 31 records: return one value per record"
+    ):
         Program.of(LINEAR.build(), nn.functional.cross_entropy, LINEAR.records(1))
 
 

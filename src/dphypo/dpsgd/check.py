@@ -32,50 +32,50 @@ Found = TypeVar("Found")
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
 _TRIED = 4
 _MIXES = (
-    "a record's gradient depends on the other records of its batch, or on its place: some layer, or the loss, mixes "
+    "a record's gradient depends on the other records of its batch, or on its position: a layer or the loss mixes "
     "records (batch statistics, attention or a softmax across the batch dimension, outputs and targets of different "
-    "shapes). Make each record's output and loss a function of that record alone"
+    "shapes). Make each record's output and loss a function of that record only"
 )
 
 
 def refuse_layers(model: nn.Module) -> None:
-    """:class:`UnsupportedModelError` for what is known to be unfit, by the name of the layer."""
+    """Refuse layers and parameters that are known not to work, by name."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not trained:
-        raise UnsupportedModelError("the model has no trainable parameter: there is nothing to train")
+        raise UnsupportedModelError("the model has no trainable parameter, so there is nothing to train")
     device, dtype = next((value.device.type, value.dtype) for value in trained.values())
     if device not in ("cpu", "cuda"):
-        remedy = 'norms and sums need it. Train on device="cpu" or a CUDA device'
-        raise UnsupportedModelError(f"the model is on {device!r}, which may have no double precision: {remedy}")
+        remedy = 'which norms and sums need: train on device="cpu" or a CUDA device'
+        raise UnsupportedModelError(f"the model is on {device!r}, which may lack double precision, {remedy}")
     for name, value in trained.items():
         if nn.parameter.is_lazy(value):
             raise UnsupportedModelError(f"parameter {name!r} has no shape yet: give every layer its sizes")
         if value.dtype not in (torch.float32, torch.float64):
             remedy = 'Keep the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
-            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}: sums in it can lose a record. {remedy}")
+            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}, too imprecise for sums. {remedy}")
         if value.dtype != dtype:
-            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one type")
+            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one dtype")
     for name, layer in model.named_modules():
         called = f"layer {name or 'the model itself'!r}"
         if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
-            remedy = "which hides what is done with its parameters: give the module that was compiled"
+            remedy = "which hides how its parameters are used: give the module before compilation"
             raise UnsupportedModelError(f"{called} was compiled with torch.compile, {remedy}")
         frozen = not any(value.requires_grad for value in layer.parameters(recurse=False))
         if _is_batch_norm(layer) and (layer.training or not frozen or layer.running_mean is None):
             raise UnsupportedModelError(
                 f"{called} is {type(layer).__name__}: batch normalisation makes each record's output depend on the "
-                f"others in its batch, so that no noise on the gradient makes it private. Replace it by GroupNorm or "
+                f"others in its batch, so noise on the gradient does not make it private. Replace it with GroupNorm or "
                 f"LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
             )
         if isinstance(layer, nn.RNNBase) and not frozen:
             name = f"opacus.layers.DP{type(layer).__name__}"
             raise UnsupportedModelError(
-                f"{called} is {type(layer).__name__}, a kernel that keeps no record apart: use {name}"
+                f"{called} is {type(layer).__name__}, which does not compute records separately: use {name}"
             )
         if getattr(layer, "max_norm", None) is not None:
             raise UnsupportedModelError(
                 f"{called} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that occur "
-                f"in the batch, without noise. Leave max_norm out"
+                f"in the batch, without noise. Remove max_norm"
             )
 
 
@@ -256,8 +256,8 @@ def _tried(program: Program, use: Callable[[], Found]) -> Found:
         if program.axes is not None:
             raise
         raise UnsupportedModelError(
-            f"the model cannot be differentiated record by record: {error}. A mask of dropout must be drawn for each "
-            f"record, with the batch in the first dimension, and not for a table that all of them share"
+            f"the model cannot be differentiated record by record: {error}. Dropout masks must be drawn for each "
+            f"record, with the batch in the first dimension, not for a table that all records share"
         ) from error
     except Exception as error:
         if program.axes is not None:
@@ -266,7 +266,7 @@ def _tried(program: Program, use: Callable[[], Found]) -> Found:
             f"the model cannot be differentiated record by record on made-up records with the shape and type of the "
             f"data ({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "
             f"for a batch of any size, with the batch in the first dimension, and that no layer writes to its own "
-            f"state; recurrent layers are trained as opacus.layers.DPLSTM, DPGRU and DPRNN"
+            f"state; use opacus.layers.DPLSTM, DPGRU and DPRNN as recurrent layers"
         ) from error
 
 
@@ -290,7 +290,7 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
         for name, into, part in zip(layout.names, layout.each(found[-1][0]), parts, strict=True):
             if part is None:
                 raise UnsupportedModelError(
-                    f"the trainable parameter {name!r} does not enter the output: remove it, or freeze "
+                    f"the trainable parameter {name!r} does not affect the output: remove it, or freeze "
                     f"it with requires_grad_(False)"
                 )
             into.copy_(part)
@@ -298,10 +298,10 @@ def _reference(program: Program, batch: Batch, masks: Masks, records: Iterable[i
 
 
 def refuse_average(losses: torch.Tensor, count: int) -> None:
-    """:class:`UnsupportedModelError` for a loss that does not give one value a record."""
+    """Refuse a loss that does not return one value per record."""
     if losses.shape != (count,):
         raise UnsupportedModelError(
-            f"the loss gives values of shape {tuple(losses.shape)} for {count} records: give one value a record, "
+            f"the loss returns values of shape {tuple(losses.shape)} for {count} records: return one value per record, "
             f"not an average over them"
         )
 

@@ -146,8 +146,8 @@ class Program:
                 if way.axes is not None or way.alone:  # only vmap refuses what the other ways can do
                     raise
         raise UnsupportedModelError(
-            "a record's gradient changes in its last bits with the records beside it, even if each is differentiated "
-            "by itself: one bit can flip a decision of the model, so that no noise covers it. Make each record's "
+            "a record's gradient changes in its last bits with the other records of the batch, even if each record is "
+            "differentiated alone: one bit can flip a decision of the model, which no noise covers. Make each record's "
             'output and loss a function of that record alone, or use engine="opacus", which takes rounding as exact'
         )
 

@@ -74,7 +74,7 @@ class SumGrid:
         if ratio < 0.5:
             raise ValueError(
                 f"noise_multiplier = {sigma:g} with {size} parameters and batches of up to {largest_batch} records of "
-                f"{terms} terms leaves no room for rounding: use a smaller noise_multiplier, a smaller model, or a "
+                f"{terms} terms leave no margin for rounding: use a smaller noise_multiplier, a smaller model, or a "
                 f"smaller physical_batch_size"
             )
         return cls(deviation=deviation, unit=limit * step, radius=limit * ratio, bits=bits, raised=1 / ratio - 1)

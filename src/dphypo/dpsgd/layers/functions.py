@@ -39,8 +39,8 @@ def _dropout(
 def _refused(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     name = getattr(func, "__name__", str(func))
     raise UnsupportedModelError(
-        f"the model draws random numbers with {name} in its forward pass: which of them a record gets depends on its "
-        f"place in the batch. Use nn.Dropout, whose masks are the record's own here, or augment="
+        f"the model draws random numbers with {name} in its forward pass, and which of them a record gets depends on "
+        f"its position in the batch. Use nn.Dropout, which has a mask per record here, or augment="
     )
 
 
