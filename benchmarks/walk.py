@@ -156,7 +156,7 @@ def _calls() -> dict[str, Callable[[], Any]]:
         return {"lr": params["lr"]}, -abs(math.log(params["lr"] / 0.1))
 
     space = dphypo.Space({"lr": loguniform(1e-3, 1.0)})
-    full = OwnTraining(train, SampledGaussian(rate=0.01, steps=400, noise_multiplier=1.0))
+    full = OwnTraining(train, SampledGaussian(rate=0.01, steps=400, noise_multiplier=1.0), scores="public")
     law, event = dphypo.Geometric(mean=10), dp.GaussianDpEvent(4.0)
     certificate = dphypo.account(event, law).certificate(1e-6)
     study = dphypo.Study(space, full, law, dphypo.Band(0.75, 1.5), delta=1e-6, journal=None)

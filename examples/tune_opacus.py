@@ -62,7 +62,12 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus and PyTorch remark on hooks and on generators that are not secure
     release = dphypo.tune(
-        SPACE, OwnTraining(train, RUN), epsilon=4, delta=1e-5, survey=options.runs, journal=options.journal
+        SPACE,
+        OwnTraining(train, RUN, scores="public"),
+        epsilon=4,
+        delta=1e-5,
+        survey=options.runs,
+        journal=options.journal,
     )
     model = network()
     model.load_state_dict({name: torch.tensor(value) for name, value in release.model.items()})

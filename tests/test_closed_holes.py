@@ -118,9 +118,13 @@ def test_04_a_score_that_is_computed_is_paid_for(row: Row) -> None:
 
 # 5. A score without noise
 
-#
-#
-#
+
+def test_05_own_training_that_says_nothing_of_its_score(row: Row) -> None:
+    run = SampledGaussian(rate=0.1, steps=40, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match='scores="public"'):
+        OwnTraining(lambda params, *, seed, run: (0, 0.5), run)
+    row(5, "OwnTraining with a score on unknown records", "taken as public", "asked")
+
 
 # 6. A record that cannot be read
 

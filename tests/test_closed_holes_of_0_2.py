@@ -158,7 +158,7 @@ def test_18_a_flag_that_is_inherited(row: Row) -> None:
 def test_19_costs_that_the_event_does_not_see(row: Row) -> None:
     run = SampledGaussian(rate=0.1, steps=40, noise_multiplier=2.0)
     worst = SampledGaussian(rate=0.5, steps=200, noise_multiplier=2.0)
-    own = OwnTraining(lambda params, *, seed, run: (0, 0.5), run)
+    own = OwnTraining(lambda params, *, seed, run: (0, 0.5), run, scores="public")
     certified, real = (account(one.event, ONCE).epsilon(1e-5) for one in (run, worst))
     space = dphypo.Space({"batch_size": [10, 50], "epochs": [4, 100]})
     with pytest.raises(ValueError, match="what a run costs depends on it"):

@@ -78,9 +78,8 @@ def ours(x: float, alone: float, tuned: float) -> list[str]:
 
 
 def main() -> None:
-    mechanism = OwnTraining(
-        untrained, SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0)
-    )
+    run = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0)
+    mechanism = OwnTraining(untrained, run, scores="public")
     alone = spend(untuned(), mechanism, SPACE, epsilon=EPSILON, delta=DELTA).noise_multiplier
     tuned = spend(survey(20, 0.1), mechanism, SPACE, epsilon=EPSILON, delta=DELTA, start=alone).noise_multiplier
     words = f"60 000 records, batches of 256, 10 epochs, δ = {DELTA:g}. Made by docs/figures/idea.py."

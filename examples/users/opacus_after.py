@@ -59,7 +59,7 @@ def one_run(args: dict[str, float], *, seed: int, run: OwnRun) -> tuple[nn.Modul
 
 def main() -> None:
     run = SampledGaussian.of(records=1500, batch_size=BATCH_SIZE, epochs=EPOCHS, noise_multiplier=1.0)
-    training = OwnTraining(one_run, run, saver=Safetensors(ConvNet()))
+    training = OwnTraining(one_run, run, scores="public", saver=Safetensors(ConvNet()))
     space = dphypo.Space({"lr": loguniform(0.01, 2), "clip": loguniform(0.1, 10)})
     release = dphypo.tune(space, training, epsilon=8, delta=1e-5, survey=4, journal=None)
     print(f"accuracy: {test(release.model):.3f}")

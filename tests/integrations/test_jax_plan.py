@@ -35,7 +35,7 @@ def first_noise(params, *, seed, plan):
 @pytest.mark.parametrize("bands", [1, 4])
 def test_the_event_is_that_of_the_plan(bands):
     given = config(strategy=0.5 ** np.arange(bands))
-    mechanism = from_execution_plan(given, first_noise)
+    mechanism = from_execution_plan(given, first_noise, scores="public")
     step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(2.0))
     assert mechanism.event == made_plan(given).dp_event == dp_accounting.SelfComposedDpEvent(step, 20 // bands)
     short = mechanism.at(fraction=0.5, match=True)
@@ -45,7 +45,7 @@ def test_the_event_is_that_of_the_plan(bands):
 
 
 def test_the_noise_of_a_plan_is_the_declared_one_and_each_runs_own():
-    mechanism = from_execution_plan(config(l2_clip_norm=3.0, rescale_to_unit_norm=False), first_noise)
+    mechanism = from_execution_plan(config(l2_clip_norm=3.0, rescale_to_unit_norm=False), first_noise, scores="public")
     (one, _), (again, _), (other, _) = (mechanism({}, seed=seed) for seed in (1, 1, 1 + 2**32))
     louder = mechanism.at(noise_multiplier=4.0)({}, seed=1)[0]
     assert one["one"].std() == pytest.approx(6.0, rel=0.06)
@@ -58,7 +58,7 @@ def test_the_noise_of_a_plan_is_the_declared_one_and_each_runs_own():
 def test_correlated_noise_stays_that_of_the_plan():
     """With a key of ours, a banded plan's noise is what jax_privacy makes of it: C⁻¹ times independent noise."""
     given = config(strategy=np.array([1.0, 0.5]))
-    model, _ = from_execution_plan(given, first_noise)({}, seed=3)
+    model, _ = from_execution_plan(given, first_noise, scores="public")({}, seed=3)
     deviation = 2.0 * np.linalg.norm([1.0, 0.5])
     assert model["one"].std() == pytest.approx(deviation, rel=0.06)
     assert model["two"].std() == pytest.approx(deviation * np.linalg.norm([1.0, 0.5]), rel=0.06)
@@ -67,7 +67,7 @@ def test_correlated_noise_stays_that_of_the_plan():
 
 def test_it_conforms_and_is_calibrated():
     space = dphypo.Space({"learning_rate": loguniform(0.1, 1.0)})
-    mechanism = from_execution_plan(config(), first_noise)
+    mechanism = from_execution_plan(config(), first_noise, scores="public")
     check_mechanism(mechanism, space, points=1)
 
 
@@ -89,7 +89,7 @@ def test_it_conforms_and_is_calibrated():
 )
 def test_what_is_not_accounted_is_refused_by_name(given, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        from_execution_plan(given(), first_noise)
+        from_execution_plan(given(), first_noise, scores="public")
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_noise_can_be_carried_through_a_program():
             outside.append(made)
         return {"inside": np.asarray(inside), "outside": np.asarray(jnp.stack(outside))}, 0.0
 
-    model, _ = from_execution_plan(given, script)({}, seed=3)
+    model, _ = from_execution_plan(given, script, scores="public")({}, seed=3)
     np.testing.assert_allclose(model["inside"], model["outside"], rtol=1e-6)
     assert model["inside"].dtype == np.float32
 
@@ -154,7 +154,7 @@ def test_batches_are_padded_to_few_sizes_and_padding_counts_for_nothing():
     def made_plan_gradient(loss):
         return (config().make(**FLAGS) if NEW else config().plan).clipped_grad(loss, **OF_GRADIENT)
 
-    model, _ = from_execution_plan(config(), script, **FLAGS)({}, seed=3)
+    model, _ = from_execution_plan(config(), script, **FLAGS, scores="public")({}, seed=3)
     assert model["programs"] <= 3, "112, 128 and 160 records"
 
 
@@ -165,7 +165,7 @@ def test_outputs_of_single_records_are_those_of_the_batch():
         _, aux = gradient(jnp.ones(2), jnp.ones((5, 2)))
         return {"values": np.asarray(jax.tree.leaves(aux)[0])}, 0.0
 
-    model, _ = from_execution_plan(config(), script, **FLAGS)({}, seed=3)
+    model, _ = from_execution_plan(config(), script, **FLAGS, scores="public")({}, seed=3)
     assert model["values"].tolist() == [2.0] * 5
 
 
@@ -176,7 +176,7 @@ def test_a_plan_by_its_budget_has_the_noise_that_jax_privacy_finds():
     given = config(
         epsilon=4.0, delta=1e-5, noise_multiplier=None, accountant=accountant, partition_type=PartitionType.INDEPENDENT
     )
-    mechanism = from_execution_plan(given, first_noise)
+    mechanism = from_execution_plan(given, first_noise, scores="public")
     epsilon = dphypo.account(mechanism.event, dphypo.Pmf({1: 1.0})).epsilon(1e-5)
     assert epsilon == pytest.approx(4.0, rel=0.01)
     assert jax.config.jax_enable_x64 is False

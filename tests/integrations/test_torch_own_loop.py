@@ -102,7 +102,7 @@ def test_the_rate_and_the_noise_are_those_that_were_declared() -> None:
 def test_a_loop_that_trains_otherwise_is_the_callers_mistake(wrong: Any) -> None:
     with pytest.raises(UnsupportedModelError, match="the loop did not train as declared: 6 steps at rate"):
         looped(run(), **wrong)
-    training = OwnTraining(lambda params, *, seed, run: (looped(run, **wrong)[2], 0.5), RUN)
+    training = OwnTraining(lambda params, *, seed, run: (looped(run, **wrong)[2], 0.5), RUN, scores="public")
     study = dphypo.Study(dphypo.Space({"lr": [0.1]}), training, dphypo.Pmf({1: 1.0}), delta=1e-5, journal=None)
     with pytest.raises(UnsupportedModelError, match="stops early"):  # not a failed run among others
         study.run(progress=False)
@@ -229,8 +229,10 @@ def test_a_model_that_no_saver_takes_names_the_saver() -> None:
 
     space, once = dphypo.Space({"lr": [0.1]}), dphypo.Pmf({1: 1.0})
     with pytest.raises(TypeError, match=r"OwnTraining\(saver=Safetensors\(net\)\)"):
-        dphypo.Study(space, OwnTraining(train, RUN), once, delta=1e-5, journal=None).run(progress=False)
-    saved = OwnTraining(train, RUN, saver=Safetensors(nn.Linear(3, 2)))
+        dphypo.Study(space, OwnTraining(train, RUN, scores="public"), once, delta=1e-5, journal=None).run(
+            progress=False
+        )
+    saved = OwnTraining(train, RUN, scores="public", saver=Safetensors(nn.Linear(3, 2)))
     release = dphypo.Study(space, saved, once, delta=1e-5, journal=None).run(progress=False)
     assert isinstance(release.model, nn.Linear)
 

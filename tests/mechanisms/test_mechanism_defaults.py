@@ -27,7 +27,9 @@ class Noisy(Declared):
 
 PLAIN = Declared(train, EVENT, RELATION)
 NOISY = Noisy(train, EVENT, RELATION)
-OWN = OwnTraining(lambda params, *, seed, run: (0, 0.5), SampledGaussian(rate=0.1, steps=40, noise_multiplier=1.0))
+OWN = OwnTraining(
+    lambda params, *, seed, run: (0, 0.5), SampledGaussian(rate=0.1, steps=40, noise_multiplier=1.0), scores="public"
+)
 
 
 def test_noise_and_length_are_set_where_they_can_be() -> None:

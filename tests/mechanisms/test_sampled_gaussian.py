@@ -94,7 +94,7 @@ def train(params, *, seed, run):
 
 
 def test_a_short_run_has_fewer_steps_and_matched_noise():
-    full = OwnTraining(train, RUN)
+    full = OwnTraining(train, RUN, scores="public")
     short = full.at(fraction=0.25, match=True)
     model, _ = short({"lr": 0.1}, seed=3)
     assert model == {"seed": 3, "steps": 50, "noise": 4.0, "lr": 0.1}
@@ -109,7 +109,7 @@ def test_a_transfer_rule_maps_the_hyperparameters_of_short_runs_alone():
     def rule(params, fraction):
         return {**params, "learning_rate": params["learning_rate"] * fraction**-0.5}
 
-    full = OwnTraining(train, RUN, transfer_rule=rule)
+    full = OwnTraining(train, RUN, scores="public", transfer_rule=rule)
     assert full({"learning_rate": 0.01}, seed=1)[0]["learning_rate"] == 0.01
     short = full.at(fraction=0.25, match=True)
     assert short({"learning_rate": 0.01}, seed=1)[0]["learning_rate"] == pytest.approx(0.02)
@@ -129,21 +129,21 @@ def test_a_loop_of_ones_own_is_rehearsed_on_made_up_records_before_anything_is_s
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     space = Space({"lr": loguniform(0.1, 1)})
-    training = OwnTraining(train, RUN, rehearsal=made_up)
+    training = OwnTraining(train, RUN, scores="public", rehearsal=made_up)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         dphypo.tune(space, training, epsilon=4, delta=1e-4, survey=3, journal=tmp_path / "tune.db", progress=False)
     assert seen == [2]
     with pytest.raises(ValueError, match="the journal holds nothing yet"):
         dphypo.open_journal(tmp_path / "tune.db")
     with pytest.raises(TypeError, match="unexpected keyword argument 'run'"):
-        OwnTraining(train, RUN, rehearsal=lambda params, *, seed: None)
+        OwnTraining(train, RUN, scores="public", rehearsal=lambda params, *, seed: None)
 
 
 def test_a_rehearsal_that_returns_no_pair_is_refused():
-    wrong = OwnTraining(train, RUN, rehearsal=lambda params, *, seed, run: ("a model", "no number"))
+    wrong = OwnTraining(train, RUN, scores="public", rehearsal=lambda params, *, seed, run: ("a model", "no number"))
     with pytest.raises(RehearsalError, match="failed at"):
         rehearse(wrong, Space({"lr": loguniform(0.1, 1)}))
-    rehearse(OwnTraining(train, RUN), Space({"lr": loguniform(0.1, 1)}))
+    rehearse(OwnTraining(train, RUN, scores="public"), Space({"lr": loguniform(0.1, 1)}))
 
 
 def test_when_the_last_run_fails_the_curator_learns_why():
@@ -152,10 +152,25 @@ def test_when_the_last_run_fails_the_curator_learns_why():
             raise RuntimeError("shapes do not fit")
         return train(params, seed=seed, run=run)
 
-    space, training = Space({"lr": loguniform(0.1, 1)}), OwnTraining(breaks, RUN)
+    space, training = Space({"lr": loguniform(0.1, 1)}), OwnTraining(breaks, RUN, scores="public")
     release = dphypo.tune(space, training, epsilon=4, delta=1e-4, survey=6, journal=None, progress=False)
     assert release.ending == "no model: every run failed"
     assert "shapes do not fit" not in repr(release)
     assert "shapes do not fit" in release.curator().trials()[0]["failure"]
     with pytest.raises(ValueError, match="open the journal"):
         replace(release, door=None).curator()
+
+
+def test_own_training_says_on_which_records_it_scores():
+    """Before, a score without noise on private records was taken without a word."""
+    with pytest.raises(ValueError, match=r'scores = None is not valid.*scores="public".*score_event='):
+        OwnTraining(train, RUN)
+    with pytest.raises(ValueError, match="not both"):
+        OwnTraining(train, RUN, scores="public", score_event=dp.GaussianDpEvent(3.0))
+    with pytest.raises(ValueError, match="scores = 'private' is not valid"):
+        OwnTraining(train, RUN, scores="private")
+    public = OwnTraining(train, RUN, scores="public")
+    parts = [dphypo.Survey(public, 2), dphypo.LastRun(public)]
+    search = dphypo.Stages(Space({"lr": loguniform(0.1, 1)}), parts, delta=1e-5, journal=None)
+    said = search.certificate.statement()
+    assert "scores of a survey were taken on public records alone, as whoever declared the training states" in said

@@ -101,7 +101,7 @@ def largest_of_a_plan(monkeypatch: pytest.MonkeyPatch, bands: int) -> tuple[floa
         noisy, _ = plan.noise_addition_transform.update(model, plan.noise_addition_transform.init(model))
         return noisy, 0.0
 
-    drawn = execution_plan.from_execution_plan(config, first)({}, seed=1)[0]
+    drawn = execution_plan.from_execution_plan(config, first, scores="public")({}, seed=1)[0]
     return float(np.abs(np.asarray(drawn)).max()) / (0.5 * np.linalg.norm(strategy)), drawn.dtype
 
 

@@ -41,7 +41,7 @@ def test_designs_of_every_kind_cost_the_total_and_no_more(found):
 
 @pytest.mark.slow
 def test_the_code_of_every_design_declares_what_was_compared(found):
-    made = OwnTraining(untrained, SampledGaussian.of(noise_multiplier=1.0, **TASK))
+    made = OwnTraining(untrained, SampledGaussian.of(noise_multiplier=1.0, **TASK), scores="public")
     for row in found.rows:
         code = replace(found, best=row).code
         if "dphypo.tune" in code:
@@ -60,7 +60,11 @@ def test_the_code_of_every_design_declares_what_was_compared(found):
 def test_the_noise_of_a_survey_is_that_which_tune_solves_for(found):
     run = SampledGaussian.of(noise_multiplier=1.0, **TASK)
     tuning = plan_tuning(
-        SPACE, OwnTraining(untrained, run), epsilon=2.0, delta=DELTA, survey=dphypo.SurveyPlan(runs=20, fraction=0.1)
+        SPACE,
+        OwnTraining(untrained, run, scores="public"),
+        epsilon=2.0,
+        delta=DELTA,
+        survey=dphypo.SurveyPlan(runs=20, fraction=0.1),
     )
     row = next(row for row in found.rows if row.name == "survey, 20 runs of 0.1")
     assert row.noise_multiplier == pytest.approx(tuning.full.run.noise_multiplier, rel=1e-3)
@@ -121,7 +125,10 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
     for one in found.batches:
         run = SampledGaussian(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
-        alone = Cost.of(SPACE, [part.part(OwnTraining(untrained, run)) for part in untuned().at(one.noise_multiplier)])
+        alone = Cost.of(
+            SPACE,
+            [part.part(OwnTraining(untrained, run, scores="public")) for part in untuned().at(one.noise_multiplier)],
+        )
         assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
 
 
@@ -157,7 +164,7 @@ def test_a_landscape_can_be_a_file(tmp_path):
 
 @pytest.mark.slow
 def test_a_mechanism_of_ones_own_is_planned_for():
-    mechanism = OwnTraining(untrained, SampledGaussian(rate=0.02, steps=300, noise_multiplier=1.0))
+    mechanism = OwnTraining(untrained, SampledGaussian(rate=0.02, steps=300, noise_multiplier=1.0), scores="public")
     result = plan(mechanism, epsilon=2.0, delta=DELTA, compute=1.8)
     assert not result.batches
     assert result.best.name.startswith("survey")
@@ -180,7 +187,7 @@ def test_bad_numbers_are_named(wrong, words):
 
 
 def test_a_total_that_no_noise_pays_for_is_refused():
-    mechanism = OwnTraining(untrained, SampledGaussian(rate=1.0, steps=10, noise_multiplier=1.0))
+    mechanism = OwnTraining(untrained, SampledGaussian(rate=1.0, steps=10, noise_multiplier=1.0), scores="public")
     with pytest.raises(UnreachableError):
         spend(untuned(), mechanism, SPACE, epsilon=1e-6, delta=1e-12)
 

@@ -53,7 +53,8 @@ def _never(params: object, *, seed: int, run: object) -> Any:
 def _own(random: Random) -> OwnTraining:
     score = dp.GaussianDpEvent(float(random.uniform(2, 60))) if random.random() < 0.7 else None
     split = APART if random.random() < 0.7 else None
-    return OwnTraining(_never, _run(random), score_event=score, split=split)
+    public = "public" if score is None else None
+    return OwnTraining(_never, _run(random), scores=public, score_event=score, split=split)
 
 
 def _plan(random: Random, *, score: bool) -> dphypo.SurveyPlan:
@@ -94,7 +95,7 @@ def _study(random: Random, epsilon: float, delta: float) -> Declaration:
     found = dphypo.calibrate(
         lambda noise: run.at(noise_multiplier=noise).event, law, band, epsilon=epsilon, delta=delta
     ).noise_multiplier
-    mechanism = OwnTraining(_never, run.at(noise_multiplier=found))
+    mechanism = OwnTraining(_never, run.at(noise_multiplier=found), scores="public")
     options: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "journal": None, "policy": "anything"}
     return dphypo.Study(SPACE, mechanism, law, band, **options).declaration
 
@@ -115,7 +116,7 @@ def _optuna(random: Random, epsilon: float, delta: float) -> Composition:
 def _compared(random: Random, epsilon: float, delta: float) -> Composition:
     wanted = list(designs.designs(float(random.uniform(1, 8)), 500, (), ()))
     chosen = wanted[random.integers(len(wanted))]
-    mechanism = OwnTraining(_never, _run(random))
+    mechanism = OwnTraining(_never, _run(random), scores="public")
     return designs.spend(chosen, mechanism, SPACE, epsilon=epsilon, delta=delta).guarantee
 
 

@@ -79,9 +79,11 @@ def _released(runs: int, searches: int, *, last: bool) -> str:
 
 
 def _scored_on(public: Json, parts: Sequence[Json]) -> str:
-    """On which records the released score was taken; "" if none is released."""
-    found = [part["score on"] for part in (public, *parts) if "score on" in part]
-    return f" The released score was taken on {_text(found[-1])}." if found else ""
+    """On which records the scores of surveys and the released score were taken; "" if none is released."""
+    surveys = {_text(part["score on"]): None for part in parts if "score on" in part and part.get("part") == "survey"}
+    others = [part["score on"] for part in (public, *parts) if "score on" in part and part.get("part") != "survey"]
+    said = "".join(f" The scores of a survey were taken on {one}." for one in surveys)
+    return f"{said} The released score was taken on {_text(others[-1])}." if others else said
 
 
 def _count(runs: int) -> str:

@@ -24,7 +24,7 @@ from dphypo.integrations.measures import PrivateScore
 from dphypo.integrations.split import sides_of
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, transfer
 from dphypo.mechanisms.mechanism import RunKind
-from dphypo.mechanisms.sampled_gaussian import describe_transfer
+from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer
 from dphypo.space import Space
 
 T = TypeVar("T")
@@ -173,6 +173,11 @@ class GradientTraining(Mechanism):
         if score is None:
             return None
         return (lambda params: score.event) if score.noise_multiplier == CALIBRATE else score.event
+
+    @property
+    def scored_on(self) -> str:
+        """On which records its scores are taken, in words for a certificate."""
+        return DECLARED_PUBLIC if self.private_score is None else super().scored_on
 
     @property
     def split(self) -> Sides | None:

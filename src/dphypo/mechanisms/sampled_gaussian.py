@@ -171,6 +171,10 @@ class OwnRun(SampledGaussian):
         return loop.make_private(self, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
 
 
+PUBLIC = "public"
+DECLARED_PUBLIC = "public records alone, as whoever declared the training states"
+
+
 @dataclass(frozen=True, repr=False)
 class OwnTraining(Mechanism):
     """A training loop of your own, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
@@ -183,6 +187,8 @@ class OwnTraining(Mechanism):
         train: ``train(params, *, seed, run) -> (model, score)``; ``run`` is an :class:`OwnRun`, whose ``make_private``
             keeps a loop of Opacus to what is declared.
         run: the full run as its privacy sees it: ``SampledGaussian.of(records=..., batch_size=..., epochs=..., ...)``.
+        scores: "public" declares that scores look at public records alone, so that they cost nothing; the certificate
+            says so. Otherwise state what a score costs as ``score_event``.
         score_event: the event of one score, if it looks at private records.
         split: the rule that sets records that score apart from those that train: ``train.split`` of a part of
             ``split_by_hash``, or a :class:`dphypo.Split`. Without one, a record may train and score: the two compose.
@@ -197,7 +203,8 @@ class OwnTraining(Mechanism):
 
     >>> def train(params, *, seed, run):
     ...     return {"lr": params["lr"], "steps": run.steps}, 0.5  # a stand-in for run.steps steps
-    >>> full = OwnTraining(train, SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63))
+    >>> run = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
+    >>> full = OwnTraining(train, run, scores="public")
     >>> short = full.at(fraction=0.1, match=True)
     >>> short({"lr": 0.1}, seed=1)[0], round(short.run.noise_multiplier, 2)
     ({'lr': 0.1, 'steps': 235}, 1.99)
@@ -212,6 +219,7 @@ class OwnTraining(Mechanism):
     fraction: float = 1.0
     rehearsal: Callable[..., Any] | None = None
     data: Any = None
+    scores: str | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.train):
@@ -229,6 +237,17 @@ class OwnTraining(Mechanism):
         object.__setattr__(self, "split", read_sides(self.split))
         if (rule := self.transfer_rule) is not None and transfer.batch_exponent(rule):
             raise _validate.fail("transfer_rule", rule, "the batch of own training stays: leave the rule out")
+        if self.scores not in (None, PUBLIC):
+            raise _validate.fail("scores", self.scores, 'give "public", or state what a score costs as score_event')
+        if (self.scores is None) == (self.score_event is None):
+            remedy = 'say on which records train computes its score: scores="public" if they are public, or what one '
+            remedy += "score costs as score_event=, such as dp_accounting.GaussianDpEvent(sigma) (not both)"
+            raise _validate.fail("scores", self.scores, remedy)
+
+    @property
+    def scored_on(self) -> str:
+        """On which records its scores are taken, in words for a certificate."""
+        return super().scored_on if self.scores is None else DECLARED_PUBLIC
 
     @property
     def relation(self) -> dp_accounting.NeighboringRelation:

@@ -110,7 +110,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")
     run = SampledGaussian.of(noise_multiplier=1.0, **given)
-    return run, OwnTraining(_designs.untrained, run)
+    return run, OwnTraining(_designs.untrained, run, scores="public")
 
 
 def _planned(

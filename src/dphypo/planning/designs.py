@@ -310,7 +310,14 @@ def batches(
                 continue
             larger = SampledGaussian(rate=factor * size / records, steps=steps, noise_multiplier=1.0)
             guess = alone * math.sqrt(factor)
-            found = spend(untuned(), OwnTraining(untrained, larger), SPACE, epsilon=epsilon, delta=delta, start=guess)
+            found = spend(
+                untuned(),
+                OwnTraining(untrained, larger, scores="public"),
+                SPACE,
+                epsilon=epsilon,
+                delta=delta,
+                start=guess,
+            )
             noise = found.noise_multiplier
             yield Batch(factor * size, steps, cost, noise, noise / factor / alone)
 

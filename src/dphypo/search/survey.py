@@ -158,6 +158,7 @@ class Survey:
         return {
             "part": "survey",
             "releases": ["params", "score", "status", *metrics, *models],
+            "score on": self.mechanism.scored_on,
             **({"durations": "public"} if self.durations == "public" else {}),
             **({} if transfer is None else {"transfer": transfer}),
             **({} if self.prior is None else {"next prior": self.prior.to_dict()}),

@@ -30,6 +30,7 @@ def from_execution_plan(
     train: Callable[..., Any],
     *,
     performance_flags: Any = None,
+    scores: str | None = None,
     score_event: Any = None,
     split: Sides | None = None,
     transfer_rule: transfer.Transfer | None = None,
@@ -51,7 +52,7 @@ def from_execution_plan(
         train: ``train(params, *, seed, plan) -> (model, score)``. Seed the batches too:
             ``plan.batch_selection_strategy.batch_iterator(records, rng=seed)``.
         performance_flags: for ``config.make``, since jax_privacy 2.2.
-        score_event, split, transfer_rule: as of :class:`dphypo.mechanisms.OwnTraining`.
+        scores, score_event, split, transfer_rule: as of :class:`dphypo.mechanisms.OwnTraining`.
     """
     from jax_privacy.batch_selection import CyclicPoissonSampling, PartitionType
 
@@ -89,7 +90,9 @@ def from_execution_plan(
         clipped = _padded(plan.clipped_grad)
         return train(params, seed=seed, plan=dataclasses.replace(plan, **own, clipped_grad=clipped, dp_event=event))
 
-    return OwnTraining(made, full, score_event=score_event, split=split, transfer_rule=transfer_rule, saver=Trees())
+    return OwnTraining(
+        made, full, scores=scores, score_event=score_event, split=split, transfer_rule=transfer_rule, saver=Trees()
+    )
 
 
 def _plan(config: Any, performance_flags: Any) -> Any:
