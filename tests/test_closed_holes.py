@@ -313,9 +313,36 @@ def test_15_noise_of_a_plan_ends(row: Row) -> None:
 
 # 16. JAX losses with a batching rule of their own
 
-#
-#
-#
+
+def test_16_a_batching_rule_that_sees_the_batch(row: Row) -> None:
+    """One record of 1e7 turns the inputs of all others, if the rule is given the batch."""
+    jax = pytest.importorskip("jax")
+    import numpy as np
+    from integrations.test_jax_tracing import guarded
+
+    from dphypo.integrations.jax import tracing
+
+    jnp, rng = jax.numpy, np.random.default_rng(0)
+    inputs, weights = rng.normal(size=(64, 6)).astype(np.float32), jnp.asarray(rng.normal(size=(6, 3)), jnp.float32)
+
+    def gradient(x: jax.Array) -> jax.Array:
+        return jax.grad(lambda w: jax.nn.logsumexp(guarded(x) @ w))(weights).reshape(-1)
+
+    def moved(batch: Callable[[jax.Array], jax.Array]) -> float:
+        """What the last record changes of the clipped sum of the others, in clipping norms."""
+        large = inputs.copy()
+        large[-1] = 1e7
+        with_it, without = (batch(jnp.asarray(one))[:-1] for one in (large, inputs))
+        clipped = [one / jnp.maximum(1, jnp.linalg.norm(one, axis=1, keepdims=True)) for one in (with_it, without)]
+        return float(jnp.linalg.norm(clipped[0].sum(0) - clipped[1].sum(0)))
+
+    program, mapped = tracing.traced(gradient, jnp.asarray(inputs[0]))
+    before = moved(jax.vmap(gradient))
+    now = moved(jax.vmap(program) if mapped else lambda some: jax.lax.map(program, some))
+    row(16, "one record moves the clipped sum of others by", f"{before:.1f} C", f"{now:.1f} C")
+    assert before > 5
+    assert now == 0
+
 
 # 17. Predictions that raise after training
 

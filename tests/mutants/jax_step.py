@@ -98,4 +98,28 @@ MUTANTS = (
         "is_padding = np.arange(size) < 0",
         (f"{_PLAN}::test_batches_are_padded_to_few_sizes_and_padding_counts_for_nothing",),
     ),
+    Mutant(
+        "JAX: operators of others are mapped over a batch",
+        "no batching rule of somebody else's sees several records",
+        "integrations/jax/tracing.py",
+        "return program, not foreign(code)",
+        "return program, True",
+        ("integrations/test_jax_tracing.py::test_a_large_record_changes_no_gradient_of_another",),
+    ),
+    Mutant(
+        "JAX: programs inside operators are not looked at",
+        "no batching rule of somebody else's sees several records",
+        "integrations/jax/tracing.py",
+        "        for inner in _programs(list(operator.params.values())):\n",
+        "        for inner in _programs([]):\n",
+        ("integrations/test_jax_tracing.py::test_operators_of_others_are_found_wherever_they_are",),
+    ),
+    Mutant(
+        "JAX: runs of a group share a batching rule",
+        "runs of a group are independent",
+        "integrations/jax/program.py",
+        "            if mapped and sum(",
+        "            if sum(",
+        ("integrations/test_jax_tracing.py::test_a_large_record_changes_no_gradient_of_another[2]",),
+    ),
 )

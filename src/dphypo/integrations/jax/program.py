@@ -19,6 +19,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax import optimisers
 from dphypo.integrations.jax.records import Tree, TreeRecords
 from dphypo.integrations.jax.step import RecordGradients, gradients
+from dphypo.integrations.jax.tracing import traced
 
 _DRAWS = 3  # weights at which places are compared
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
@@ -175,26 +176,27 @@ class Program:
             loss, found = gradients(self._of_leaves, leaves, record, own)
             return found, jnp.isfinite(loss)
 
-        def of_run(alone: bool, step: Any, row: Any, some: Tree, numbers: Any, key: Any) -> Any:
-            single = partial(of_record, self.leaves(row), key, step)
-            if alone:
-                return jax.lax.map(lambda one: single(*one), (some, numbers))
-            return jax.vmap(single)(some, numbers)
-
         def of_runs(alone: bool, rows: jax.Array, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
-            each, given = partial(of_run, alone, step), (rows, some, numbers, keys)
-            shapes = jax.eval_shape(each, *jax.tree.map(lambda leaf: leaf[0], given))
-            if sum(leaf.size for leaf in jax.tree.leaves(shapes)) > _LARGE:
-                return jax.lax.map(lambda run: each(*run), given)
-            return jax.vmap(each)(*given)
+            first = jax.tree.map(lambda leaf: leaf[0, 0], (some, numbers))
+            single, mapped = traced(of_record, self.leaves(rows[0]), keys[0], step, *first)
+
+            def of_run(row: Any, some: Tree, numbers: Any, key: Any) -> Any:
+                each = partial(single, self.leaves(row), key, step)
+                return jax.vmap(each)(some, numbers) if mapped and not alone else _one_by_one(each, some, numbers)
+
+            given = (rows, some, numbers, keys)
+            shapes = jax.eval_shape(of_run, *jax.tree.map(lambda leaf: leaf[0], given))
+            if mapped and sum(leaf.size for leaf in jax.tree.leaves(shapes)) <= _LARGE:
+                return jax.vmap(of_run)(*given)
+            return _one_by_one(of_run, *given)
 
         return jax.jit(of_runs, static_argnums=0)
 
     def _same_everywhere(self, shape: tuple[int, ...], keys: jax.Array) -> bool:
-        """Whether a gradient has the same bits in other places and beside other records, on made-up ones.
+        """Whether a made-up record has the same gradient, bit by bit, in other places and beside other records.
 
-        Where it has not, records are differentiated one after the other. Weights are made up too: initial ones may be
-        zeros, which round nothing.
+        Otherwise records are differentiated one after the other. The other records are not numbers, or as large as
+        numbers can be. Weights are made up too: initial ones may be zeros, which round nothing.
         """
         places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
         watched, turned = places % 3 == 1, np.roll(places, 1)
@@ -205,15 +207,20 @@ class Program:
             parts = [np.asarray(part) for part in jax.tree.leaves(made)]
             return np.concatenate([part.reshape(*shape, -1).view(np.uint8) for part in parts], 2)
 
-        def spoil(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        def spoilt(large: bool, leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            if leaf.dtype.kind not in "fiu":
+                return leaf
+            limits = np.finfo(leaf.dtype) if leaf.dtype.kind == "f" else np.iinfo(leaf.dtype)
+            other = limits.max if large else np.nan if leaf.dtype.kind == "f" else limits.min
             kept = watched.reshape(-1, *[1] * (leaf.ndim - 1))
-            return np.where(kept, leaf, np.nan).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf
+            return np.where(kept, leaf, np.asarray(other, leaf.dtype))
 
         for seed in range(_DRAWS):
             rows = self._random(shape[0], seed)
             moved = np.roll(found(rows, places, data), 1, 1)
-            beside = (moved == found(rows, turned, jax.tree.map(spoil, data)))[:, np.roll(watched, 1)]
-            if not (moved == found(rows, turned, data)).all() or not beside.all():
+            others = [found(rows, turned, jax.tree.map(partial(spoilt, large), data)) for large in (False, True)]
+            beside = [(moved == other)[:, np.roll(watched, 1)].all() for other in others]
+            if not (moved == found(rows, turned, data)).all() or not all(beside):
                 return False
         return True
 
@@ -244,6 +251,10 @@ class Program:
             self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))
         found = self._mapped[value](row, inside.tree) if len(inside) else []
         return np.asarray(found, dtype=np.float64)
+
+
+def _one_by_one(function: Callable[..., Any], *given: Any) -> Any:
+    return jax.lax.map(lambda one: function(*one), given)
 
 
 @jax.jit
