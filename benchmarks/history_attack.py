@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting.profiles import Floats
-from dphypo.accounting.second_pair import Pair
+from dphypo.accounting.second_opinion import Pair
 from dphypo.band import Band
 from dphypo.laws import Law
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from dphypo.accounting import Composition, Term, solve_noise
+from dphypo.accounting.calibrate import equal_noise, run_alone
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.events import Event
-from dphypo.accounting.noise import equal_noise, run_alone
 from dphypo.mechanisms import SampledGaussian
 
 RECORDS, DELTA = 60_000, 1e-5

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -258,9 +260,35 @@ def test_11_a_worker_that_imports_the_script_searches_nothing(row: Row, tmp_path
 
 # 12. What verify answers
 
-#
-#
-#
+
+def test_12_what_verify_answers(row: Row, tmp_path: Path) -> None:
+    """A release without a guarantee; a name that was changed; a certificate of 413 kB that took minutes."""
+    from dphypo import Geometric, account, verify
+    from dphypo.search.release import Release
+
+    def sgd(rate: float) -> Any:
+        sampled = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(2.0))
+        return dp_accounting.SelfComposedDpEvent(sampled, 10_000)
+
+    seeded = account(sgd(0.01), Geometric(mean=2)).certificate(1e-5, warning="no guarantee: seeded", entropy="seeded")
+    assert not verify(seeded)
+    assert verify(seeded).status == 3
+    certificate = account(sgd(0.01), Geometric(mean=2)).certificate(1e-5, data_set="census 1994")
+    folder = Release({"lr": 0.1}, [1.0], 0.9, certificate).save(tmp_path / "release")
+    assert verify(folder)
+    stated = folder / "certificate.json"
+    stated.write_text(stated.read_text().replace("census 1994", "census 2004"))
+    assert not verify(folder)
+    many = certificate.to_dict()
+    (term,) = many["terms"]
+    many["terms"] = [json.loads(json.dumps(term).replace("0.01", f"{0.01 + i / 1e6}")) for i in range(1000)]
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps(many))
+    begun = time.monotonic()
+    assert "nothing was computed" in str(verify(path))
+    took = time.monotonic() - begun
+    row(12, "no guarantee; renamed data; 1000 terms", "yes; yes; > 75 s", f"no, status 3; no; no in {took:.1f} s")
+
 
 # 13. Ledgers with large totals
 

@@ -18,7 +18,7 @@ from support.journal_world import contents
 import dphypo
 from dphypo import errors
 from dphypo.accounting import Certificate, PureDp, account, verify
-from dphypo.accounting.statement import statement
+from dphypo.accounting.certificate import statement
 from dphypo.executors.executor import Lost
 from dphypo.laws import Geometric, Pmf, Poisson
 from dphypo.mechanisms.over_space import events

@@ -23,8 +23,8 @@ from support.study_world import make
 
 import dphypo
 from dphypo.accounting import Composition, Split, Term, account
+from dphypo.accounting.certificate import statement
 from dphypo.accounting.composition import account_published
-from dphypo.accounting.statement import statement
 from dphypo.entropy import Seeded
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf

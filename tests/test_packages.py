@@ -164,7 +164,7 @@ def test_every_error_that_a_user_can_meet_is_in_one_place():
 
 NOT_FOR_USERS = {
     "dphypo.dpsgd.book.UnknownUse",  # the model is differentiated in another way
-    "dphypo.accounting.second_pair.NoOpinion",  # an answer of verify
+    "dphypo.accounting.second_opinion.NoOpinion",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.search.interrupts.Terminated",  # becomes the end of the process
     "dphypo.integrations.torch.state.WrittenStateError",  # an UnsupportedModelError; tells it from a record's error

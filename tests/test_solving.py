@@ -9,7 +9,7 @@ import time
 import pytest
 from support.screen import screen
 
-from dphypo.accounting.solve import Knob
+from dphypo.accounting.calibrate import Knob
 from dphypo.search.progress import solving
 
 

@@ -20,8 +20,8 @@ from dp_accounting import GaussianDpEvent
 
 from dphypo import account
 from dphypo.accounting import Composition, calibrate, solve_noise
+from dphypo.accounting.calibrate import equal_noise, run_alone
 from dphypo.accounting.composition import account_published
-from dphypo.accounting.noise import equal_noise, run_alone
 from dphypo.laws import Law, NegativeBinomial, Poisson, from_dict
 from dphypo.mechanisms import SampledGaussian
 from paper.data import points

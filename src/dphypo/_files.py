@@ -24,6 +24,7 @@ Json: TypeAlias = Mapping[str, Any]
 """An object as a document holds it."""
 MOST_BYTES, MOST_MODEL_BYTES, MOST_TABLE_BYTES = 4_000_000, 2**34, 2**28
 """Of a document, of a saved model, and of the tables of surveys."""
+_MOST_DIGITS = 25  # of a whole number
 
 
 class _MissingFileError(FileError, FileNotFoundError):
@@ -103,6 +104,38 @@ def parsed(
     with parsing(path, wrong):
         return parse(content)
     raise AssertionError  # parsing raises, or the block returns
+
+
+def read_json(path: Path, what: str, *, most: int = MOST_BYTES, within: Path | None = None) -> Any:
+    """The JSON value in a file of at most ``most`` bytes; no link leads out of the folder ``within``."""
+    return parsed(_from_json, path, what, wrong="it is not JSON", most=most, within=within)
+
+
+def _from_json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_int=_integer, parse_constant=_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are all different: a reader might see the first of two, and we the second."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise FileError(f"{printable(repr(name))} is stated twice")
+        found[name] = value
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise FileError(f"the number {printable(text, 20)} is too long")
+    return int(text)
+
+
+def _constant(text: str) -> float:
+    raise FileError(f"{text} is not JSON")
 
 
 def read_array(archive: zipfile.ZipFile, name: str, *, limit: int) -> npt.NDArray[Any]:

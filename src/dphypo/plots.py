@@ -19,7 +19,7 @@ import numpy as np
 
 from dphypo import _files, _validate
 from dphypo.accounting import Certificate
-from dphypo.accounting.solve import round_up
+from dphypo.accounting.profiles import round_up
 from dphypo.search.table import Surveyed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from support.slow import mostly_slow
 
 from dphypo.accounting import account, calibrate
-from dphypo.accounting.solve import watch
+from dphypo.accounting.calibrate import watch
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.integrations import cost

@@ -12,9 +12,8 @@ import pytest
 from support.slow import mostly_slow
 
 from dphypo.accounting import Guarantee, account, calibrate
+from dphypo.accounting.calibrate import equal_noise, run_alone, solve_noise, solve_settings, watch
 from dphypo.accounting.composition import Composition, Term, account_published
-from dphypo.accounting.noise import equal_noise, run_alone, solve_noise, solve_settings
-from dphypo.accounting.solve import watch
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric
 

@@ -6,10 +6,9 @@ import dp_accounting
 import pytest
 
 from dphypo.accounting import account, calibrate, verify
-from dphypo.accounting.certificate import Certificate
+from dphypo.accounting.certificate import Certificate, conditions
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.statement import conditions
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf
 

@@ -21,9 +21,9 @@ from dphypo.accounting.profiles import (
     infimum,
     lower_hull,
     randomised_response,
+    smallest,
     supremum,
 )
-from dphypo.accounting.solve import smallest
 
 EPSILONS = np.linspace(-6, 6, 49)
 

@@ -14,12 +14,12 @@ from scipy.optimize import brentq
 
 from dphypo import Geometric, Ledger, account, calibrate, verify
 from dphypo.accounting import Certificate, Composition, PureDp, Split, Term
+from dphypo.accounting.certificate import assumptions, statement
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.events import RoundedDp, canonical, event_to_dict, from_dict, ideal
 from dphypo.accounting.one_run import charge_slack
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.statement import assumptions, statement
-from dphypo.accounting.verification import guarantee_of
+from dphypo.accounting.verify import guarantee_of
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from dp_accounting import GaussianDpEvent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dphypo._validate import printable
-from dphypo.accounting import Certificate, Composition, PureDp, account, verify
+from dphypo.accounting import Certificate, Composition, PureDp, Split, account, verify
+from dphypo.accounting.certificate import statement
 from dphypo.accounting.composition import account_published
-from dphypo.accounting.statement import statement
+from dphypo.accounting.events import event_to_dict
+from dphypo.accounting.verify import guarantee_of
 from dphypo.cli.app import app
+from dphypo.errors import FileError
 from dphypo.laws import Geometric
 from dphypo.search.release import Release
 from dphypo.search.table import Row, Surveyed
@@ -70,17 +75,76 @@ def test_a_seeded_search_cannot_be_called_private(tmp_path):
     assert "the search was seeded, so that nothing is guaranteed" in answer(seeded, tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"unit": "person"}, {"warning": "none"}, {"released": []}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"public": {"unit": "person", "warning": None, "entropy": "system"}},
+        {"public": {"unit": "record", "warning": None, "entropy": "system", "released": []}},
+        {"data_set": "another one"},
+        {"declared": "1999-12-31"},
+        {"versions": {"dphypo": "9.9"}},
+        {"citation": ["somebody else"]},
+    ],
+)
 def test_what_is_public_belongs_to_the_release(change, tmp_path):
-    """The unit, where randomness came from and the tables of surveys are hashed with the parameters."""
+    """All that a reader relies on is hashed with the parameters, also what cannot be recomputed."""
     certificate = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA)
     folder = Release({"lr": 0.1}, [1.0, 2.0], 0.9, certificate).save(tmp_path / "release")
     assert verify(folder)
     document = json.loads((folder / "certificate.json").read_text())
-    document["public"] |= change
+    document |= change
     document["statement"] = statement(document)
     (folder / "certificate.json").write_text(json.dumps(document))
-    assert "what the certificate calls public, were changed" in str(verify(folder))
+    assert "the parameters in the folder, or the certificate, were changed" in str(verify(folder))
+
+
+def test_the_citation_is_compared(document, tmp_path):
+    assert "citation[0]: the certificate says" in answer({**document, "citation": ["a", "b"]}, tmp_path)
+
+
+def test_a_release_without_a_guarantee_is_answered_with_no_and_a_status_of_its_own(document, tmp_path):
+    seeded = account(PureDp(0.5), Geometric(mean=3)).certificate(DELTA, warning="no guarantee: seeded")
+    for certificate, status, says in (
+        (seeded.to_dict(), 3, "no: there is no guarantee. The certificate itself says so: no guarantee: seeded"),
+        (document, 0, "yes: epsilon was recomputed from the stated runs."),
+        ({**document, "epsilon": 0.1}, 1, "no, because"),
+    ):
+        path = Certificate.from_dict(certificate).save(tmp_path / "certificate.json")
+        result = CliRunner().invoke(app, ["verify", str(path)])
+        assert result.exit_code == verify(path).status == status
+        assert result.output.startswith(says)
+        assert bool(verify(path)) is (status == 0)
+
+
+@pytest.mark.parametrize("kind", ["terms", "events", "list", "history", "grid", "splits"])
+def test_a_document_that_would_take_too_long_is_refused_before_it_is_computed(kind, document, tmp_path, monkeypatch):
+    """Each within the limits of a single value; the whole takes minutes."""
+    (term,) = copy.deepcopy(document["terms"])
+    listed = dict.fromkeys(map(str, range(9999)), "1/9999")
+    terms = {
+        "terms": [{**term, "events": [{**term["events"][0], "epsilon": 0.5 + i / 1e6}]} for i in range(1500)],
+        "events": [{**term, "events": [{**term["events"][0], "epsilon": 0.5 + i / 1e6} for i in range(1500)]}],
+        "list": [term | {"runs": {"law": {"law": "pmf", "probabilities": listed}}}],
+        "history": [
+            {
+                **term,
+                "runs": {"law": Geometric(mean=10**4).to_dict()},
+                "band": {"c": 0.5, "C": 2.0},
+                "policy": {"class": "history", "first_from_prior": 1, "conditions": []},
+            }
+        ],
+        "grid": [term | {"events": [event_to_dict(GaussianDpEvent(0.2))]}],
+        "splits": [
+            term | {"published": 1, "reads": [Split(f"rule {k}").sides.training.to_json()[0] for k in range(i % 6 + 1)]}
+            for i in range(60)
+        ],
+    }[kind]
+    bomb = {**copy.deepcopy(document), "terms": terms, "grid": 1e-5 if kind == "grid" else document["grid"]}
+    for name in ("issue", "second_opinion"):
+        monkeypatch.setattr(sys.modules["dphypo.accounting.verify"], name, lambda *_: pytest.fail("it was computed"))
+    assert "seconds or more to recompute, and the budget is 30: nothing was computed" in answer(bomb, tmp_path)
+    with pytest.raises(FileError, match="give a larger budget"):
+        guarantee_of(bomb)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +264,7 @@ def test_a_release_folder_is_checked_against_its_certificate(tmp_path, document)
     model.write_bytes(kept)
     described = folder / "release.json"
     described.write_text(described.read_text().replace("0.1", "0.2"))
-    assert "the parameters in the folder, or what" in str(verify(folder))
+    assert "the parameters in the folder, or the certificate" in str(verify(folder))
     certificate.save(folder / "certificate.json")
     assert "names no model" in str(verify(folder))
 

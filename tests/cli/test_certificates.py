@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import dphypo
 from dphypo.accounting import account
-from dphypo.accounting.solve import round_up
-from dphypo.accounting.verification import guarantee_of
+from dphypo.accounting.profiles import round_up
+from dphypo.accounting.verify import guarantee_of
 from dphypo.cli.app import app
 from dphypo.laws import Geometric
 

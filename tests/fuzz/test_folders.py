@@ -14,8 +14,8 @@ from fuzz.folders import spoil
 
 import dphypo
 from dphypo.accounting import Composition, PureDp
+from dphypo.accounting.certificate import statement
 from dphypo.accounting.composition import account_published
-from dphypo.accounting.statement import statement
 from dphypo.errors import FileError
 from dphypo.report import release_report as report_folder
 from dphypo.search import Release

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo import dpsgd as engine
-from dphypo.accounting.statement import assumptions
+from dphypo.accounting.certificate import assumptions
 from dphypo.dpsgd import check as engine_check
 from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.stack import Shape

@@ -412,7 +412,7 @@ MUTANTS = (
     Mutant(
         "a certificate may state less slack",
         "verify recomputes the slack from the events",
-        "accounting/verification.py",
+        "accounting/verify.py",
         '"slack": guarantee.slack, **lines}',
         "**lines}",
         (f"{_SLACK}::test_a_certificate_states_the_slack_and_verify_recomputes_it",),
@@ -429,7 +429,7 @@ MUTANTS = (
     Mutant(
         "noise that is kept is believed",
         "what is kept is accounted for afresh",
-        "accounting/noise.py",
+        "accounting/calibrate.py",
         "        if exact and round_epsilon(kept.epsilon) <= epsilon:\n            return kept\n",
         "        return kept\n",
         (
@@ -449,7 +449,7 @@ MUTANTS = (
     Mutant(
         "each kind of run of a search is calibrated alone",
         "a search over several kinds of run costs their supremum",
-        "accounting/noise.py",
+        "accounting/calibrate.py",
         "    return scaled(ratios, found.value), found\n",
         "    return scaled(ratios, 1.0), found\n",
         ("accounting/test_calibrate.py::test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported",),
@@ -457,7 +457,7 @@ MUTANTS = (
     Mutant(
         "calibration overshoots",
         "what was checked against the total is the rounded value",
-        "accounting/solve.py",
+        "accounting/calibrate.py",
         "        value = self._tried(value)\n        made = self.make(value)\n",
         "        made = self.make(value)\n        value = self._tried(value)\n",
         ("accounting/test_calibrate.py::test_a_rounded_noise_costs_no_more_where_noise_is_not_monotone",),

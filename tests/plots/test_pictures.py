@@ -11,7 +11,7 @@ import pytest
 
 from dphypo import plots
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.solve import round_up
+from dphypo.accounting.profiles import round_up
 from dphypo.band import Band
 from dphypo.laws import Geometric
 from dphypo.search.table import Row, Surveyed

@@ -12,7 +12,7 @@ from scipy.stats import loguniform
 
 import dphypo
 from dphypo.accounting import Composition, Split
-from dphypo.accounting.solve import round_epsilon
+from dphypo.accounting.profiles import round_epsilon
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.planning import designs

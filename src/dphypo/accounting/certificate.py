@@ -9,31 +9,31 @@ states it, by the ``cryptography`` package: the extra ``sign``.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from dphypo import _files, _validate
 from dphypo._files import Json
 from dphypo._validate import printable
-from dphypo.accounting import documents
-from dphypo.accounting.composition import Composition
-from dphypo.accounting.documents import plain, to_json
-from dphypo.accounting.second_pair import run_epsilon_from_below
-from dphypo.accounting.solve import round_epsilon
-from dphypo.accounting.statement import statement
+from dphypo.accounting import events
+from dphypo.accounting.composition import Composition, PublishedRuns, Releases
+from dphypo.accounting.guarantee import Guarantee, PolicyClass
+from dphypo.accounting.profiles import round_epsilon
+from dphypo.accounting.second_opinion import run_epsilon_from_below
 from dphypo.errors import FileError, UnaccountableError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    pass
 
 FORMAT = "dphypo certificate 3"
 ENTROPIES = ("system", "seeded")  # where the randomness of the search comes from
@@ -43,15 +43,19 @@ CITATIONS = [
     "Framework. NeurIPS 2023.",
     "N. Papernot, T. Steinke. Hyperparameter Tuning with Renyi Differential Privacy. ICLR 2022.",
 ]
-_ALGORITHM = "Ed25519"
+ALGORITHM = "Ed25519"
 _MAKE_KEY = {
     "private": "openssl genpkey -algorithm ed25519 -out private.pem",
     "public": "openssl pkey -in private.pem -pubout -out public.pem",
 }
 _PROFILE_POINTS = 41
-_FILES = {"certificate.json", "release.json", "surveys.json"}  # of a release, beside its model
-_MOST_NAMED = 5  # of other files there
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
+_RELATIONS = {
+    "ADD_OR_REMOVE_ONE": "two data sets are neighbours if one has one {unit} more than the other",
+    "REPLACE_ONE": "two data sets are neighbours if they differ in the values of one {unit}",
+    "REPLACE_SPECIAL": "two data sets are neighbours if one {unit} of the first is a blank in the second",
+}
+_SECRET = "Nothing else about a search may be published: not the number of its runs, not its other runs."
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Certificate:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:
         """Read a certificate from a file."""
-        found = documents.read(_validate.path(path=path))
+        found = read(_validate.path(path=path))
         try:
             return cls.from_dict(found)
         except FileError as error:
@@ -118,16 +122,16 @@ class Certificate:
     def declared_on(self, day: str) -> Certificate:
         """The certificate with the day on which the search was declared, such as "2026-11-15"."""
         date.fromisoformat(day)
-        return self._with(declared=day)
+        return self._with(declared=day, release=None)
 
     def for_release(self, model: bytes | None, described: Json) -> Certificate:
         """The certificate tied to the bytes of a model, if there is one, and to what is released beside it, as JSON."""
-        return self._with(release=fingerprints(model, described, self.document["public"]))
+        return self._with(release=fingerprints(model, described, self.document))
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
         """The certificate, signed with the Ed25519 private key in a PEM file; needs the extra ``sign``."""
-        value = base64.b64encode(read_key(Path(key), "private").sign(_signed(self.document))).decode("ascii")
-        return Certificate({**self.document, "signature": {"algorithm": _ALGORITHM, "value": value}})
+        value = base64.b64encode(read_key(Path(key), "private").sign(signed_bytes(self.document))).decode("ascii")
+        return Certificate({**self.document, "signature": {"algorithm": ALGORITHM, "value": value}})
 
     def _with(self, **changes: Any) -> Certificate:
         document = {**self.document, **changes}
@@ -173,6 +177,47 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
     return Certificate({**written, "statement": statement(written)})
 
 
+def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
+    """The public values that a guarantee is computed from."""
+    whole = Composition.of(guarantee)
+    terms = [
+        {"reads": term.side.to_json(), **({"scores": True} if term.scores else {}), **_term(term.releases)}
+        for term in whole.terms
+    ]
+    return {"relation": whole.relation.name, "grid": whole.terms[0].releases.grid, "terms": terms}
+
+
+def _term(releases: Releases) -> dict[str, Any]:
+    found: dict[str, Any] = {"events": [events.event_to_dict(event) for event in releases.events]}
+    if isinstance(releases, PublishedRuns):
+        return {**found, "published": releases.count}
+    first, law = releases.first_from_prior, {"law": releases.runs.to_dict(), "mean": releases.runs.mean}
+    words = conditions(releases.policy, first)
+    policy = {"class": releases.policy.value, "first_from_prior": first, "conditions": words}
+    return {**found, "runs": law, "band": {"c": releases.band.c, "C": releases.band.C}, "policy": policy}
+
+
+def plain(value: Any) -> Any:
+    """Plain JSON values: no numpy scalars, infinities as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else str(float(value))
+    return value
+
+
+def read(path: Path, what: str = "certificate", *, within: Path | None = None) -> dict[str, Any]:
+    """The JSON object in a file; of the folder of a release, its certificate."""
+    if _files.is_folder(path):
+        path, within = path / "certificate.json", path
+    document = _files.read_json(path, what, within=within)
+    if not isinstance(document, dict):
+        raise FileError(f"{printable(path)} is not a {what}: it is not an object")
+    return document
+
+
 def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
     """Refuse to certify if an accountant's ε of one run is below a proven lower bound."""
     for one in (term.releases for term in guarantee.terms):
@@ -187,11 +232,13 @@ def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
                 )
 
 
-def fingerprints(model: bytes | None, described: Json, public: Json) -> dict[str, Any]:
-    """SHA-256 of the released model's bytes, and of what is released and public beside it as canonical JSON."""
+def fingerprints(model: bytes | None, described: Json, document: Json) -> dict[str, Any]:
+    """SHA-256 of the released model's bytes; and of what is released beside it with all else that is certified."""
+    certified = {name: value for name, value in document.items() if name not in ("release", "signature")}
+    together = canonical_json({"release": described, "certificate": certified})
     return {
         "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),
-        "described_sha256": hashlib.sha256(canonical_json({"release": described, "public": public})).hexdigest(),
+        "described_sha256": hashlib.sha256(together).hexdigest(),
     }
 
 
@@ -203,20 +250,6 @@ def canonical_json(value: Any) -> bytes:
 def table_hash(table: Any) -> str:
     """SHA-256 of the published table of a survey, in JSON values, as the certificate has it."""
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
-
-
-def signing_faults(document: Json, public: Ed25519PublicKey) -> Iterator[str]:
-    """Why a document is not signed by the owner of a key; nothing if it is."""
-    from cryptography.exceptions import InvalidSignature
-
-    stated = document.get("signature")
-    if not isinstance(stated, Mapping) or stated.get("algorithm") != _ALGORITHM:
-        yield "signature: the certificate is not signed"
-        return
-    try:
-        public.verify(base64.b64decode(str(stated.get("value")), validate=True), _signed(document))
-    except (InvalidSignature, binascii.Error, ValueError):
-        yield "signature: it is not the signature of this certificate by this key"
 
 
 def read_key(path: Path, which: Literal["private", "public"]) -> Any:
@@ -241,69 +274,201 @@ def read_key(path: Path, which: Literal["private", "public"]) -> Any:
         raise type(error)(f"{error}: `{_MAKE_KEY[which]}` makes one") from None
 
 
-def _signed(document: Json) -> bytes:
+def signed_bytes(document: Json) -> bytes:
     return canonical_json({name: value for name, value in document.items() if name != "signature"})
 
 
-def folder_faults(document: Json, folder: Path) -> Iterator[str]:
-    """Whether the model and the parameters in a folder are those that the certificate names."""
-    if document["release"] is None:
-        yield "release: the certificate names no model, so that it says nothing of the one in this folder"
-        return
-    try:
-        described = documents.read(folder / "release.json", "description of a release", within=folder)
-    except FileNotFoundError:
-        yield "release: there is no release.json in the folder, so that it is no saved release"
-        return
-    more = sorted({path.name for path in folder.glob("*") if not path.name.startswith("model.")} - _FILES)
-    if more:
-        shown = ", ".join(more[:_MOST_NAMED]) + (" and others" if more[_MOST_NAMED:] else "")
-        yield f"release: {shown}: not part of the release, so that nothing is certified of it. Move it elsewhere"
-    models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
-    if len(models) != (0 if named is None else 1):
-        many = "more than one model" if named else "a model that it does not name"
-        yield f"release: {f'the folder holds {many}' if models else 'the model is missing from the folder'}"
-        return
-    model = _files.read(models[0], "model", most=_files.MOST_MODEL_BYTES, within=folder) if models else None
-    try:
-        found = fingerprints(model, described, document["public"])
-    except ValueError as error:
-        yield f"release: {error}"
-        return
-    if found["model_sha256"] != named:
-        yield "release.model_sha256: the model in the folder is not the one that was certified"
-    if found["described_sha256"] != document["release"]["described_sha256"]:
-        public = "what the certificate calls public"
-        yield f"release.described_sha256: the parameters in the folder, or {public}, were changed"
-    yield from _tables(document, folder)
+# The words
 
 
-def _tables(document: Json, folder: Path) -> Iterator[str]:
-    """Whether the tables of surveys in a folder are those that the certificate names, in their order, and paid for."""
-    path = folder / "surveys.json"
-    with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):
-        released = enumerate(document["public"].get("released", ()))
-        named = [
-            (one["sha256"], one.get("survey"), one.get("failed"), place) for place, one in released if "sha256" in one
+def statement(document: Json) -> str:
+    """Who is protected, under which relation, what was released, what the number covers, and on what it rests."""
+    public, terms = document["public"], document["terms"]
+    unit = _text(public.get("unit", "record"))
+    relation = _RELATIONS[document["relation"]].format(unit=unit)
+    guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {document['delta']:g}"
+    if warning := public.get("warning"):
+        first = f"WARNING: {_text(warning)}. With private randomness the same search would have {guarantee}."
+    else:
+        first = f"The release is differentially private with {guarantee}."
+    trained = [term for term in terms if not term.get("scores")]
+    searches = [term for term in trained if "published" not in term]
+    runs = sum(term["published"] for term in trained if "published" in term)
+    sides = _sides(trained) if len(trained) < len(terms) else ""
+    parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
+    last = any(part.get("part") == "last run" for part in parts)
+    durations = any(part.get("durations") == "public" for part in parts)
+    one_run = [float(value) for value in document["one_run"].values()]
+    alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
+    lines = [
+        first,
+        f"Who is protected: every {unit} of the private data; {relation}.",
+        f"What was released: {_released(runs, len(searches), last=last)}{_scored_on(public, parts)}",
+        f"What the number covers: {_covered(runs, searches, sides)}{alone}",
+        _conditions(runs, searches, scored=bool(sides), durations=durations),
+    ]
+    for number, search in enumerate(searches, 1):
+        where = f"of search {number} " if len(searches) > 1 else ""
+        if conditions := search["policy"]["conditions"]:
+            lines.append(f"The number {where}also relies on this: {_text(' '.join(conditions))}")
+    lines += [f"{line[0].upper()}{line[1:]}." for line in arithmetic(document)]
+    if lost := public.get("lost runs"):
+        lines.append(f"Runs that were lost: {_text(lost)}.")
+    return "\n".join(lines)
+
+
+def _text(value: object) -> str:
+    """What others wrote, on one line: a second one would read as a line of ours."""
+    return printable(value, 2000)
+
+
+def _released(runs: int, searches: int, *, last: bool) -> str:
+    best = "the best of a random number of training runs, that is, one model with its hyperparameters and its score."
+    if searches and runs:
+        chosen = "the best run of a search" if searches == 1 else f"the best run of each of {searches} searches"
+        return f"all results of {_count(runs)}, and {chosen}. {_SECRET}"
+    if searches == 1:
+        return f"{best} {_SECRET}"
+    if searches:
+        return (
+            f"of the last of {searches} stages, {best} Of every earlier stage, at most the same of its own best run, "
+            f"which may shape the prior of the next. {_SECRET}"
+        )
+    if last and runs > 1:
+        first = f"all results of the first {runs - 1} are public"
+        return f"{runs} runs were made; {first}, and so is the model of the last."
+    if last:
+        return "1 run was made; its model is public."
+    return f"{_count(runs)} were made; all their results are public."
+
+
+def _scored_on(public: Json, parts: Sequence[Json]) -> str:
+    """On which records the scores of surveys and the released score were taken; "" if none is released."""
+    surveys = {_text(part["score on"]): None for part in parts if "score on" in part and part.get("part") == "survey"}
+    others = [part["score on"] for part in (public, *parts) if "score on" in part and part.get("part") != "survey"]
+    said = "".join(f" The scores of a survey were taken on {one}." for one in surveys)
+    return f"{said} The released score was taken on {_text(others[-1])}." if others else said
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def _sides(trained: Sequence[Json]) -> str:
+    both = sum(term.get("published", 1) for term in trained if not term["reads"])
+    apart = ". Records that train and records that score are set apart by a rule"
+    if not both:
+        return f"{apart}, so that a record meets one of the two"
+    return f"{apart}; {'one run trains' if both == 1 else f'{both} runs train'} on both, which is paid for"
+
+
+def _covered(runs: int, searches: Sequence[Json], sides: str) -> str:
+    parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
+    for search in searches:
+        c, C = search["band"]["c"], search["band"]["C"]
+        chosen = f"chosen adaptively, with a density between {c:g} and {C:g} times the prior's"
+        how = f"whose hyperparameters were {'drawn from the prior' if c == C else chosen}"
+        parts.append(f"a search with {search['runs']['mean']:g} runs on average, {how}")
+    paid = "; choosing among the runs of a search is paid for" if searches else ""
+    return f"all of it together: {'; '.join(parts)}{paid}{sides}."
+
+
+def _conditions(runs: int, searches: Sequence[Json], *, scored: bool, durations: bool) -> str:
+    needs = ["every run satisfies the stated event for all hyperparameters of the space"]
+    if scored:
+        needs.append("which side a record is on depends on that record alone, by the rule that is stated")
+    if searches:
+        needs.append("runs of a search are independent of each other given their hyperparameters")
+    if runs:
+        published = "how long runs take, which was published, does not depend on the data"
+        needs.append(published if durations else "how long runs take is not published")
+        needs.append("whether a run fails depends on the data no more than its event says")
+    return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
+
+
+def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
+    """The conditions under which a guarantee for this class of policies holds, in words."""
+    found = []
+    if policy is PolicyClass.HISTORY:
+        found += [
+            "The search rule saw only the hyperparameters and outcomes of earlier runs, by number and not by time of "
+            "arrival, and randomness of its own. It did not see the data, the number of runs, the clock or memory, "
+            "and it stayed the same throughout the search.",
+            "The stated event covers all that the search rule saw of a run.",
+            "Every run used the same training procedure.",
         ]
-        paid = [term.get("published", 0) for term in document["terms"] if not term.get("scores")]  # by the part
-    try:
-        tables = documents.read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=folder)
-    except FileNotFoundError:
-        tables = []
-    with _files.parsing(path, "it was not written by Release.save"):
-        found = [table_hash(table) for table in tables]
-    if len(found) != len(named):
-        yield f"surveys.json: the folder has {len(found)} tables of surveys, and the certificate names {len(named)}"
-        return
-    if found != [sha256 for sha256, *_ in named]:
-        yield "surveys.json: it holds a table that the certificate does not name: it was changed"
-        return
-    with _files.parsing(path, "it was not written by Release.save"):
-        scores = [[row["score"] for row in table["rows"]] for table in tables]
-    for one, (_, runs, failed, place) in zip(scores, named, strict=True):
-        if (runs, failed) != (len(one), one.count(None)):
-            shown = f"{len(one)} runs, {one.count(None)} failed; the certificate says {runs}, {failed}"
-            yield f"surveys.json: a table has {shown}"
-        if len(one) > (most := sum(paid[place : place + 1])):
-            yield f"surveys.json: a table has {len(one)} runs, and the certificate pays for {most}"
+    if first_from_prior:
+        runs = "run" if first_from_prior == 1 else f"{first_from_prior} runs"
+        found.append(f"The hyperparameters of the first {runs} were drawn from the prior.")
+    if found:
+        found.append("Runs with equal scores were ranked by a fresh random key.")
+    return found
+
+
+def assumptions(document: Json) -> list[str]:
+    """What must be true for the guarantee of this certificate to hold, one sentence a line."""
+    lines = [
+        "one run satisfies the stated event for every value of the hyperparameters, its score included",
+        "given its hyperparameters and its seed, a run depends on no other run",
+        "the space, the laws and the noise were fixed before anybody looked at the data",
+        "what training starts from, pretrained weights among it, is public, or made by an earlier part and paid for",
+    ]
+    parts = _parts(document)
+    if any("runs" in part for part in parts):
+        lines.append("the number of runs was drawn once, from the stated law, and is secret")
+    if any(_mapping(part.get("policy")).get("class") == "history" for part in parts):
+        lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
+    splits = [_mapping(_mapping(one).get("split")) for part in parts for one in _list(part.get("reads"))]
+    for rule in dict.fromkeys(map(_rule, splits)):
+        lines.append(f"each record was put on one side by a rule that looks at that record alone: {rule}")
+    lines += arithmetic(document)
+    if document.get("data_set") is None:
+        lines.append("the reader knows which data set is meant: the certificate does not name it")
+    return lines
+
+
+def arithmetic(document: Json) -> list[str]:
+    """What is taken for granted about the numbers that runs compute with."""
+    events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
+    exact = [_mapping(event).get("exact") is True for event in events]
+    slack = document.get("slack")
+    size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
+    drawn = (
+        f"noise is drawn exactly: what rounding adds, a total variation of {size} at most, is in delta, random "
+        "words are taken as ideal, and a device computes the same twice"
+    )
+    real = "noise that is drawn in floating point is taken as real numbers"
+    return [line for line, holds in ((drawn, any(exact)), (real, not all(exact))) if holds]
+
+
+def breaks(document: Json) -> list[str]:
+    """What would make the guarantee of this certificate false, one case a line."""
+    lines = [
+        "training that differs from its event: other noise, shuffled batches, clipping of batches, a warm start",
+        "a preprocessing step that was fitted to the private records and not paid for",
+        "another search on the same data: its cost comes on top (dphypo compose, dphypo ledger)",
+    ]
+    parts = _parts(document)
+    if any("runs" in part for part in parts):
+        lines.append("anything published but the release: the number of runs, a losing run, the journal, a log")
+    if any("published" in part for part in parts):
+        lines.append("more runs than the survey declared, or a run that was made again with other randomness")
+    return lines
+
+
+def _parts(document: Json) -> list[Json]:
+    """The terms; whatever else a file of unknown origin holds is left out."""
+    return [_mapping(part) for part in _list(document.get("terms"))]
+
+
+def _rule(split: Json) -> str:
+    more = [f"{name} {split[name]}" for name in ("hashed", "share", "key", "data") if name in split]
+    return printable(", ".join([str(split.get("rule")), *more]), 500)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}

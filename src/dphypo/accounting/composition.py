@@ -31,9 +31,8 @@ from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
-from dphypo.accounting.profiles import Discrete, Floats, epsilon_for
+from dphypo.accounting.profiles import Discrete, Floats, epsilon_for, round_epsilon
 from dphypo.accounting.sides import EVERYONE, Role, Side, Split
-from dphypo.accounting.solve import round_epsilon
 from dphypo.accounting.theorems.theorem1_2_paper import pure_epsilon
 from dphypo.errors import UnreachableError
 

@@ -16,9 +16,8 @@ from typing import Protocol
 import dp_accounting
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from scipy.signal import lfilter
-
-from dphypo.accounting.solve import smallest
 
 Floats = npt.NDArray[np.float64]
 
@@ -285,3 +284,56 @@ def falling_part(x: Floats, y: Floats) -> npt.NDArray[np.intp]:
     """Indices of the hull from its left end to its lowest point."""
     hull = lower_hull(x, y)
     return hull[: int(np.argmin(y[hull])) + 1]
+
+
+_PRECISION = 1e-6
+
+
+def smallest(delta_at: Callable[[float], float], delta: float, *, top: float) -> float:
+    """The smallest ε ≥ 0 at which a non-increasing function is at most ``delta``, rounded up by at most 2e-6.
+
+    ``top`` ends the search: if the function is above ``delta`` even there, the answer is infinite. A value
+    that is not a number counts as too large.
+    """
+    if delta_at(0.0) <= delta:
+        return 0.0
+    high = max(top, _PRECISION)
+    if not delta_at(high) <= delta:
+        return math.inf
+    if delta == 0.0:  # it has no logarithm: the end of the support, from above
+        low = 0.0
+        while high - low > _PRECISION:
+            middle = (low + high) / 2
+            low, high = (low, middle) if delta_at(middle) <= 0 else (middle, high)
+        return high
+    least = math.ulp(0.0)  # δ can be zero, its logarithm cannot
+
+    def excess(eps: float) -> float:
+        return math.log(max(delta_at(eps), least)) - math.log(delta)
+
+    root = brentq(excess, 0.0, high, xtol=_PRECISION / 4, maxiter=1000)
+    step = _PRECISION / 2
+    epsilon = min(float(root) + step, high)
+    while not delta_at(epsilon) <= delta:
+        step *= 2
+        epsilon = min(epsilon + step, high)
+    return epsilon
+
+
+def round_up(value: float, decimals: int) -> float:
+    """The next larger number with this many decimals; a number that has no more is left alone.
+
+    >>> round_up(0.123401, 4), round_up(0.1234, 4)
+    (0.1235, 0.1234)
+    """
+    scale = 10.0**decimals
+    return math.ceil(round(value * scale, 3)) / scale
+
+
+def round_epsilon(epsilon: float) -> float:
+    """ε as it is written into a certificate: rounded up to five decimals, with room for other machines' rounding.
+
+    >>> round_epsilon(1.23456)
+    1.23457
+    """
+    return round_up(epsilon + 2e-6, 5) if 0 < epsilon < 1e9 else epsilon

@@ -38,13 +38,18 @@ def verify(
     approved: Annotated[
         Path | None, typer.Option(help="The certificate saved before the search ran. Both must state the same.")
     ] = None,
+    budget: Annotated[float, o.number("The most work, in seconds by a rough estimate.", 1, 1e6)] = 30,
 ) -> None:
-    """Recompute a certificate in two independent ways. Prints yes, or no and why; the exit status is 0 or 1."""
+    """Recompute a certificate in two independent ways. Prints yes, or no and why.
+
+    The exit status is 0 for yes and 1 for no. It is 3 if the numbers are right, but the certificate itself says that
+    there is no guarantee.
+    """
     from dphypo.accounting import verify as verify_certificate
 
-    result = verify_certificate(certificate, key=key, approved=approved)
+    result = verify_certificate(certificate, key=key, approved=approved, budget=budget)
     print(result)
-    raise typer.Exit(0 if result else 1)
+    raise typer.Exit(result.status)
 
 
 def sign(
@@ -89,7 +94,7 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     """Explain a certificate: what it guarantees, what it assumes, and what would break it."""
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
-    from dphypo.accounting.statement import assumptions, breaks
+    from dphypo.accounting.certificate import assumptions, breaks
 
     found = Certificate.load(certificate)
     print("What it guarantees")
@@ -126,7 +131,7 @@ def plot(
     from dphypo import plots
     from dphypo.accounting import Certificate
     from dphypo.accounting.second_opinion import epsilon_from_below
-    from dphypo.accounting.verification import guarantee_of
+    from dphypo.accounting.verify import guarantee_of
 
     plots.require_matplotlib()
     stated = Certificate.load(certificate)
@@ -191,10 +196,10 @@ def reserve(
 def _stated(path: Path) -> tuple[Any, float | None, str]:
     """The guarantee of a certificate, accounted afresh, δ and unit; refused if it guarantees nothing."""
     from dphypo._validate import printable
-    from dphypo.accounting import documents
-    from dphypo.accounting.verification import guarantee_of
+    from dphypo.accounting.certificate import read
+    from dphypo.accounting.verify import guarantee_of
 
-    document = documents.read(path)
+    document = read(path)
     guarantee, delta, public = guarantee_of(document), document.get("delta"), document.get("public")
     public = public if isinstance(public, dict) else {}
     warning = public.get("warning", "it does not name its source of randomness" if public else None)

@@ -91,13 +91,13 @@ def calibrate(
 
 def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition, float]:
     """The document of a certificate, its guarantee, recomputed, and δ: its own by default."""
-    from dphypo.accounting import documents
-    from dphypo.accounting.verification import guarantee_of
+    from dphypo.accounting.certificate import read
+    from dphypo.accounting.verify import guarantee_of, is_number
 
-    document = documents.read(path)
+    document = read(path)
     guarantee = guarantee_of(document)
     at: Any = document.get("delta") if delta is None else delta
-    if not documents.is_number(at) or not 0 <= at < 1:
+    if not is_number(at) or not 0 <= at < 1:
         raise typer.BadParameter(f"{path} states no δ in [0, 1): give --delta")
     return document, guarantee, float(at)
 
@@ -121,7 +121,7 @@ def shown(value: float, decimals: int = 4) -> str:
     >>> shown(0.50001), shown(float("inf"))
     ('0.5001', 'inf')
     """
-    from dphypo.accounting.solve import round_up
+    from dphypo.accounting.profiles import round_up
 
     return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
 
@@ -132,7 +132,7 @@ def _show(
     """Write the certificate if one was requested, and print what a search costs."""
     from dphypo._validate import printable
     from dphypo.accounting import Guarantee
-    from dphypo.accounting.documents import plain
+    from dphypo.accounting.certificate import plain
 
     bounds, best, one_run = guarantee.bounds(delta), guarantee.bound(delta), guarantee.one_run(delta)
     if isinstance(guarantee, Guarantee):
@@ -197,7 +197,7 @@ def plan(
 
     A landscape gives expected scores by run length and noise multiplier; it knows nothing of your model and data.
     """
-    from dphypo.accounting.documents import plain
+    from dphypo.accounting.certificate import plain
     from dphypo.planning import plan as compare
 
     found = compare(**vars(task), watch=_with_bar)

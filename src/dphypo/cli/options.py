@@ -185,11 +185,11 @@ class Loss:
         run.refuse_unused(vars(run) | vars(self))
         import dp_accounting
 
-        from dphypo._files import parsing
+        from dphypo._files import parsing, read_json
         from dphypo._validate import fail
         from dphypo.accounting import PureDp, RdpCurve
-        from dphypo.accounting.documents import check_event, read_json
         from dphypo.accounting.dp_library import DEFAULT_GRID
+        from dphypo.accounting.verify import check_event
         from dphypo.errors import FileError
 
         if kind in NOISY:

@@ -18,9 +18,9 @@ from scipy.stats import loguniform
 
 from dphypo import _validate, dpsgd
 from dphypo.accounting import Guarantee, RoundedDp, account
+from dphypo.accounting.calibrate import REMEDY_OF_A_SEARCH, solve_settings
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import PolicyClass
-from dphypo.accounting.noise import REMEDY_OF_A_SEARCH, solve_settings
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.journal.journal import keeping

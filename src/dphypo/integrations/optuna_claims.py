@@ -188,7 +188,7 @@ class TrialClaims:
 
 
 def keep_in_study(study: Study, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
-    """Keep a public number that takes long to find in an Optuna study (a ``dphypo.accounting.noise.Keep``).
+    """Keep a public number that takes long to find in an Optuna study (a ``dphypo.accounting.calibrate.Keep``).
 
     Whoever can write to the storage can change it: who asks looks whether it is an answer, and accounts for it afresh.
     """

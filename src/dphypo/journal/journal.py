@@ -29,7 +29,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from dphypo import _validate
-from dphypo.accounting.noise import Keep
+from dphypo.accounting.calibrate import Keep
 from dphypo.errors import JournalError, LedgerError
 from dphypo.journal import store as _store
 from dphypo.journal.ledger import LEDGER, Reservation

@@ -17,11 +17,10 @@ from dphypo import __version__, _validate, plots
 from dphypo._files import is_folder, parsing
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
-from dphypo.accounting.certificate import CITATIONS
+from dphypo.accounting.certificate import CITATIONS, assumptions, breaks
+from dphypo.accounting.profiles import round_up
 from dphypo.accounting.second_opinion import epsilon_from_below
-from dphypo.accounting.solve import round_up
-from dphypo.accounting.statement import assumptions, breaks
-from dphypo.accounting.verification import guarantee_of
+from dphypo.accounting.verify import guarantee_of
 from dphypo.errors import FileError
 from dphypo.report import html
 from dphypo.report.html import SIZE, Html, block, bullets, facts, join, page, picture, short, table, tag

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dphypo._stderr import Shield, on_terminal, say, shielded
-from dphypo.accounting.solve import watch
+from dphypo.accounting.calibrate import watch
 from dphypo.journal.journal import MAX_ATTEMPTS
 from dphypo.search.table import OnRun, Row, at_edge, table_of
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
+from dphypo._files import read_json
 from dphypo._validate import printable
 from dphypo.accounting import Certificate
-from dphypo.accounting.documents import read_json
 from dphypo.errors import FileError
 from dphypo.journal.journal import frozen
 from dphypo.mechanisms import Plain, Saver

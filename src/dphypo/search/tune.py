@@ -17,9 +17,9 @@ import dp_accounting
 from dphypo import _validate
 from dphypo._stderr import say
 from dphypo.accounting import solve_noise
+from dphypo.accounting.calibrate import Keep, equal_noise, run_alone, scaled
 from dphypo.accounting.events import ideal
-from dphypo.accounting.noise import Keep, equal_noise, run_alone, scaled
-from dphypo.accounting.solve import round_epsilon
+from dphypo.accounting.profiles import round_epsilon
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import UnreachableError
 from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory

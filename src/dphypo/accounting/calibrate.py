@@ -1,8 +1,8 @@
-"""Which noise makes these declared parts cost ε at δ: the one place that solves for it, keeps answers and checks them.
+"""The one solver for noise: which noise makes the declared parts cost ε at δ.
 
-Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. What is
-returned was accounted for as it is: it never costs more than ε, and hardly less. Answers can be kept in a journal or in
-a study of Optuna's. A kept answer is not trusted: it is solved for again unless it costs what was asked for.
+Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. The
+answer has been accounted for as it is, so it never costs more than ε, and hardly less. Answers can be stored in a
+journal or in an Optuna study. A stored answer is not trusted: it is checked, and solved for again unless it fits.
 """
 
 from __future__ import annotations
@@ -10,29 +10,34 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import dp_accounting
 import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import dp_library
+from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import Composition, PublishedRuns, account_published
-from dphypo.accounting.documents import to_json
 from dphypo.accounting.dp_library import Relation
 from dphypo.accounting.events import Event, ideal
 from dphypo.accounting.guarantee import UNIFORM, Guarantee, PolicyClass, account
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
-from dphypo.accounting.profiles import Curve, Floats
+from dphypo.accounting.profiles import Curve, Floats, round_epsilon, round_up
 from dphypo.accounting.sides import Side
-from dphypo.accounting.solve import CLOSE, Calibration, Knob, round_epsilon, round_up
 from dphypo.band.band import BandLike
 from dphypo.errors import UnreachableError
 from dphypo.laws import Law
 
+_MOST_STEPS = 60
+_SLOWEST, _FASTEST, _FURTHER = 1.02, 16.0, 1.02  # of the first step from the start
+CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
+Costly = TypeVar("Costly")
+_watcher: ContextVar[Callable[[float], object] | None] = ContextVar("watcher", default=None)
 Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made", bound=Guarantee | Composition)
 SMALLEST, LARGEST = 0.05, 1e3
@@ -260,3 +265,103 @@ def _renyi(whole: Guarantee | Composition, delta: float) -> float:
 def _curve(event: Event, relation: Relation) -> Floats:
     found = dp_library.curve(event, relation, _FEW) if isinstance(event, dp_accounting.DpEvent) else None
     return np.full(len(_FEW), np.inf) if found is None else found.epsilons
+
+
+@contextlib.contextmanager
+def watch(watcher: Callable[[float], object]) -> Iterator[None]:
+    """Call ``watcher`` with the ε of every value that a :class:`Knob` tries inside."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+@dataclass(frozen=True)
+class Calibration(Generic[Costly]):
+    """A value that was tried, the guarantee that it gives, and the ε that this costs."""
+
+    value: float
+    guarantee: Costly
+    epsilon: float
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The value, by the name it usually has."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Knob(Generic[Costly]):
+    """A noise multiplier, or a factor on several: the larger it is, the less is spent."""
+
+    make: Callable[[float], Costly]  # what a value of the knob makes, such as a guarantee
+    cost: Callable[[Costly], float]  # the ε of what was made, as it will be reported
+    start: float  # the first value that is tried; far ends can be slow to account
+    smallest: float
+    largest: float
+    decimals: int | None = None  # values are rounded up before they are tried: what is found can be written down
+    close: float = CLOSE  # how far below the target the answer may lie
+
+    def spend(self, epsilon: float, delta: float, remedy: str) -> Calibration[Costly]:
+        """Lower the knob as far as ``epsilon`` allows; an ``UnreachableError`` says that the largest value costs more.
+
+        The returned value has been evaluated, so its reported ε never exceeds the target, even if ε is not monotone.
+        """
+        found, beyond = self._bracket(epsilon)
+        if found is None:
+            raise UnreachableError(
+                f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is "
+                f"{beyond.epsilon:.4g}. Remedy: {remedy}; or allow a larger epsilon"
+            )
+        for step in range(_MOST_STEPS):
+            if epsilon - found.epsilon <= self.close or round_epsilon(beyond.epsilon) <= epsilon:
+                break
+            middle = self._at(self._between(found, beyond, epsilon, bisect=step % 4 == 3))
+            if middle.value in (found.value, beyond.value):
+                break
+            found, beyond = (middle, beyond) if round_epsilon(middle.epsilon) <= epsilon else (found, middle)
+        return found
+
+    def _bracket(self, epsilon: float) -> tuple[Calibration[Costly] | None, Calibration[Costly]]:
+        """The last value that meets the target and the first that does not, by growing steps from the start.
+
+        ``None`` if not even the largest value meets it; the same value twice if the smallest does.
+        """
+        current = self._at(self.start)
+        inside = round_epsilon(current.epsilon) <= epsilon
+        end = self._tried(self.smallest if inside else self.largest)
+        # As if ε were inversely proportional to the knob, and a little further.
+        factor = 2.0
+        if 0 < current.epsilon < math.inf:
+            factor = min(max(_FURTHER * max(current.epsilon / epsilon, epsilon / current.epsilon), _SLOWEST), _FASTEST)
+        while current.value != end:
+            if inside and epsilon - current.epsilon <= self.close:
+                return current, current
+            following = self._at(max(current.value / factor, end) if inside else min(current.value * factor, end))
+            if (round_epsilon(following.epsilon) <= epsilon) != inside:
+                return (current, following) if inside else (following, current)
+            current, factor = following, factor * factor
+        return (current, current) if inside else (None, current)
+
+    def _tried(self, value: float) -> float:
+        return value if self.decimals is None else round_up(value, self.decimals)
+
+    def _at(self, value: float) -> Calibration[Costly]:
+        value = self._tried(value)
+        made = self.make(value)
+        found = Calibration(value, made, self.cost(made))
+        if watcher := _watcher.get():
+            watcher(found.epsilon)
+        return found
+
+    def _between(
+        self, found: Calibration[Costly], beyond: Calibration[Costly], epsilon: float, *, bisect: bool
+    ) -> float:
+        """The next value to try: false position on log ε against the knob's logarithm, now and then the middle."""
+        low, high = math.log(found.value), math.log(beyond.value)
+        share = 0.5
+        if not bisect and found.epsilon > 0 and math.isfinite(beyond.epsilon):
+            aim = math.log((epsilon - self.close / 2) / found.epsilon)
+            share = min(max(aim / math.log(beyond.epsilon / found.epsilon), 0.02), 0.98)
+        return math.exp(low + share * (high - low))
