@@ -20,7 +20,7 @@ import numpy as np
 from dphypo import _files, _validate
 from dphypo.accounting import Certificate
 from dphypo.accounting.profiles import round_up
-from dphypo.search.table import Surveyed
+from dphypo.search.release import SurveyTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,15 +86,15 @@ def certificate_profile(
     return _with_legend(axes, 2 if size[0] > 6 else 1)
 
 
-def survey_history(table: Surveyed, *, size: tuple[float, float] = SIZE) -> Figure:
+def survey_history(table: SurveyTable, *, size: tuple[float, float] = SIZE) -> Figure:
     """The score of every run of a survey in order, the best so far, and which runs failed.
 
     Args:
         table: ``release.survey``.
         size: of the picture, in inches.
 
-    >>> from dphypo.search.table import Row
-    >>> survey_history(Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 9.0}, None)))).axes[0].get_xlabel()
+    >>> from dphypo.search.release import Row
+    >>> survey_history(SurveyTable((Row({"lr": 0.1}, 0.9), Row({"lr": 9.0}, None)))).axes[0].get_xlabel()
     'run'
     """
     better = "larger is better" if table.maximize else "smaller is better"

@@ -23,8 +23,7 @@ from dphypo.accounting.verify import guarantee_of
 from dphypo.cli.app import app
 from dphypo.errors import FileError
 from dphypo.laws import Geometric
-from dphypo.search.release import Release
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Release, Row, SurveyTable
 
 DELTA = 1e-6
 
@@ -270,7 +269,7 @@ def test_a_release_folder_is_checked_against_its_certificate(tmp_path, document)
 
 
 RUNS = account_published(PureDp(0.5), 2), account_published(PureDp(0.5), 4), account_published(PureDp(0.5), 1)
-TABLE = Surveyed((*(Row({"lr": float(lr)}, 0.5) for lr in range(3)), Row({"lr": 3.0}, None)))
+TABLE = SurveyTable((*(Row({"lr": float(lr)}, 0.5) for lr in range(3)), Row({"lr": 3.0}, None)))
 
 
 @pytest.mark.parametrize(

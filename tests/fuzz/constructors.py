@@ -214,8 +214,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "Row": (table.Row, {"params": {"lr": 0.1}, "score": 0.5}),
-    "Surveyed": (lambda **given: len(table.Surveyed(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
-    "Surveyed.from_dict": (table.Surveyed.from_dict, {"data": {"rows": [], "maximize": True}}),
+    "SurveyTable": (lambda **given: len(table.SurveyTable(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
+    "SurveyTable.from_dict": (table.SurveyTable.from_dict, {"data": {"rows": [], "maximize": True}}),
     "PosteriorMean": (proposer.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),

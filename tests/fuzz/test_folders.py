@@ -19,7 +19,7 @@ from dphypo.accounting.composition import account_published
 from dphypo.errors import FileError
 from dphypo.report import release_report as report_folder
 from dphypo.search import Release
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Row, SurveyTable
 
 WITHIN_S = 20
 CERTIFICATE = Composition.of(account_published(PureDp(0.5), 2)).certificate(1e-6)
@@ -27,7 +27,7 @@ CERTIFICATE = Composition.of(account_published(PureDp(0.5), 2)).certificate(1e-6
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory) -> Path:
-    table = Surveyed((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
+    table = SurveyTable((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
     document = CERTIFICATE.to_dict()
     document["public"] |= {"released": [table.fingerprint()]}
     certificate = dphypo.Certificate(document | {"statement": statement(document)})

@@ -13,7 +13,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import Outcome
-from dphypo.search.proposer import Following
+from dphypo.search.proposer import SamplerProposer
 
 
 def flat(outcome: Outcome) -> torch.Tensor:
@@ -111,7 +111,7 @@ def test_a_survey_is_made_in_groups_of_the_runs_that_are_made_alone(monkeypatch:
         return many(self, params, seeds=seeds)
 
     def surveyed(**options: Any) -> Any:
-        survey = dphypo.Survey(mechanism, 10, Following(start=10))
+        survey = dphypo.Survey(mechanism, 10, SamplerProposer(start=10))
         search = dphypo.Stages(space, [survey], delta=1e-5, journal=None, entropy=Seeded(3))
         return search.run(progress=False, **options).survey.rows
 

@@ -22,7 +22,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import GAPS, auc
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.integrations.torch.metrics import Metrics, is_private
-from dphypo.search.table import Surveyed
+from dphypo.search.release import SurveyTable
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(600, 3)).astype(np.float32)
@@ -212,8 +212,8 @@ def test_a_survey_publishes_several_metrics_and_one_ranks(made: tuple[Any, Path]
     (survey,) = release.surveys
     assert {"accuracy", "gap", "auc", "constant"} <= set(survey.records()[0])
     assert all(row.score == row.metrics["accuracy"] for row in survey.rows)
-    assert Surveyed.from_dict(survey.to_dict()).hash == survey.hash
-    changed = Surveyed(tuple(replace(row, metrics={**row.metrics, "auc": 1.0}) for row in survey.rows))
+    assert SurveyTable.from_dict(survey.to_dict()).hash == survey.hash
+    changed = SurveyTable(tuple(replace(row, metrics={**row.metrics, "auc": 1.0}) for row in survey.rows))
     assert changed.hash != survey.hash
     again = search(folder).run(progress=False)
     assert again.surveys[0].to_dict() == survey.to_dict()

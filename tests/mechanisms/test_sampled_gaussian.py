@@ -157,8 +157,8 @@ def test_when_the_last_run_fails_the_curator_learns_why():
     assert release.ending == "no model: every run failed"
     assert "shapes do not fit" not in repr(release)
     assert "shapes do not fit" in release.curator().trials()[0]["failure"]
-    with pytest.raises(ValueError, match="open the journal"):
-        replace(release, door=None).curator()
+    with pytest.raises(ValueError, match="does not know its journal"):
+        replace(release, curator_view=None).curator()
 
 
 def test_own_training_says_on_which_records_it_scores():

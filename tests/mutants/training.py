@@ -161,8 +161,8 @@ MUTANTS = (
         "a log tells how many records fit",
         "what is secret is on the curator's screen alone",
         "search/progress.py",
-        "    if not on_terminal():\n        return\n\n    def tell() -> None:\n        if not (counts",
-        "    def tell() -> None:\n        if not (counts",
+        "    if not (log or on_terminal()):\n",
+        "    if False:\n",
         ("integrations/test_torch_lost_records.py::test_only_the_screen_of_the_curator_tells_how_many_records_fit",),
     ),
     Mutant(

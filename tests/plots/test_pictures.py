@@ -14,7 +14,7 @@ from dphypo.accounting import PureDp, account
 from dphypo.accounting.profiles import round_up
 from dphypo.band import Band
 from dphypo.laws import Geometric
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Row, SurveyTable
 
 
 def lines(figure, place=0):
@@ -63,7 +63,7 @@ def test_every_marker_of_a_legend_is_in_the_picture():
 @pytest.mark.parametrize("maximize", [True, False])
 def test_a_history_has_every_run_and_every_failure(maximize):
     scores = [0.5, None, 0.7, 0.6]
-    figure = plots.survey_history(Surveyed(tuple(Row({"x": 1}, score) for score in scores), maximize=maximize))
+    figure = plots.survey_history(SurveyTable(tuple(Row({"x": 1}, score) for score in scores), maximize=maximize))
     found = lines(figure)
     assert list(found["score of a run"].get_xdata()) == [1, 3, 4]
     assert list(found["failed (1)"].get_xdata()) == [2]
@@ -73,7 +73,7 @@ def test_a_history_has_every_run_and_every_failure(maximize):
 
 
 def test_a_survey_whose_runs_all_failed_is_drawn():
-    assert "failed (2)" in drawn(plots.survey_history(Surveyed((Row({"x": 1}, None), Row({"x": 2}, None)))))
+    assert "failed (2)" in drawn(plots.survey_history(SurveyTable((Row({"x": 1}, None), Row({"x": 2}, None)))))
 
 
 # Files and colours
@@ -128,8 +128,8 @@ def test_without_matplotlib_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "import dphypo.plots, dphypo.report\n"
-        "from dphypo.search.table import Row, Surveyed\n"
-        "try: dphypo.plots.survey_history(Surveyed((Row({'x': 1}, 0.5),)))\n"
+        "from dphypo.search.release import Row, SurveyTable\n"
+        "try: dphypo.plots.survey_history(SurveyTable((Row({'x': 1}, 0.5),)))\n"
         "except ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

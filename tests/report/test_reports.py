@@ -19,8 +19,7 @@ from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
 from dphypo.report.html import short, write
 from dphypo.report.release_report import read_tables, release_page, write_folder_report
-from dphypo.search.release import Ending
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Ending, Row, SurveyTable
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +145,7 @@ def test_a_release_without_a_model_has_a_page(release, ending):
 
 
 def test_a_survey_of_failures_has_a_page(release):
-    table = Surveyed((Row({"lr": 1.0}, None), Row({"lr": 2.0}, None)))
+    table = SurveyTable((Row({"lr": 1.0}, None), Row({"lr": 2.0}, None)))
     read = visible(release_page(replace(release, surveys=(table, table))))
     assert read.count("2 of them failed.") == 2
 

@@ -43,8 +43,8 @@ class Noted:
     def describe(self, terms):
         return {"kind": "noted", **self.stage.describe(terms)}
 
-    def hands_on(self, *, last):
-        return self.stage.hands_on(last=last)
+    def publishes(self, *, last):
+        return self.stage.publishes(last=last)
 
     def search_rule(self):
         return self.stage.search_rule()

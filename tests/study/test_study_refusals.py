@@ -101,7 +101,7 @@ def test_the_search_rule_may_change(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(refusals.SECRETS))
-def test_trials_are_behind_one_door(name):
+def test_trials_are_shown_to_the_curator_alone(name):
     study = make()
     study.run(progress=False)
     with pytest.raises(errors.SecretValue, match=r"curator\(\) shows the rest"):
@@ -109,7 +109,7 @@ def test_trials_are_behind_one_door(name):
     assert not hasattr(study, name)
 
 
-def test_the_door_says_that_there_is_no_guarantee():
+def test_the_curators_view_says_that_there_is_no_guarantee():
     curator = make().curator()
     assert "no privacy guarantee" in repr(curator)
     assert "guarantee" in inspect.getdoc(type(curator))

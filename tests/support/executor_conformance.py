@@ -22,7 +22,7 @@ from dphypo.executors.executor import Crew
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome, mechanism
 
-Opened = Callable[[], AbstractContextManager[Executor]]
+StoredSearch = Callable[[], AbstractContextManager[Executor]]
 
 
 def check_executor(
@@ -75,7 +75,7 @@ def _trial(number: int, do: str = "return", size: int = 1, seed: int | None = No
     return Trial({"do": do, "size": size}, number if seed is None else seed, number, key)
 
 
-def _run(opened: Opened, trials: list[Trial]) -> dict[int, Outcome]:
+def _run(opened: StoredSearch, trials: list[Trial]) -> dict[int, Outcome]:
     """What came of runs on a newly opened executor: each must end once, with an outcome."""
     left, ended = trials[::-1], dict[int, Outcome]()
     with opened() as executor:
@@ -97,7 +97,7 @@ def _made(folder: Path, do: str) -> int:
     return len(list(folder.glob(f"{do} *")))
 
 
-def _check_equal_trials(opened: Opened, folder: Path, workers: int) -> None:
+def _check_equal_trials(opened: StoredSearch, folder: Path, workers: int) -> None:
     """Runs that are equal in all but their number are made as often as asked: no result is shared or remembered."""
     count = 3 * workers + 1
     ended = _run(opened, [_trial(number, "sleep", seed=5) for number in range(count)])
@@ -106,7 +106,7 @@ def _check_equal_trials(opened: Opened, folder: Path, workers: int) -> None:
     ensure(made == count, f"{count} equal runs were asked for and {made} were made")
 
 
-def _check_outcomes(opened: Opened, folder: Path, megabytes: int) -> None:
+def _check_outcomes(opened: StoredSearch, folder: Path, megabytes: int) -> None:
     """An exception is an outcome, a large model comes back whole, and a slow run is waited for."""
     size = megabytes * 2**20
     ended = _run(opened, [_trial(3, "slow"), _trial(0, "raise"), _trial(1, "return", size), _trial(2)])
@@ -118,7 +118,7 @@ def _check_outcomes(opened: Opened, folder: Path, megabytes: int) -> None:
     ensure(small.score == 2.0, "the run after an error came back changed")
 
 
-def _check_interruption(opened: Opened, folder: Path, workers: int) -> None:
+def _check_interruption(opened: StoredSearch, folder: Path, workers: int) -> None:
     """Runs may be stopped while they are under way: none is made twice, and others can be made after."""
     with opened() as executor:
         for number in range(workers):
@@ -129,7 +129,7 @@ def _check_interruption(opened: Opened, folder: Path, workers: int) -> None:
     ensure(_made(folder, "stop") <= workers, "a run that was stopped was started again")
 
 
-def _check_deaths(opened: Opened, folder: Path) -> None:
+def _check_deaths(opened: StoredSearch, folder: Path) -> None:
     """A run that kills its process is lost, once, and is not started again on the executor's own account."""
     with opened() as executor:
         executor.start(_trial(0, "die"))

@@ -14,8 +14,7 @@ from dphypo.accounting import PureDp
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf
 from dphypo.search import Study
-from dphypo.search.release import Release
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Release, Row, SurveyTable
 from dphypo.space import Space
 
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -51,7 +50,7 @@ def study(seed: int = 1, journal: Any = None, **changes: Any) -> Study:
     return Study(SPACE, training(0.5), law, **settings)
 
 
-def table(runs: int = 40, *, maximize: bool = True) -> Surveyed:
+def table(runs: int = 40, *, maximize: bool = True) -> SurveyTable:
     """A table with two numbers, a category and failures: the score is a known function of the first and the third."""
     rng = np.random.default_rng(3)
     rows = []
@@ -59,4 +58,4 @@ def table(runs: int = 40, *, maximize: bool = True) -> Surveyed:
         lr, width, act = 10 ** rng.uniform(-3, 1), int(rng.choice([16, 32, 64])), ["relu", "tanh"][rng.integers(2)]
         value = -((math.log10(lr) + 1) ** 2) + 0.5 * (act == "tanh")
         rows.append(Row({"lr": lr, "width": width, "act": act}, None if lr > 6 else value))
-    return Surveyed(tuple(rows), maximize=maximize)
+    return SurveyTable(tuple(rows), maximize=maximize)

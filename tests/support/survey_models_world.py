@@ -10,7 +10,7 @@ from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.proposer import Following
+from dphypo.search.proposer import SamplerProposer
 
 
 def folder(journal: str) -> Path:
@@ -19,7 +19,9 @@ def folder(journal: str) -> Path:
 
 def make(journal: str | None = None, mechanism: Any = train, name: str = "study") -> Stages:
     models = None if journal is None else folder(journal)
-    survey = Survey(mechanism.at(fraction=0.25, match=True), RUNS, Following(start=2, candidates=64), models=models)
+    survey = Survey(
+        mechanism.at(fraction=0.25, match=True), RUNS, SamplerProposer(start=2, candidates=64), models=models
+    )
     parts = [survey, LastRun(mechanism)]
     return Stages(SPACE, parts, delta=1e-6, journal=journal, name=name, entropy=Seeded(11))
 

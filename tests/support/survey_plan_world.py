@@ -12,7 +12,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.proposer import Following
+from dphypo.search.proposer import SamplerProposer
 
 RUNS = 4
 train = Descent(noise_multiplier=3.0, steps=20)
@@ -20,7 +20,7 @@ train = Descent(noise_multiplier=3.0, steps=20)
 
 def make(journal: str | Path | Store | None = None, mechanism: Any = train, name: str = "study") -> Stages:
     short = mechanism.at(fraction=0.25, match=True)
-    parts = [Survey(short, RUNS, Following(start=2, candidates=64)), LastRun(mechanism)]
+    parts = [Survey(short, RUNS, SamplerProposer(start=2, candidates=64)), LastRun(mechanism)]
     return Stages(SPACE, parts, delta=1e-6, journal=journal, name=name, entropy=Seeded(11))
 
 

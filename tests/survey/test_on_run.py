@@ -12,7 +12,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.errors import AllFailedError, Refusal
 from dphypo.report.release_report import release_page
-from dphypo.search.table import Row, Surveyed, at_edge
+from dphypo.search.release import Row, SurveyTable, at_edge
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})
 declare = dphypo.mechanism(
@@ -61,7 +61,7 @@ def test_a_survey_remarks_that_its_best_run_lies_at_the_edge_and_a_study_does_no
 
 @pytest.mark.parametrize("space", [{}, {"parameters": 3}, {"parameters": [3, {"name": "lr"}, {"name": "x"}]}])
 def test_what_a_stranger_says_of_a_space_is_no_edge(space):
-    assert at_edge(Surveyed((Row({"lr": 1.0}, 1.0),)), space) == ""
+    assert at_edge(SurveyTable((Row({"lr": 1.0}, 1.0),)), space) == ""
 
 
 def test_a_study_refuses_it_with_the_reason():

@@ -12,9 +12,9 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.search.proposer import (
-    Following,
     FromOptuna,
     PosteriorMean,
+    SamplerProposer,
     history_of,
     middle,
     moved_into,
@@ -22,7 +22,7 @@ from dphypo.search.proposer import (
     read,
     with_pending,
 )
-from dphypo.search.table import Row
+from dphypo.search.release import Row
 from dphypo.space import Space
 
 SPACE = Space({"lr": loguniform(1e-3, 10), "clip": loguniform(1e-2, 100)})
@@ -45,7 +45,7 @@ def survey(proposer, runs=20, noise=0.0, seed=0):
 
 
 OPTIMISERS = {
-    "ours": lambda: Following(),
+    "ours": lambda: SamplerProposer(),
     "tpe": lambda: FromOptuna(optuna.samplers.TPESampler(seed=1, n_startup_trials=5)),
     "gp": lambda: FromOptuna(optuna.samplers.GPSampler(seed=1, n_startup_trials=8)),
     "cma": lambda: FromOptuna(optuna.samplers.CmaEsSampler(seed=1)),
@@ -65,14 +65,14 @@ def test_ours_finds_the_top_in_twenty_noisy_runs():
     """Ten seeds; the posterior mean's best loses little where the best noisy score would lose more on average."""
     lost = []
     for seed in range(10):
-        rows = survey(Following(), noise=0.02, seed=seed)
+        rows = survey(SamplerProposer(), noise=0.02, seed=seed)
         chosen = PosteriorMean()(SPACE, rows, maximize=True)
         lost.append(0.97 - score(chosen))
     assert np.mean(lost) < 0.01
 
 
 def test_directions_are_respected():
-    rows = survey(Following())
+    rows = survey(SamplerProposer())
     flipped = [Row(row.params, -row.score) for row in rows]
     up = PosteriorMean()(SPACE, rows, maximize=True)
     down = PosteriorMean()(SPACE, flipped, maximize=False)
@@ -80,11 +80,11 @@ def test_directions_are_respected():
 
 
 def test_runs_made_side_by_side_spread_out():
-    rows = survey(Following(), runs=10)
+    rows = survey(SamplerProposer(), runs=10)
     history = history_of(SPACE, rows, maximize=True)
     pending: list[dict[str, float]] = []
     for number in range(4):
-        pending.append(Following().propose(SPACE, history, pending, Seeded(number)))
+        pending.append(SamplerProposer().propose(SPACE, history, pending, Seeded(number)))
     assert len({tuple(one.values()) for one in pending}) == 4
     assumed = with_pending(SPACE, history, pending)
     assert len(assumed) == 14
@@ -95,7 +95,7 @@ def test_the_first_runs_cover_the_space():
     empty = history_of(SPACE, [], maximize=True)
     first: list[dict[str, float]] = []
     for _ in range(5):
-        first.append(Following().propose(SPACE, empty, first, SYSTEM))
+        first.append(SamplerProposer().propose(SPACE, empty, first, SYSTEM))
     unit = SPACE.to_unit(first)
     assert (np.ptp(unit, axis=0) > 0.5).all()
 
@@ -108,7 +108,7 @@ def test_failed_runs_are_avoided_and_all_failed_is_refused():
         PosteriorMean()(space, [Row({"x": 0.5}, None)], maximize=True)
     # With nothing but failures the search goes on.
     failed = history_of(space, [Row({"x": 0.5}, None)] * 6, maximize=True)
-    assert 0 < Following().propose(space, failed, [{"x": 0.1}], Seeded(0))["x"] < 1
+    assert 0 < SamplerProposer().propose(space, failed, [{"x": 0.1}], Seeded(0))["x"] < 1
 
 
 def test_the_middle_of_the_prior_and_points_that_are_not_of_the_space():
@@ -164,7 +164,7 @@ def test_what_is_no_point_of_the_declared_space_is_not_moved():
 
 
 def test_what_is_no_proposer_is_refused():
-    assert isinstance(read(None), Following)
+    assert isinstance(read(None), SamplerProposer)
     assert isinstance(read(optuna.samplers.RandomSampler()), FromOptuna)
     with pytest.raises(ValueError, match="proposer"):
         read("tpe")

@@ -8,8 +8,8 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search.proposer import Following, PosteriorMean, history_of, on_scales
-from dphypo.search.table import Row
+from dphypo.search.proposer import PosteriorMean, SamplerProposer, history_of, on_scales
+from dphypo.search.release import Row
 from dphypo.space import Space
 
 CLIP = uniform(0.3, 5.7)
@@ -69,7 +69,7 @@ def test_a_survey_spreads_its_first_runs_over_the_scale():
     empty = History.empty(features=1, unit=1)
     proposed, history = [], empty
     for _ in range(8):
-        params = Following(start=8).propose(space, history, [], Seeded(0))
+        params = SamplerProposer(start=8).propose(space, history, [], Seeded(0))
         proposed.append(params["clip"])
         rows = [Row({"clip": value}, 0.0) for value in proposed]
         history = history_of(space, rows, maximize=True)
@@ -81,5 +81,7 @@ def test_rules_find_the_optimum_of_a_scale_and_stay_inside_it():
     space = Space({"clip": CLIP})
     rows = [Row({"clip": clip}, -(np.log(clip / 0.5) ** 2)) for clip in (0.3, 0.45, 0.8, 1.5, 3.0, 5.9)]
     assert 0.35 < PosteriorMean()(space, rows, maximize=True)["clip"] < 0.7
-    proposed = Following(start=2).propose(space, history_of(space, rows, maximize=True), [{"clip": 1.0}], Seeded(1))
+    proposed = SamplerProposer(start=2).propose(
+        space, history_of(space, rows, maximize=True), [{"clip": 1.0}], Seeded(1)
+    )
     assert 0.3 <= proposed["clip"] <= 6.0

@@ -21,9 +21,8 @@ from dphypo.mechanisms import Outcome, Plain
 from dphypo.mechanisms import mechanism as declare
 from dphypo.mechanisms.attempt import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
-from dphypo.search.proposer import Following
-from dphypo.search.release import Ending, load_release
-from dphypo.search.table import Row, Status
+from dphypo.search.proposer import SamplerProposer
+from dphypo.search.release import Ending, Row, Status, load_release
 from dphypo.space import Space
 
 FULL = Descent(noise_multiplier=3.0, steps=40)
@@ -321,7 +320,7 @@ def test_a_plan_that_was_declared_differently_is_refused(tmp_path):
         pytest.raises(errors.ChangedStudy, match=costs),
     ):
         plan.ask()
-    other = stages(Survey(SHORT, 3, Following(start=1)), LastRun(FULL), journal=journal)
+    other = stages(Survey(SHORT, 3, SamplerProposer(start=1)), LastRun(FULL), journal=journal)
     assert len(other.run(progress=False).survey) == 3  # any proposer is allowed
 
 

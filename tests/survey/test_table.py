@@ -9,10 +9,10 @@ import pandas
 import pytest
 from scipy.stats import loguniform, uniform
 
-from dphypo.search.table import Row, Status, Surveyed
+from dphypo.search.release import Row, Status, SurveyTable
 from dphypo.space import Space
 
-TABLE = Surveyed((Row({"lr": 0.1, "layers": (8, 8)}, 0.9), Row({"lr": 1.0, "momentum": 0.5}, None)))
+TABLE = SurveyTable((Row({"lr": 0.1, "layers": (8, 8)}, 0.9), Row({"lr": 1.0, "momentum": 0.5}, None)))
 
 
 def test_a_frame_has_a_column_for_every_parameter():
@@ -29,12 +29,12 @@ def test_without_pandas_there_are_rows(monkeypatch):
 
 
 def test_the_table_survives_json_and_a_change_shows_in_the_hash():
-    again = Surveyed.from_dict(TABLE.to_dict())
+    again = SurveyTable.from_dict(TABLE.to_dict())
     assert again.rows == TABLE.rows
     assert again.hash == TABLE.hash
-    changed = Surveyed((Row(TABLE.rows[0].params, 0.91), TABLE.rows[1]))
+    changed = SurveyTable((Row(TABLE.rows[0].params, 0.91), TABLE.rows[1]))
     assert changed.hash != TABLE.hash
-    assert Surveyed(TABLE.rows[::-1]).hash != TABLE.hash
+    assert SurveyTable(TABLE.rows[::-1]).hash != TABLE.hash
 
 
 def test_a_failed_run_has_no_score_and_a_score_is_finite():
@@ -42,8 +42,8 @@ def test_a_failed_run_has_no_score_and_a_score_is_finite():
     with pytest.raises(ValueError, match="score"):
         Row({"lr": 1.0}, float("nan"))
     assert TABLE.best is TABLE.rows[0]
-    assert Surveyed((Row({}, 1.0), Row({}, 0.5)), maximize=False).best.score == 0.5
-    assert Surveyed((Row({}, None),)).best is None
+    assert SurveyTable((Row({}, 1.0), Row({}, 0.5)), maximize=False).best.score == 0.5
+    assert SurveyTable((Row({}, None),)).best is None
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def published():
         for power in range(5)
     ]
     failed = Row({"lr": 0.5, "layers": (4,), "act": True, "width": 3, "momentum": 0.9}, None)
-    yield Surveyed((*rows, failed), maximize=False)
+    yield SurveyTable((*rows, failed), maximize=False)
     optuna.logging.set_verbosity(optuna.logging.INFO)
 
 

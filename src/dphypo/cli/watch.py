@@ -143,9 +143,9 @@ def _runs_so_far(written: str, ended: int) -> Html:
     from dphypo.plots import survey_history
     from dphypo.report.html import SIZE, join, picture
     from dphypo.report.release_report import table_of_runs
-    from dphypo.search.table import Surveyed
+    from dphypo.search.release import SurveyTable
 
-    table = Surveyed.from_dict(json.loads(written))
+    table = SurveyTable.from_dict(json.loads(written))
     which = "all runs" if ended <= len(table) else f"the newest {len(table)} of {ended} runs"
     alt = f"Scores of {which} in order, with the best of them so far. The same numbers are in the table below."
     history = picture(survey_history(table, size=SIZE), "history", alt, f"The scores of {which}, in order.")

@@ -30,7 +30,7 @@ from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Row, SurveyTable
 from dphypo.space import Space
 from dphypo.space.parameter import check_name
 
@@ -186,11 +186,11 @@ class OptunaSurvey(Generic[Run]):
 
         study.optimize(made, n_trials=self.runs - len(claims.trials), **options)
 
-    def table(self, study: Study) -> Surveyed:
+    def table(self, study: Study) -> SurveyTable:
         """All trials of the survey that have ended: what is published."""
         trials = TrialClaims(study, self.runs).trials
         rows = tuple(Row(trial.params, _score(trial)) for trial in trials if trial.state.is_finished())
-        return Surveyed(rows, maximize=study.direction.name == "MAXIMIZE")
+        return SurveyTable(rows, maximize=study.direction.name == "MAXIMIZE")
 
     def params(self, study: Study, fallback: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """λ of the last run: where the posterior mean of a Gaussian process on all trials is best.

@@ -103,10 +103,10 @@ class PlannedPart:
         if self.runs is None:
             return {"part": "last run", "noise_multiplier": self.noise_multiplier}
         rule = self.around
-        hands_on = {} if rule is None else {"next prior": {"spread": rule.spread, "floor": rule.floor}}
+        publishes = {} if rule is None else {"next prior": {"spread": rule.spread, "floor": rule.floor}}
         if not isinstance(self.runs, Law):
             stated = {"part": "survey", "runs": self.runs, "fraction": self.fraction}
-            return {**stated, "matched_to": self.noise_multiplier, **hands_on}
+            return {**stated, "matched_to": self.noise_multiplier, **publishes}
         return {
             "part": "study",
             "law": self.runs.to_dict(),

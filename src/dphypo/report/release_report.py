@@ -25,8 +25,7 @@ from dphypo.errors import FileError
 from dphypo.report import html
 from dphypo.report.html import SIZE, Html, block, bullets, facts, join, page, picture, short, table, tag
 from dphypo.search import Release
-from dphypo.search.release import Ending, read_description, read_surveys
-from dphypo.search.table import Surveyed, at_edge
+from dphypo.search.release import Ending, SurveyTable, at_edge, read_description, read_surveys
 
 # Where readers get this package: change these two lines when it is published.
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
@@ -58,7 +57,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Release:
     return Release(described["params"], None, described["score"], certificate, described["ending"], surveys=surveys)
 
 
-def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[Surveyed, ...], Certificate]:
+def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[SurveyTable, ...], Certificate]:
     """The tables of the surveys of a saved release, and the certificate, which has the hash of each.
 
     The numbers of the certificate are not recomputed.
@@ -176,7 +175,7 @@ def _one_run(certificate: Certificate) -> Html:
     return join(tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1))
 
 
-def _survey(survey: Surveyed, space: Any) -> Html:
+def _survey(survey: SurveyTable, space: Any) -> Html:
     """One survey. The description of the space may be a stranger's."""
     space = space if isinstance(space, Mapping) else {}
     failed = sum(row.score is None for row in survey.rows)
@@ -187,7 +186,7 @@ def _survey(survey: Surveyed, space: Any) -> Html:
     return join(tag("p", words), table_of_runs(survey))
 
 
-def table_of_runs(survey: Surveyed, ended: int = 0) -> Html:
+def table_of_runs(survey: SurveyTable, ended: int = 0) -> Html:
     """A row for every run; if more than these have ``ended``, these are the newest."""
     before = max(ended - len(survey), 0)
     names = list(dict.fromkeys(name for row in survey.rows for name in row.params))

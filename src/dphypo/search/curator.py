@@ -1,4 +1,4 @@
-"""The one door to what is secret, and a journal without the declaration of its study, opened without training."""
+"""The curator's view of what is secret, and searches that are read from their journal without a declaration."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search import refusals
 from dphypo.search.live import ENDING, LiveFile
-from dphypo.search.release import Ending, Release
-from dphypo.search.table import Surveyed, table_of
+from dphypo.search.release import Ending, Release, SurveyTable, table_of
 
 
 class Curator:
@@ -74,7 +73,7 @@ class Curator:
         return "<the curator's view of a study: what it shows carries no privacy guarantee>"
 
 
-class Opened:
+class StoredSearch:
     """A study, or a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
 
     What is public is an attribute: it is None until the search has released, and where its certificate does not list
@@ -145,7 +144,7 @@ class Opened:
         declared: dict[str, Any] = self.record().declaration or {}
         return list(declared.get("stages", [{"releases": ["params", "model", "score"]}]))
 
-    def _surveys(self) -> tuple[Surveyed, ...]:
+    def _surveys(self) -> tuple[SurveyTable, ...]:
         """The tables of the parts that are surveys by their own declarations."""
         found, stages = [self._journal(name).record for name in self._names], self._stages
         declared = [(record, record.declaration or {}) for record in found]
@@ -172,7 +171,7 @@ class Opened:
         """Let other processes use the journal."""
         self._store.close()
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> StoredSearch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,7 +184,7 @@ class Opened:
         return Journal(self._store, name, shared=True)
 
 
-def open_journal(journal: str | Path, name: str | None = None) -> Opened:
+def open_journal(journal: str | Path, name: str | None = None) -> StoredSearch:
     """Open a journal for what needs no declaration: certificate, released parameters, shredding, the curator's view.
 
     Args:
@@ -211,7 +210,7 @@ def open_journal(journal: str | Path, name: str | None = None) -> Opened:
         raise _validate.fail("journal", journal, "give the file name or the URL of a journal")
     with contextlib.closing(open_store(journal, read_only=True)) as store:
         names = _chosen(store.names(), name)
-    return Opened(open_store(journal), names)
+    return StoredSearch(open_store(journal), names)
 
 
 def _chosen(names: list[str], name: str | None) -> list[str]:

@@ -81,7 +81,7 @@ class Part(Protocol):
     def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
         """What determines the guarantee, as JSON: it may not change once the first part has begun."""
 
-    def hands_on(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self, *, last: bool) -> dict[str, Any]:
         """What the part publishes and what becomes of it, as JSON, for the declaration and the certificate."""
 
     def search_rule(self) -> dict[str, Any] | None:
@@ -269,9 +269,9 @@ class Declaration:
         rules = [part.search_rule() for part in self.parts]
         if self.alone:
             public |= {} if rules[0] is None else {"search rule": rules[0]}
-            public["score on"] = self._hands_on[0]["score on"]
+            public["score on"] = self._published[0]["score on"]
         else:
-            public["releases"] = self._hands_on
+            public["releases"] = self._published
             public |= {"search rules": rules} if any(rules) else {}
         if self.data is not None:
             public["data_set"] = self.data
@@ -287,14 +287,14 @@ class Declaration:
 
     @cached_property
     def _whole(self) -> dict[str, Any]:
-        parts = zip(self.parts, self.terms, self._hands_on, strict=True)
-        stages = [{**part.describe(terms), **hands_on} for part, terms, hands_on in parts]
+        parts = zip(self.parts, self.terms, self._published, strict=True)
+        stages = [{**part.describe(terms), **publishes} for part, terms, publishes in parts]
         return {"original space": self.space.to_dict(), "stages": stages}
 
     @cached_property
-    def _hands_on(self) -> list[dict[str, Any]]:
+    def _published(self) -> list[dict[str, Any]]:
         last = len(self.parts)
-        return [part.hands_on(last=number == last) for number, part in enumerate(self.parts, 1)]
+        return [part.publishes(last=number == last) for number, part in enumerate(self.parts, 1)]
 
 
 def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | None, now: Callable[[], str]) -> None:

@@ -27,7 +27,7 @@ from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome, Saver
 from dphypo.mechanisms.attempt import Pace, followed_by
 from dphypo.search.checkpoint import CheckpointFile, erase
-from dphypo.search.table import Row, Surveyed
+from dphypo.search.release import Row, SurveyTable
 
 ENDING = "-watch"
 NEWEST = 100
@@ -86,7 +86,7 @@ class LiveFile:
             ]
             ended = [(record.trials[number].params, record.results[number]) for number in numbers]
             rows = [Row(params, one.score, one.metrics) for params, one in ended]
-            table = Surveyed(tuple(rows), maximize=maximize).to_dict()
+            table = SurveyTable(tuple(rows), maximize=maximize).to_dict()
             best = table["rows"].pop() if record.best is not None else None
             self._write({"table": table, "best": best, "ended": len(record.results), "total": record.total})
 

@@ -31,7 +31,7 @@ from dphypo.samplers import History, Sampler, default_sampler
 from dphypo.samplers.sampler import basis, description
 from dphypo.search import progress
 from dphypo.search.proposer import Within, nearest, point_of
-from dphypo.search.table import OnRun
+from dphypo.search.release import OnRun
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
 

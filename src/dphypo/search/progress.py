@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting.calibrate import watch
 from dphypo.journal.journal import MAX_ATTEMPTS
-from dphypo.search.table import OnRun, Row, at_edge, table_of
+from dphypo.search.release import OnRun, Row, at_edge, table_of
 
 if TYPE_CHECKING:
     from dphypo._files import Json

@@ -22,7 +22,7 @@ from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler
 from dphypo.samplers.gaussian_process import Units
 from dphypo.samplers.sampler import Array
-from dphypo.search.table import Row
+from dphypo.search.release import Row
 from dphypo.space import Candidates, Space
 from dphypo.space.dimension import CELLS, Finite, is_number, nearest_value, plain
 from dphypo.space.parameter import Parameter
@@ -51,7 +51,7 @@ class Proposer(Protocol):
 
 
 @dataclass(frozen=True)
-class Following:
+class SamplerProposer:
     """Follows one of ``dphypo.samplers`` without a band: the candidate with the largest weight is proposed.
 
     With the default rule, a Gaussian process on standardised scores, that is the largest μ + 2σ: the upper confidence
@@ -108,11 +108,11 @@ class FromOptuna:
 def read(proposer: object, runs: int = 20) -> Proposer:
     """A proposer from what people give: one of ours, one of ``dphypo.samplers``, or a sampler of Optuna."""
     if proposer is None:
-        return Following(start=max(runs // 2, 2))
+        return SamplerProposer(start=max(runs // 2, 2))
     if isinstance(proposer, Proposer):
         return proposer
     if isinstance(proposer, Sampler):
-        return Following(proposer)
+        return SamplerProposer(proposer)
     if hasattr(proposer, "sample_relative"):
         return FromOptuna(proposer)  # type: ignore[arg-type]
     own = "an object with propose(space, history, pending, entropy)"

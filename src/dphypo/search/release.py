@@ -1,27 +1,293 @@
-"""What leaves the curator's side: one model, its hyperparameters, its score, and the certificate."""
+"""What leaves the curator's side: a model with its hyperparameters and score, tables of surveys, the certificate."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dphypo import _files, _validate
 from dphypo._files import read_json
 from dphypo._validate import printable
 from dphypo.accounting import Certificate
+from dphypo.accounting.certificate import table_hash
 from dphypo.errors import FileError
-from dphypo.journal.journal import frozen
+from dphypo.journal.journal import Record, frozen
 from dphypo.mechanisms import Plain, Saver
+from dphypo.space import Space
 
-if TYPE_CHECKING:
-    from dphypo.search.curator import Curator
-    from dphypo.search.table import Surveyed
+if TYPE_CHECKING:  # Optuna is an extra
+    from optuna.distributions import BaseDistribution
+    from optuna.storages import BaseStorage
+    from optuna.study import Study
+
+_ROW = {"params", "score"}
+
+
+class Status(StrEnum):
+    """How a published run ended. Why a run failed is not published: a message may quote a record."""
+
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published run: its hyperparameters, as the full run would have them, its score, and how it ended.
+
+    >>> Row({"lr": 0.1}, 0.9)
+    Row(params=mappingproxy({'lr': 0.1}), score=0.9, status=<Status.DONE: 'done'>)
+    >>> Row({"lr": 10.0}, None).status
+    <Status.FAILED: 'failed'>
+    """
+
+    params: Mapping[str, Any]
+    score: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
+    status: Status = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", MappingProxyType(dict(_validate.mapping(params=self.params))))
+        if self.score is not None:
+            object.__setattr__(self, "score", _validate.number(score=self.score))
+        given = _validate.mapping(metrics=self.metrics)
+        metrics = {name: _validate.number(**{f"metrics[{name!r}]": one}) for name, one in given.items()}
+        object.__setattr__(self, "metrics", MappingProxyType(metrics))
+        object.__setattr__(self, "status", Status.FAILED if self.score is None else Status.DONE)
+
+
+OnRun = Callable[[Row], object]
+"""A function of people's own that is told of every published run."""
+
+
+@dataclass(frozen=True, repr=False)
+class SurveyTable:
+    """All that a survey has published: ``rows`` in the order in which their λ were proposed.
+
+    Args:
+        rows: one for every run.
+        maximize: whether larger scores are better.
+
+    >>> survey = SurveyTable((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
+    >>> survey
+    <survey: 2 runs, 1 failed, best score 0.9>
+    >>> survey.records()
+    [{'lr': 0.1, 'score': 0.9, 'status': 'done'}, {'lr': 10.0, 'score': None, 'status': 'failed'}]
+    >>> SurveyTable.from_dict(survey.to_dict()).hash == survey.hash
+    True
+    """
+
+    rows: tuple[Row, ...]
+    maximize: bool = True
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(row, Row) for row in _validate.sequence(rows=self.rows)):
+            raise _validate.fail("rows", self.rows, "give a tuple of rows (dphypo.search.release.Row)")
+
+    def table(self) -> Any:
+        """The rows as a pandas frame, one column a parameter; a list of dicts where pandas is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            return self.records()
+        return pandas.DataFrame(self.records(), columns=[*self._names(), *self._metrics(), "score", "status"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dicts of plain values: every parameter, every metric, ``score`` and ``status``."""
+        names, metrics = self._names(), self._metrics()
+        return [
+            {name: row.params.get(name) for name in names}
+            | {name: row.metrics.get(name) for name in metrics}
+            | {"score": row.score, "status": str(row.status)}
+            for row in self.rows
+        ]
+
+    def to_optuna(
+        self,
+        space: Space | None = None,
+        *,
+        metrics: Sequence[str] = (),
+        storage: str | BaseStorage | None = None,
+        name: str | None = None,
+    ) -> Study:
+        """The table as a study of Optuna, for its plots, its analyses and its dashboard.
+
+        A failed run is a failed trial. The times of the trials are those of this call: a survey publishes none.
+
+        Args:
+            space: the search space. Where its prior is uniform in the logarithm, so are Optuna's axes; without one the
+                values decide.
+            metrics: the objectives, all of which are maximised, where runs have several metrics: for
+                ``optuna.visualization.plot_pareto_front``. By default the score.
+            storage: as for ``optuna.create_study``: in memory by default. The dashboard needs a database.
+            name: of the study.
+
+        >>> study = SurveyTable((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None))).to_optuna()
+        >>> study.best_params, [trial.state.name for trial in study.trials]
+        ({'lr': 0.1}, ['COMPLETE', 'FAIL'])
+        """
+        known = self._metrics()
+        if unknown := [one for one in metrics if one not in known]:
+            raise _validate.fail("metrics", unknown[0], f"the survey has published {', '.join(known) or 'none'}")
+        from optuna.study import StudyDirection, create_study
+        from optuna.trial import TrialState, create_trial
+
+        params = [  # Optuna keeps no tuples: their text stands for them
+            {name: repr(value) if isinstance(value, tuple) else value for name, value in row.params.items()}
+            for row in self.rows
+        ]
+        parameters = () if space is None else space.parameters
+        priors = {one.name: str(one.description.get("distribution")) for one in parameters}
+        values = {name: [chosen[name] for chosen in params if name in chosen] for name in self._names()}
+        spans = {name: _span(found, priors.get(name)) for name, found in values.items()}
+        trials = [
+            create_trial(
+                state=TrialState.FAIL if row.score is None else TrialState.COMPLETE,
+                values=None if row.score is None else [row.metrics[one] for one in metrics] or [row.score],
+                params=chosen,
+                distributions={name: spans[name] for name in chosen},
+            )
+            for row, chosen in zip(self.rows, params, strict=True)
+        ]
+        one = StudyDirection.MAXIMIZE if self.maximize or metrics else StudyDirection.MINIMIZE
+        study = create_study(storage=storage, study_name=name, directions=[one] * max(len(metrics), 1))
+        study.add_trials(trials)
+        return study
+
+    @property
+    def best(self) -> Row | None:
+        """The row with the best score. Scores are noisy: the last run is made where the posterior mean is best."""
+        sign = 1.0 if self.maximize else -1.0
+        return max(done(self.rows), key=lambda row: sign * (row.score or 0.0), default=None)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the table: the certificate has it, so a table that was changed is found."""
+        return table_hash(self.to_dict())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The table as a certificate states it: how many runs, how many of them failed, and the hash."""
+        return {"survey": len(self), "failed": len(self) - len(done(self.rows)), "sha256": self.hash}
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [
+            {"params": json.loads(json.dumps(dict(row.params))), "score": row.score}
+            | ({"metrics": dict(row.metrics)} if row.metrics else {})
+            for row in self.rows
+        ]
+        return {"rows": rows, "maximize": self.maximize}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SurveyTable:
+        rows = _validate.mapping(data=data).get("rows")
+        known = isinstance(rows, list) and all(isinstance(row, Mapping) and row.keys() >= _ROW for row in rows)
+        if not known or "maximize" not in data:
+            raise _validate.fail("data", "a table", "give what SurveyTable.to_dict has written")
+        params = [frozen(_validate.mapping(params=row["params"])) for row in data["rows"]]
+        made = (Row(one, row["score"], row.get("metrics", {})) for one, row in zip(params, data["rows"], strict=True))
+        return cls(tuple(made), maximize=_validate.flag(maximize=data["maximize"]))
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.params))
+
+    def _metrics(self) -> list[str]:
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        ending = "" if self.best is None else f", best score {self.best.score:g}"
+        return f"<survey: {len(self)} runs, {len(self) - len(done(self.rows))} failed{ending}>"
+
+
+def table_of(record: Record) -> SurveyTable:
+    """What has been published so far."""
+    assert record.declaration is not None
+    ended = ((record.trials[number].params, record.results[number]) for number in sorted(record.results))
+    rows = tuple(Row(params, result.score, result.metrics) for params, result in ended)
+    return SurveyTable(rows, maximize=record.declaration["direction"] == "maximize")
+
+
+_EDGE = 0.05  # of a range
+
+
+def at_edge(survey: SurveyTable, space: Mapping[str, Any]) -> str:
+    """Remark that the best run lies at an end of its range; "" if it does not. All of it is public.
+
+    Args:
+        survey: what was published.
+        space: what :meth:`dphypo.Space.to_dict` or a certificate says of the space; its words may be a stranger's.
+
+    >>> at_edge(SurveyTable((Row({"lr": 9.5}, 0.9),)), {"parameters": [
+    ...     {"name": "lr", "distribution": "loguniform", "arguments": {"a": 0.1, "b": 10}}]})
+    'The best run lies at the edge of the space: lr = 9.5 of 0.1 to 10. A better one may lie beyond it.'
+    """
+    best, entries = survey.best, space.get("parameters")
+    near = [] if best is None or not isinstance(entries, list) else [_near(best.params, one) for one in entries]
+    shown = ", ".join(filter(None, near))
+    return f"The best run lies at the edge of the space: {shown}. A better one may lie beyond it." if shown else ""
+
+
+def _near(params: Mapping[str, Any], entry: Any) -> str | None:
+    """The value of a hyperparameter with its range, if it lies at one of the ends."""
+    try:
+        value, given = params[entry["name"]], entry["arguments"]
+        if entry["distribution"] == "loguniform" and given.keys() == {"a", "b"}:
+            low, high = given["a"], given["b"]
+            place = math.log(value / low) / math.log(high / low)
+        elif entry["distribution"] == "uniform":
+            low, width = given.get("loc", 0.0), given.get("scale", 1.0)
+            high, place = low + width, (value - low) / width
+        else:
+            return None
+        near = not _EDGE <= place <= 1 - _EDGE
+        return f"{printable(entry['name'], 50)} = {value:.4g} of {low:g} to {high:g}" if near else None
+    except (TypeError, LookupError, AttributeError, ValueError, ArithmeticError):
+        return None
+
+
+def done(rows: Sequence[Row]) -> list[Row]:
+    """The rows that have a score."""
+    return [row for row in rows if row.score is not None]
+
+
+_WIDE = 30.0
+_LOG = ("loguniform", "reciprocal", "lograndint")
+
+
+def _span(values: list[Any], prior: str | None) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
+        distinct = {(type(value), value): value for value in values}  # True, 1 and 1.0 are three
+        return CategoricalDistribution(list(distinct.values()))
+    low, high, log = min(values), max(values), is_logarithmic(values, prior)
+    if all(isinstance(value, int) for value in values):
+        return IntDistribution(low, high, log=log)
+    return FloatDistribution(low, high, log=log)
+
+
+def is_logarithmic(values: Sequence[float], prior: str | None) -> bool:
+    """Whether numbers belong on a logarithmic scale: by their prior, or else by how far they span.
+
+    Without a prior it is so if the largest is 30 times the smallest, or more, and the median is nearer to the middle
+    of a logarithmic scale than of a plain one.
+    """
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if low <= 0 or prior is not None or high < _WIDE * low:
+        return low > 0 and prior in _LOG
+    middle = median(values)
+    plain, by_log = (middle - low) / (high - low), math.log(middle / low) / math.log(high / low)
+    return abs(by_log - 0.5) < abs(plain - 0.5)
 
 
 class Ending(StrEnum):
@@ -53,7 +319,7 @@ class Release:
         saver: how the model is written.
         read_from: the journal from which it was read again, if it was made before; None if it was just made.
         surveys: the tables of the surveys that were made, in order: all results of all their runs.
-        door: makes what :meth:`curator` returns; None outside the process that made the search.
+        curator_view: makes what :meth:`curator` returns; None outside the process that ran the search.
     """
 
     params: Mapping[str, Any] | None
@@ -62,22 +328,22 @@ class Release:
     certificate: Certificate
     ending: Ending = Ending.MODEL
     saver: Saver = field(default_factory=Plain)
-    surveys: tuple[Surveyed, ...] = ()
+    surveys: tuple[SurveyTable, ...] = ()
     read_from: str | None = field(default=None, compare=False)
-    door: Callable[[], Curator] | None = field(default=None, compare=False)
+    curator_view: Callable[[], Any] | None = field(default=None, compare=False)
 
     @property
-    def survey(self) -> Surveyed:
+    def survey(self) -> SurveyTable:
         """The table of the survey, where there is one; of several, take one of ``surveys``."""
         if len(self.surveys) != 1:
             raise AttributeError(f"this release has {len(self.surveys)} surveys: see release.surveys")
         return self.surveys[0]
 
-    def curator(self) -> Curator:
+    def curator(self) -> Any:
         """Why every run of the last part failed, for the curator alone. **Nothing it shows carries a guarantee.**"""
-        if self.door is None:
-            raise ValueError("this release has no curator's door: open the journal with dphypo.open_journal(journal)")
-        return self.door()
+        if self.curator_view is None:
+            raise ValueError("this release does not know its journal: open it with dphypo.open_journal(journal)")
+        return self.curator_view()
 
     def save(self, folder: str | Path) -> Path:
         """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
@@ -178,17 +444,15 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     return saver
 
 
-def read_surveys(source: Path) -> tuple[Surveyed, ...]:
+def read_surveys(source: Path) -> tuple[SurveyTable, ...]:
     """The tables in the folder of a release; none if it has none."""
-    from dphypo.search.table import Surveyed
-
     path = source / "surveys.json"
     try:
         tables = read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=source)
     except FileNotFoundError:
         return ()
     with _files.parsing(path, "it was not written by Release.save"):
-        return tuple(Surveyed.from_dict(table) for table in tables)
+        return tuple(SurveyTable.from_dict(table) for table in tables)
 
 
 def read_description(source: Path) -> dict[str, Any]:

@@ -64,8 +64,7 @@ from dphypo.search.interrupts import interruptible, orderly, refuse_in_worker_st
 from dphypo.search.kept_models import KeptModels
 from dphypo.search.live import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
 from dphypo.search.next_run import GroupSizes, Past
-from dphypo.search.release import Ending, Release
-from dphypo.search.table import OnRun, Surveyed
+from dphypo.search.release import Ending, OnRun, Release, SurveyTable
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
@@ -236,10 +235,10 @@ class Runner:
         """The release of the last part, with the tables of the surveys before it; ``again`` if it was made before."""
         setting, part = self._setting(self.last), self.part(self.last)
         release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
-        surveys = [value for value in setting.published if isinstance(value, Surveyed)]
+        surveys = [value for value in setting.published if isinstance(value, SurveyTable)]
         read_from = (self.address or "memory") if again else None
-        door = partial(self.curator, self.last) if release.ending is Ending.ALL_FAILED else None
-        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from, door=door)
+        view = partial(self.curator, self.last) if release.ending is Ending.ALL_FAILED else None
+        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from, curator_view=view)
 
     def finished(self) -> bool:
         """Whether the last part has published, declared as it is now. Nothing is begun to find out."""

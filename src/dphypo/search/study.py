@@ -38,9 +38,8 @@ from dphypo.search import refusals
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import FIRST, HISTORY_ONLY, Declaration, Part, PartSetting
 from dphypo.search.next_run import DrawnRuns, Policy
-from dphypo.search.release import Release
+from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
-from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 
@@ -142,7 +141,7 @@ class Stage:
     def search_rule(self) -> dict[str, Any] | None:
         return self.search_policy.certified()
 
-    def hands_on(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self, *, last: bool) -> dict[str, Any]:
         return {"releases": ["params", "model", "score"], "score on": self.mechanism.scored_on}
 
     def compute(self) -> str:

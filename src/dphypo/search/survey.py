@@ -26,8 +26,7 @@ from dphypo.search import proposer as _proposer
 from dphypo.search.declaration import PartSetting, PriorAround
 from dphypo.search.next_run import DeclaredRuns
 from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, point_of
-from dphypo.search.release import Ending, Release
-from dphypo.search.table import Surveyed, done, table_of
+from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
 from dphypo.space import Space
 
 RUNS, FRACTION = 20, 0.1
@@ -142,7 +141,7 @@ class Survey:
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         if last and self.prior is not None:
-            raise ValueError("the last part has a prior=: it says what an earlier part hands on")
+            raise ValueError("the last part has a prior=: it sets the prior of a part that follows")
         if self.prior is not None:
             self.prior.check(space)
         return terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
@@ -152,7 +151,7 @@ class Survey:
     def search_rule(self) -> None:
         """The guarantee holds for any proposer."""
 
-    def hands_on(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self, *, last: bool) -> dict[str, Any]:
         metrics, transfer = self.mechanism.metrics, self.mechanism.transfer
         models = () if self.models is None else ("model",)
         return {
@@ -168,9 +167,9 @@ class Survey:
         return f"Compute: {self.runs} {'run' if self.runs == 1 else 'runs'}, all published."
 
     read = staticmethod(table_of)
-    state = staticmethod(Surveyed.fingerprint)
+    state = staticmethod(SurveyTable.fingerprint)
 
-    def next_prior(self, published: Surveyed, space: Space) -> Space | None:
+    def next_prior(self, published: SurveyTable, space: Space) -> Space | None:
         """The next prior, from the recommended λ; None if none was asked for or no run has a score."""
         if self.prior is None or not done(published.rows):
             return None
@@ -178,7 +177,7 @@ class Survey:
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         proposer = _proposer.read(self.proposer, self.runs)
-        ours = isinstance(proposer, _proposer.Following)  # which searches a number over decades by its logarithm
+        ours = isinstance(proposer, _proposer.SamplerProposer)  # which searches a number over decades by its logarithm
         space = _proposer.on_scales(setting.prior) if ours else setting.prior
         propose, arriving = partial(proposer.propose, space), self.durations == "public"
         return DeclaredRuns(self.runs, space, setting.prior, propose, self.lag, arriving, self.within)
@@ -253,7 +252,7 @@ class LastRun:
     def search_rule(self) -> None:
         """The guarantee holds for any way to pick λ."""
 
-    def hands_on(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self, *, last: bool) -> dict[str, Any]:
         scored = {"score on": self.mechanism.scored_on} if self.score else {}
         return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])], **scored}
 
@@ -276,12 +275,12 @@ class LastRun:
 
     def _choose(self, setting: PartSetting) -> dict[str, Any]:
         for value in reversed(setting.published):
-            if isinstance(value, Surveyed) and done(value.rows):
+            if isinstance(value, SurveyTable) and done(value.rows):
                 return _recommended(self.pick, value, setting.declared)
         return middle(setting.prior) if self.fallback is None else dict(self.fallback)
 
 
-def _recommended(pick: Pick | None, table: Surveyed, space: Space) -> dict[str, Any]:
+def _recommended(pick: Pick | None, table: SurveyTable, space: Space) -> dict[str, Any]:
     """λ as a table says; by default where the posterior mean of a Gaussian process is best."""
     return (PosteriorMean() if pick is None else pick)(space, table.rows, maximize=table.maximize)
 

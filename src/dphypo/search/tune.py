@@ -31,10 +31,9 @@ from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_o
 from dphypo.search.declaration import Cost, Declaration, Part, check_space
 from dphypo.search.progress import solving
 from dphypo.search.proposer import Within
-from dphypo.search.release import Release
+from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
 from dphypo.search.survey import FRACTION, RUNS, SurveyPlan
-from dphypo.search.table import OnRun
 from dphypo.space import Space
 
 MOST_RUNS, FEWEST_RUNS = 40, 8
