@@ -327,7 +327,7 @@ def test_of_two_copies_of_a_storage_one_goes_on(tmp_path, stopped):
     with_ledger(ledger).optimize(driven, objective)
     copied = optuna.load_study(study_name="tuned", storage=f"sqlite:///{tmp_path}/b.db")
     made = []
-    with pytest.raises(errors.LedgerError, match="another copy of it has gone on"):
+    with pytest.raises(errors.LedgerError, match="another copy of it has continued"):
         with_ledger(ledger).optimize(copied, lambda trial: made.append(trial.number) or objective(trial))
     assert made == []
     with_ledger(ledger).last_run(driven, lambda lr: lr, {"lr": 1.0})

@@ -7,7 +7,8 @@ import math
 import multiprocessing
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -194,6 +195,18 @@ def test_a_larger_total_never_holds_less(made: list[Cost], total: float, more: f
         assert spent.fits(terms[1]) or not spent.fits(terms[0])
 
 
+@pytest.mark.parametrize("bend", [0.0, 0.5, 1.0, 1.5])
+@pytest.mark.parametrize("slack", [0.0, 1e-16, 1e-10])
+def test_what_fits_grows_with_the_total_at_every_step(bend: float, slack: float) -> None:
+    """How many times a curve fits, at totals so close that an order which begins to count shows."""
+    curve = np.array(ORDERS) ** bend
+    fits = []
+    for total in np.linspace(0.1, 30.0, 3000):
+        terms = Terms("", dp.NeighboringRelation.ADD_OR_REMOVE_ONE, float(total), 1e-6, ORDERS)
+        fits.append(max(np.array(terms.budgets(slack)) / curve))
+    assert (np.diff(fits) >= 0).all()
+
+
 @pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-9])
 def test_what_slack_leaves_of_epsilon_is_paid_for_by_delta(delta: float) -> None:
     """The shares of the orders, the integral of e^e(S) and the largest S are together at most δ."""
@@ -226,6 +239,63 @@ def test_slack_is_charged_where_it_costs_most() -> None:
             if Cost(tuple(max(0.0, one) for one in renyi), float(slack)).fits(terms):
                 real = min(1.0, ideal[0] + slack), max(0.0, ideal[1] - slack)
                 assert real[0] - math.exp(total) * real[1] <= delta, (total, delta, slack, loss)
+
+
+@dataclass(frozen=True)
+class Finite:
+    """A search with few outcomes: its ideal on two data sets, and what rounding made of both."""
+
+    ideal: tuple[np.ndarray, np.ndarray]
+    real: tuple[np.ndarray, np.ndarray]
+
+    @classmethod
+    def draw(cls, random: np.random.Generator, delta: float) -> Finite:
+        one = random.dirichlet(np.full(3, random.choice([0.3, 1.0, 5.0])))
+        tilted = one * np.exp(random.normal(size=3) * random.uniform(0.2, 2.5))
+        ideal = one, tilted / tilted.sum()
+        worst = int(np.argmax(ideal[0] / ideal[1]))
+        slack = min(0.005 * delta * random.uniform(0, 1) ** 2, ideal[1][worst], 1 - ideal[0][worst])
+        real = ideal[0].copy(), ideal[1].copy()
+        real[0][worst] += slack
+        real[0][worst - 1] -= min(slack, real[0][worst - 1])
+        real[1][worst] -= slack
+        real[1][worst - 1] += slack
+        return cls(ideal, (real[0] / real[0].sum(), real[1] / real[1].sum()))
+
+    def cost(self, orders: tuple[float, ...]) -> Cost:
+        (p, q), pairs = self.ideal, zip(self.ideal, self.real, strict=True)
+        both = [[math.log(float(np.sum(a**o * b ** (1 - o)))) / (o - 1) for o in orders] for a, b in ((p, q), (q, p))]
+        slack = max(float(np.abs(a - b).sum()) / 2 for a, b in pairs)
+        return Cost(tuple(max(0.0, *one) * (1 + 1e-12) for one in zip(*both, strict=True)), slack)
+
+
+@pytest.mark.parametrize("orders", [(2.0,), (1.5, 3.0), (1.5, 2.0, 4.0, 8.0)])
+def test_what_is_admitted_adaptively_is_within_the_total_exactly(orders: tuple[float, ...]) -> None:
+    """Every transcript of up to four searches, the next chosen by the outcomes so far: the exact δ at ε."""
+    largest = 0.0
+    for seed in range(150):
+        random = np.random.default_rng([13, seed])
+        delta, total = 10 ** random.uniform(-3, -0.7), random.uniform(0.3, 5.0)
+        terms = Terms("", dp.NeighboringRelation.ADD_OR_REMOVE_ONE, total, delta, orders)
+        pool = [Finite.draw(random, delta) for _ in range(12)]
+        costs = [one.cost(orders) for one in pool]
+
+        def ends(spent: Cost, at: tuple[float, float], depth: int) -> Iterator[tuple[float, float]]:
+            fitting = [number for number, cost in enumerate(costs) if (spent + cost).fits(terms)]  # noqa: B023
+            if depth == 4 or not fitting:
+                yield at
+                return
+            number = int(random.choice(fitting))  # noqa: B023
+            for a, b in zip(*pool[number].real, strict=True):  # noqa: B023
+                yield from ends(spent + costs[number], (at[0] * a, at[1] * b), depth + 1)  # noqa: B023
+
+        made = np.array(list(ends(Cost((0.0,) * len(orders), 0.0), (1.0, 1.0), 0)))
+        assert made.sum(axis=0) == pytest.approx(1.0)
+        for p, q in (made.T, made.T[::-1]):
+            exact = float(np.maximum(p - math.exp(total) * q, 0.0).sum())
+            assert exact <= delta
+            largest = max(largest, exact / delta)
+    assert largest > 0.02, "the check is not empty"
 
 
 def test_entries_say_what_they_state_and_when(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ MUTANTS = (
         "        return self.delta * (1 - FOR_SLACK) / len(self.orders)\n",
         "        usable = [order for order in self.orders if budget(order, self.epsilon, self.delta / 12) > 0]\n"
         "        return self.delta * (1 - FOR_SLACK) / max(1, len(usable))\n",
-        (f"{_FILTER}::test_a_larger_total_never_holds_less",),
+        (f"{_FILTER}::test_what_fits_grows_with_the_total_at_every_step",),
     ),
     Mutant(
         "a ledger with a negative cost is accepted",

@@ -72,7 +72,7 @@ class TrialClaims:
         if reservation is not None:
             reservation.enter(first)
         elif "ledger" in first:
-            raise errors.LedgerError("this survey was begun with a ledger: give the same ledger= to go on")
+            raise errors.LedgerError("this survey was begun with a ledger: pass the same ledger= to resume it")
         self._study.set_user_attr(_MARK, first["study"])
         self._reservation = reservation
 
