@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
+from support.slow import mostly_slow
 
 from dphypo import Geometric, Ledger, account
 from dphypo.accounting import ApproximateDp, Guarantee, PureDp, RdpCurve, RoundedDp
@@ -147,7 +148,12 @@ def sampled(noise: float) -> Guarantee:
     return account(RoundedDp(dp.SelfComposedDpEvent(step, 200), 1e-17), ONE)
 
 
-@pytest.mark.parametrize(("search", "noise"), [(gaussian, 1.0), (sampled, 0.5)])
+def composed(noise: float) -> Guarantee:
+    step = dp.PoissonSampledDpEvent(0.01, dp.GaussianDpEvent(noise))
+    return account(dp.ComposedDpEvent([dp.LaplaceDpEvent(10 * noise), dp.SelfComposedDpEvent(step, 50)]), ONE)
+
+
+@pytest.mark.parametrize(("search", "noise"), mostly_slow([(gaussian, 1.0), (sampled, 0.5), (composed, 0.6)]))
 def test_a_refusal_names_the_epsilon_that_fits(tmp_path: Path, search: Callable[[float], Guarantee], noise: float):
     """In the unit in which people ask: the ε that a search states at its δ."""
     ledger = opened(tmp_path)

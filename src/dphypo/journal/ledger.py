@@ -37,6 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+import attrs
 import dp_accounting
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, select, text, update
@@ -192,14 +193,17 @@ def _with_noise(stated: Any, factor: float) -> Any:
             return RdpCurve(stated.orders, [one / factor**2 for one in stated.epsilons])
         case RoundedDp():
             return replace(stated, event=again(stated.event))
-        case dp_accounting.GaussianDpEvent() | dp_accounting.LaplaceDpEvent():
-            return type(stated)(stated.noise_multiplier * factor)
-        case dp_accounting.PoissonSampledDpEvent():
-            return dp_accounting.PoissonSampledDpEvent(stated.sampling_probability, again(stated.event))
-        case dp_accounting.SelfComposedDpEvent():
-            return dp_accounting.SelfComposedDpEvent(again(stated.event), stated.count)
-        case dp_accounting.ComposedDpEvent():
-            return dp_accounting.ComposedDpEvent(list(map(again, stated.events)))
+        case dp_accounting.DpEvent():
+            rules: dict[str, Callable[[Any], Any]] = {
+                "noise_multiplier": lambda noise: noise * factor,
+                "standard_deviation": lambda noise: noise * factor,
+                "rho": lambda rho: rho / factor**2,
+                "event": again,
+                "events": lambda events: list(map(again, events)),
+            }
+            return attrs.evolve(
+                stated, **{one: rule(getattr(stated, one)) for one, rule in rules.items() if hasattr(stated, one)}
+            )
         case _:
             return stated
 
