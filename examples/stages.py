@@ -61,8 +61,8 @@ def main() -> None:
     def search(noise: float) -> dphypo.Stages:
         run = full.at(noise_multiplier=noise)
         survey = dphypo.Survey(run.at(fraction=0.1, match=True), 12, prior=dphypo.PriorAround())
-        parts = [survey, dphypo.Stage(run, dphypo.Geometric(mean=options.runs))]
-        return dphypo.Stages(SPACE, parts, delta=DELTA, journal=options.folder / "stages.db")
+        study = dphypo.Stage(run, dphypo.Geometric(mean=options.runs))
+        return dphypo.Stages(SPACE, [survey, study], delta=DELTA, journal=options.folder / "stages.db")
 
     print("Solving for the noise of both parts ...", flush=True)
     found = solve_noise(lambda noise: search(noise).guarantee, epsilon=EPSILON, delta=DELTA)

@@ -65,7 +65,8 @@ def key(folder: Path) -> Path:
 
 
 def landscape(folder: Path) -> Path:
-    path, arrays = folder / "mine.npz", {"limits": [0.0, 1.0], "fractions": [1.0], "noise_multipliers": [1.0]}
+    path = folder / "mine.npz"
+    arrays: dict[str, Any] = {"limits": [0.0, 1.0], "fractions": [1.0], "noise_multipliers": [1.0]}
     arrays |= {"repetitions": [1], "shape": [50], "scores": np.arange(50)[None], "score_noise": 0.01}
     np.savez_compressed(path, **arrays)
     return path

@@ -102,7 +102,7 @@ def largest_of_a_plan(monkeypatch: pytest.MonkeyPatch, bands: int) -> tuple[floa
         return noisy, 0.0
 
     drawn = execution_plan.from_execution_plan(config, first, scores="public")({}, seed=1)[0]
-    return float(np.abs(np.asarray(drawn)).max()) / (0.5 * np.linalg.norm(strategy)), drawn.dtype
+    return float(np.abs(np.asarray(drawn)).max()) / (0.5 * float(np.linalg.norm(strategy))), drawn.dtype
 
 
 @pytest.mark.parametrize("bands", [1, 2])
