@@ -196,14 +196,9 @@ def test_no_two_files_of_tests_have_one_name():
     assert sorted(names) == sorted(set(names))
 
 
-# Names that two modules still share. The list may only become shorter.
-SHARED = {"check", "chain", "records", "watch"}
-
-
 def test_a_module_name_is_used_once():
     """Within what is imported together; an integration may be called by its library's name."""
-    found = walk.shared_names(Path(dphypo.__file__).parent)
-    assert found.keys() <= SHARED, found
+    assert walk.shared_names(Path(dphypo.__file__).parent) == {}
 
 
 def test_modules_that_share_a_name_are_seen(tmp_path):

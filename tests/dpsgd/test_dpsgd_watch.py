@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd import check
+from dphypo.dpsgd import trainable
 from dphypo.dpsgd.watch import looks_across
 
 ROWS = 31
@@ -81,8 +81,8 @@ def test_what_stays_within_a_record_is_not(name):
 def test_records_are_as_many_as_no_size_of_the_model(width):
     """In a batch of 31 a mean over the records of [31, 31] would look like one over features."""
     layer, example = nn.Linear(width, width).requires_grad_(False), (torch.zeros(1, width), torch.zeros(1))
-    assert check.looks_across(lambda x, _: layer(x) * x.mean(0), example, layer, backward=False)
-    assert not check.looks_across(lambda x, _: layer(x) * layer.weight.mean(0), example, layer)
+    assert trainable.looks_across(lambda x, _: layer(x) * x.mean(0), example, layer, backward=False)
+    assert not trainable.looks_across(lambda x, _: layer(x) * layer.weight.mean(0), example, layer)
 
 
 def test_the_backward_pass_is_watched():

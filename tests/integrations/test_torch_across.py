@@ -15,7 +15,7 @@ from support.torch_steps import first_output, moved
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd import check
+from dphypo.dpsgd import trainable
 from dphypo.integrations.torch.runs import Engine
 
 COUNT = 40
@@ -116,7 +116,7 @@ def test_a_model_that_looks_across_records_is_trained_record_by_record(name: str
 
 
 def test_what_the_watch_would_miss_is_seen_beside_large_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "looks_across", lambda *_, **__: False)
+    monkeypatch.setattr(trainable, "looks_across", lambda *_, **__: False)
     model, inputs = lambda: Passes(near), last(ONES, 60.0)
     assert 0 < moved(model, inputs, ZEROS, loss=first_output, max_grad_norm=0.5) < 1.001
 

@@ -14,8 +14,8 @@ from torch import nn
 import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
-from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.device import pinned
+from dphypo.dpsgd.trainable import looks_across
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records

@@ -16,9 +16,9 @@ from torch.utils.data import Dataset
 import dphypo
 from dphypo import dpsgd as engine
 from dphypo.accounting.certificate import assumptions
-from dphypo.dpsgd import check as engine_check
-from dphypo.dpsgd.check import looks_across
+from dphypo.dpsgd import trainable
 from dphypo.dpsgd.stack import Shape
+from dphypo.dpsgd.trainable import looks_across
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
 from dphypo.integrations.torch.fields import called
@@ -309,5 +309,5 @@ def test_one_padded_text_changes_no_bit_of_the_others() -> None:
     for given in (whole, padded):
         with torch.no_grad():
             batch = mechanism.data.fields.pack(given)
-            found.append(engine_check._bits(code, rows, code.book(rows, shape), batch, torch.arange(32)))
+            found.append(trainable._bits(code, rows, code.book(rows, shape), batch, torch.arange(32)))
     assert all(torch.equal(one[:, :-1], two[:, :-1]) for one, two in zip(*found, strict=True))

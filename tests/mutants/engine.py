@@ -13,7 +13,7 @@ MUTANTS = (
     Mutant(
         "records are tried beside ordinary ones alone",
         "one record does not decide for its batch",
-        "dpsgd/check.py",
+        "dpsgd/trainable.py",
         "(1, False), (1, True)):",
         "(1, False)):",
         ("integrations/test_torch_across.py::test_what_the_watch_would_miss_is_seen_beside_large_records",),
@@ -22,8 +22,8 @@ MUTANTS = (
         "formulas differentiate models that look across records",
         "one record does not decide for its batch",
         "dpsgd/program.py",
-        "        if not check.looks_across(lambda inputs, targets: loss(trial(inputs), targets), example, trial):\n",
-        "        if True:\n",
+        "if not trainable.looks_across(lambda inputs, targets: loss(trial(inputs), targets), example, trial):\n",
+        "if True:\n",
         ("integrations/test_torch_attacks.py::test_one_record_does_not_decide_for_its_batch",),
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "records are as many as a size of the model",
         "one record does not decide for its batch",
-        "dpsgd/check.py",
+        "dpsgd/trainable.py",
         "if all(size % count for size in sizes))",
         "if sizes)",
         ("dpsgd/test_dpsgd_watch.py::test_records_are_as_many_as_no_size_of_the_model",),
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "records keep the parity of their place",
         "a contribution does not depend on the place of its record",
-        "dpsgd/check.py",
+        "dpsgd/trainable.py",
         "((shape.records // 3 + 1, False), (1, False), (1, True)):",
         "((shape.records // 3 + 1, False),):",
         ("dpsgd/test_dpsgd_bits.py::test_places_are_moved_by_an_odd_number_too",),
@@ -136,7 +136,7 @@ MUTANTS = (
         "places are compared at the initial weights",
         "a contribution does not depend on the place of its record",
         "dpsgd/program.py",
-        "check.random_weights(self.layout, rows, seed)",
+        "trainable.random_weights(self.layout, rows, seed)",
         "rows",
         (f"{_PLACES}::test_places_are_compared_at_weights_that_are_not_zero",),
     ),

@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "weights below single precision are accepted",
         "one record moves a sum by at most the clipping norm",
-        "dpsgd/check.py",
+        "dpsgd/trainable.py",
         "        if value.dtype not in (torch.float32, torch.float64):\n",
         "        if value.is_complex():\n",
         (f"{_ATTACKS}::test_weights_below_single_precision_are_refused",),

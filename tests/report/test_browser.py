@@ -7,7 +7,7 @@ import shutil
 import pytest
 from support.report_world import surveyed_release
 
-from dphypo.cli.watch import live_page
+from dphypo.cli.watch_page import live_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")

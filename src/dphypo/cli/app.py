@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo._stderr import on_terminal, say
-from dphypo.cli import certificates, costs, watch
+from dphypo.cli import certificates, costs, watch_page
 
 app = typer.Typer(
     name="dphypo",
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(costs.plan, costs.account, costs.calibrate, watch.watch),
+    *(costs.plan, costs.account, costs.calibrate, watch_page.watch),
     *(certificates.verify, certificates.explain, certificates.report, certificates.plot),
     *(certificates.compose, certificates.sign),
 ):

@@ -1,8 +1,5 @@
 from .batches import Records as Records
 from .batches import Tensors as Tensors
-from .check import in_training as in_training
-from .check import refuse_layers as refuse_layers
-from .check import synthetic_records as synthetic_records
 from .many import train as train
 from .program import Program as Program
 from .setting import Average as Average
@@ -11,3 +8,6 @@ from .setting import Run as Run
 from .setting import Setting as Setting
 from .sum_on_grid import SumGrid as SumGrid
 from .sum_on_grid import slack as slack
+from .trainable import in_training as in_training
+from .trainable import refuse_layers as refuse_layers
+from .trainable import synthetic_records as synthetic_records

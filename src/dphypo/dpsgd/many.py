@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dphypo import noise
-from dphypo.dpsgd import check
+from dphypo.dpsgd import trainable
 from dphypo.dpsgd.batches import Records
 from dphypo.dpsgd.device import pinned, seed_everywhere
 from dphypo.dpsgd.draws import piece_and_count
@@ -94,12 +94,12 @@ def _group(
     program: Program, models: Sequence[nn.Module], records: Records, runs: Sequence[Run], setting: Setting
 ) -> Group | None:
     """The group; None if on a CPU its runs would end in other bits than alone."""
-    code = dataclasses.replace(program, model=check.in_training(copy.deepcopy(models[0])))
+    code = dataclasses.replace(program, model=trainable.in_training(copy.deepcopy(models[0])))
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
     piece, _ = piece_and_count(runs[0].records, runs[0].rate, setting.physical_batch_size)
     shape = Shape(len(runs), piece, program.views)
     code = code.on(rows, shape)
-    if len(runs) > 1 and not rows.is_cuda and not check.same_alone(code, rows, shape):
+    if len(runs) > 1 and not rows.is_cuda and not trainable.same_alone(code, rows, shape):
         return None
     return Group(code, rows, records, runs, setting)
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from dphypo.dpsgd import check
+from dphypo.dpsgd import trainable
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.book import COMMON, Axis, Book, Masks, UnknownUse
 from dphypo.dpsgd.draws import MULTIPLE
@@ -94,30 +94,30 @@ class Program:
             augment: ``augment(inputs, uniforms)`` gives a view of each row; ``uniforms(n)`` gives [rows, n] random
                 numbers of [0, 1).
         """
-        check.refuse_layers(model)
-        skeleton = check.in_training(copy.deepcopy(model))
+        trainable.refuse_layers(model)
+        skeleton = trainable.in_training(copy.deepcopy(model))
         layout = Layout.of(skeleton)
         plain = cls(skeleton, loss, layout, None, 1, layout.width, True, example, autocast, views, augment)
-        batches = [check.synthetic_records(example, count) for count in _ROWS]
+        batches = [trainable.synthetic_records(example, count) for count in _ROWS]
         trial = copy.deepcopy(skeleton).requires_grad_(False)
 
         def view(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             return plain.augmented(inputs, Masks(torch.arange(len(inputs), device=inputs.device)))
 
-        if check.looks_across(view, example, trial, backward=False):
+        if trainable.looks_across(view, example, trial, backward=False):
             plain = dataclasses.replace(plain, one_by_one=True)
-        if not check.looks_across(lambda inputs, targets: loss(trial(inputs), targets), example, trial):
+        if not trainable.looks_across(lambda inputs, targets: loss(trial(inputs), targets), example, trial):
             with contextlib.suppress(UnknownUse, RuntimeError):  # there are uses that the formulas do not expect
                 made = plain._by_formulas(batches)
-                check.refuse_wrong(made, batches[0])
+                trainable.refuse_wrong(made, batches[0])
                 return made
         try:
-            check.refuse_wrong(plain, batches[0])
+            trainable.refuse_wrong(plain, batches[0])
         except UnsupportedModelError as error:
             if not isinstance(error.__cause__, RuntimeError):
                 raise
             plain = dataclasses.replace(plain, alone=True)  # vmap takes no decisions by values
-            check.refuse_wrong(plain, batches[0])
+            trainable.refuse_wrong(plain, batches[0])
         return plain
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
@@ -137,9 +137,9 @@ class Program:
         for place, way in enumerate(ways):
             if shape.records % MULTIPLE and not way.alone:
                 continue
-            tried = (check.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
+            tried = (trainable.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
             try:
-                if all(check.same_places(way, some, shape) for some in tried):
+                if all(trainable.same_places(way, some, shape) for some in tried):
                     self.found[key] = place
                     return way
             except RuntimeError:
@@ -232,7 +232,7 @@ class Program:
     def _losses(self, book: Book, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with torch.enable_grad(), self._cast(inputs.device), book:
             losses = self.loss(self.model(inputs), targets)
-        check.refuse_average(losses, book.shape.rows)
+        trainable.refuse_average(losses, book.shape.rows)
         return losses
 
     def _held(

@@ -20,7 +20,7 @@ import torch
 
 import dphypo
 from dphypo import noise
-from dphypo.dpsgd import check, optimisers
+from dphypo.dpsgd import optimisers, trainable
 from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors, gathered
 from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
@@ -160,7 +160,7 @@ class Group:
     @cached_property
     def _synthetic(self) -> Batch:
         """Made-up records to put in the place of a piece's: a model may raise on zeros, as on a singular matrix."""
-        return check.synthetic_records(self.program.example, self.shape.runs * self.shape.records)
+        return trainable.synthetic_records(self.program.example, self.shape.runs * self.shape.records)
 
     def _differentiated(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of a piece, and which of its rows count.

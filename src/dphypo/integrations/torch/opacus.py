@@ -28,8 +28,8 @@ from torch import nn
 
 from dphypo import dpsgd, noise
 from dphypo.dpsgd.batches import Batch, Loss
-from dphypo.dpsgd.check import looks_across
 from dphypo.dpsgd.stack import trained
+from dphypo.dpsgd.trainable import looks_across
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import check, hyperparameters, seeds
 from dphypo.integrations.torch.data import TorchRecords

@@ -25,8 +25,8 @@ from torch import nn
 
 from dphypo.dpsgd import synthetic_records
 from dphypo.dpsgd.batches import Batch, Loss
-from dphypo.dpsgd.check import extreme, looks_across
 from dphypo.dpsgd.device import SomePadding, padded_attention
+from dphypo.dpsgd.trainable import extreme, looks_across
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.measures import Floats
 from dphypo.integrations.torch.data import TorchRecords
