@@ -312,9 +312,49 @@ def test_13_a_larger_ledger_never_holds_less(row: Row, tmp_path: Path) -> None:
 
 # 14. What an Optuna sampler reads
 
-#
-#
-#
+
+def test_14_unpaid_numbers_that_steer_a_sampler(row: Row) -> None:
+    """A constraint, or a user attribute that ``constraints_func`` reads, without noise: the sampler follows it."""
+    optuna = pytest.importorskip("optuna")
+    import dp_accounting
+    from support.optuna_survey import survey
+
+    from dphypo.errors import Refusal
+
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    ways = {
+        "set_user_attr": lambda trial, secret: trial.set_user_attr("c", secret),
+        "report": lambda trial, secret: trial.report(secret, 0),
+    }
+    if hasattr(optuna.trial.Trial, "set_constraint"):
+        ways["set_constraint"] = lambda trial, secret: trial.set_constraint("c", secret)
+
+    def objective(trial: optuna.Trial, way: str) -> float:
+        lr = trial.suggest_float("lr", 0.0, 1.0)
+        ways[way](trial, abs(lr - 0.75))  # what one record decides
+        return 0.0
+
+    def last(way: str, run: Callable[..., None]) -> float:
+        """Where the sampler is led, in a study whose value says nothing."""
+        sampler = optuna.samplers.TPESampler(seed=1, constraints_func=lambda trial: [trial.user_attrs.get("c", 0.0)])
+        study = optuna.create_study(sampler=sampler)
+        run(study, lambda trial: objective(trial, way))
+        return sum(abs(trial.params["lr"] - 0.75) for trial in study.trials[-20:]) / 20
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)  # Optuna calls some of this experimental
+        before = last("set_user_attr", lambda study, way: study.optimize(way, n_trials=60))
+        refused = 0
+        for way in ways:
+            paid = survey(score_event=dp_accounting.GaussianDpEvent(30.0))
+            with pytest.raises(Refusal, match="than were declared"):
+                last(way, paid.optimize)
+            refused += 1
+    assert before < 0.15  # it would be 0.31 by chance
+    row(
+        14, "unpaid numbers that a sampler reads", f"led it to within {before:.2f}", f"{refused} of {len(ways)} refused"
+    )
+
 
 # 15. Noise in single precision
 

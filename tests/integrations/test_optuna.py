@@ -14,6 +14,7 @@ from dphypo.accounting import Split, verify
 from dphypo.accounting.calibrate import watch
 from dphypo.accounting.sides import EVERYONE
 from dphypo.errors import Refusal
+from dphypo.integrations.optuna import PaidTrial
 
 SECRET = "record 17 is 0.25"
 
@@ -127,7 +128,7 @@ def test_intermediate_scores_are_declared_where_they_cost():
     SURVEY.optimize(free, reports)
     assert {trial.state.name for trial in free.trials} == {"PRUNED"}
     noisy = dp.GaussianDpEvent(40.0)
-    with pytest.raises(Refusal, match="more intermediate scores"):
+    with pytest.raises(Refusal, match="more numbers"):
         survey(score_event=noisy, reports=1).optimize(study(), reports)
     paid = survey(score_event=noisy, reports=2, split=Split("odd numbers score").sides)
     paid.optimize(study(), reports)
@@ -141,7 +142,7 @@ def test_intermediate_scores_are_declared_where_they_cost():
         ({"durations": "secret"}, "durations"),
         ({"runs": 0}, "runs"),
         ({"fraction": 0.0}, "fraction"),
-        ({"scores": None}, 'scores = None .* say scores="public"; .* score_event='),
+        ({"scores": None}, 'scores = None .* write scores="public"; .* score_event='),
         ({"scores": "private"}, "scores"),
         ({"scores": "public", "score_event": dp.GaussianDpEvent(40.0)}, "scores"),
     ],
@@ -183,3 +184,87 @@ def test_all_records_train_where_scores_are_public():
 def test_names_that_a_table_cannot_show_are_refused(name):
     with pytest.raises(errors.Refusal, match="table cannot show"):
         SURVEY.optimize(study(), lambda trial: trial.suggest_float(name, 0.1, 1.0))
+
+
+NOISY = dp.GaussianDpEvent(30.0)
+
+
+class Reads(optuna.samplers.RandomSampler):
+    """A sampler that reads all that a trial holds."""
+
+    def sample_relative(self, study, trial, search_space):
+        held = [(one.user_attrs, one.system_attrs, one.intermediate_values) for one in study.get_trials()]
+        self.seen = json.dumps(held, default=str)
+        return {}
+
+
+WRITES = {
+    "report": lambda trial: trial.report(0.25, 1),
+    "set_constraint": lambda trial: trial.set_constraint("loss", 0.25),
+    "set_user_attr": lambda trial: trial.set_user_attr("loss", 0.25),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_every_number_that_a_sampler_can_read_is_paid_for(name):
+    def gives(trial):
+        if name == "set_constraint" and not hasattr(optuna.trial.Trial, name):
+            pytest.skip("Optuna 5")
+        WRITES[name](trial)
+        return objective(trial)
+
+    unpaid, reads = survey(scores=None, score_event=NOISY), Reads()
+    driven = optuna.create_study(sampler=reads, direction="maximize")
+    with pytest.raises(Refusal, match=r"more numbers \(reports, constraints, user attributes\) than were declared"):
+        unpaid.optimize(driven, gives)
+    assert "0.25" not in json.dumps([one.system_attrs | one.user_attrs for one in driven.trials], default=str)
+    driven = optuna.create_study(sampler=reads, direction="maximize")
+    survey(scores=None, score_event=NOISY, reports=1).optimize(driven, gives)
+    assert "0.25" in reads.seen
+    free = optuna.create_study(sampler=reads, direction="maximize")
+    survey(scores="public").optimize(free, gives)
+
+
+def test_a_report_costs_whatever_it_is_written_as():
+    few, more = (survey(scores=None, score_event=dp.GaussianDpEvent(8.0), reports=count) for count in (0, 2))
+    assert more.full.noise_multiplier > few.full.noise_multiplier
+
+
+def test_numbers_that_reach_the_storage_in_another_way_are_refused():
+    driven, unpaid = study(), survey(scores=None, score_event=NOISY)
+
+    def beside(trial):
+        optuna.trial.Trial(driven, driven.trials[trial.number]._trial_id).set_user_attr("loss", 0.25)
+        return objective(trial)
+
+    unpaid.optimize(driven, beside)
+    with pytest.raises(Refusal, match="than were declared"):
+        unpaid.last_run(driven, lambda lr: lr)
+
+
+@pytest.mark.parametrize("value", ["a text", [1.0, 2.0], {"a": 1}, None])
+def test_an_attribute_that_is_not_one_number_is_refused_where_numbers_cost(value):
+    def gives(trial):
+        trial.set_user_attr("note", value)
+        return objective(trial)
+
+    with pytest.raises(Refusal, match=f"gives Optuna a {type(value).__name__}"):
+        survey(scores=None, score_event=NOISY, reports=5).optimize(study(), gives)
+    survey(scores="public").optimize(study(), gives)
+
+
+@pytest.mark.parametrize("attribute", ["study", "storage", "_trial_id", "_get_latest_trial"])
+def test_an_objective_writes_by_declared_ways_alone(attribute):
+    """Whatever a later version of Optuna adds to a trial is refused until it is looked at."""
+    with pytest.raises(Refusal, match=f"uses trial.{attribute}"):
+        SURVEY.optimize(study(), lambda trial: getattr(trial, attribute) and 1.0)
+    driven = study()
+    SURVEY.optimize(driven, lambda trial: trial.number + len(trial.params) + trial.should_prune() + objective(trial))
+    assert {one.state.name for one in driven.trials} == {"COMPLETE"}
+    with pytest.raises(AttributeError):
+        _ = PaidTrial(driven.trials[0], None).nonsense
+
+
+def test_a_study_of_several_objectives_is_refused():
+    with pytest.raises(ValueError, match="several objectives"):
+        SURVEY.optimize(optuna.create_study(directions=["maximize", "minimize"]), objective)

@@ -16,7 +16,7 @@ from support.optuna_survey import SURVEY, objective, study, survey
 from dphypo import Ledger, errors
 from dphypo.accounting import verify
 from dphypo.errors import Refusal
-from dphypo.integrations.optuna_claims import TrialClaims
+from dphypo.integrations.optuna import TrialClaims
 
 
 @pytest.fixture(autouse=True)
@@ -206,7 +206,7 @@ def test_the_last_run_waits_for_trials_that_run():
         if trial.number == 2:
             with pytest.raises(ValueError, match="trial 2 is still running: wait for it"):
                 SURVEY.last_run(driven, lambda lr: lr)
-            with pytest.raises(ValueError, match="make the last run first"):
+            with pytest.raises(ValueError, match="execute the last run first"):
                 SURVEY.certificate(driven)
             made.append(trial.number)
         return objective(trial)
@@ -239,7 +239,7 @@ import optuna
 from pathlib import Path
 from dphypo.errors import Refusal
 from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.optuna_claims import TrialClaims
+from dphypo.integrations.optuna import TrialClaims
 from support.plain_run import PlainRun
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
