@@ -24,7 +24,7 @@ from support.designs_world import certified
 
 from dphypo import LastRun, Ledger, Pmf, Space, Split, Stages, SurveyPlan, noise, tune
 from dphypo.accounting import RoundedDp, account
-from dphypo.errors import ChangedStudy, LedgerError
+from dphypo.errors import ChangedStudy, LedgerError, UnfitRecordsError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
 pytestmark = pytest.mark.slow
@@ -205,9 +205,25 @@ def test_08_a_rare_random_transform(row: Row) -> None:
 
 # 9. Records of which none fits
 
-#
-#
-#
+
+def test_09_pictures_of_another_shape_than_declared(row: Row) -> None:
+    from dphypo.integrations.torch import DPSGD
+
+    class Photos:
+        def __len__(self) -> int:
+            return 4000
+
+        def __getitem__(self, index: int) -> object:
+            return torch.full((1, 2, 2), index / 4000), index % 2
+
+    made: dict[str, Any] = {"example": (torch.zeros(2, 2), 0), "score": "accuracy", "epochs": 1, "device": "cpu"}
+    train = DPSGD(model=lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)), data=Photos(), **made)
+    with pytest.raises(UnfitRecordsError) as caught:
+        tune(train, epsilon=4, delta=1e-5, survey=1, journal=None, progress=False)
+    spent = caught.value.certificate.epsilon
+    row(9, "no record fits: ε spent of 4", "4", f"{spent:.2g}, refused")
+    assert spent < 0.5
+
 
 # 10. Positions that the loss ignores
 

@@ -86,6 +86,14 @@ class UnreachableError(ValueError):
     """No value of the noise, or of whatever is solved for, meets the target."""
 
 
+class UnfitRecordsError(RuntimeError):
+    """A noisy count says that few records look as declared. ``certificate`` states what the count has cost."""
+
+    def __init__(self, message: str, certificate: Any) -> None:
+        self.certificate = certificate
+        super().__init__(message)
+
+
 class OrderWarning(UserWarning):
     """The best Rényi order is the largest or smallest one given: more orders would give a smaller ε."""
 

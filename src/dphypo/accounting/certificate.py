@@ -55,6 +55,8 @@ _RELATIONS = {
     "REPLACE_ONE": "two data sets are neighbours if they differ in the values of one {unit}",
     "REPLACE_SPECIAL": "two data sets are neighbours if one {unit} of the first is a blank in the second",
 }
+KINDS = ("scores", "counts")
+"""Of terms that do not train, as certificates name them."""
 _SECRET = "Nothing else about a search may be published: not the number of its runs, not its other runs."
 
 
@@ -181,7 +183,7 @@ def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
     """The public values that a guarantee is computed from."""
     whole = Composition.of(guarantee)
     terms = [
-        {"reads": term.side.to_json(), **({"scores": True} if term.scores else {}), **_term(term.releases)}
+        {"reads": term.side.to_json(), **{name: True for name in KINDS if getattr(term, name)}, **_term(term.releases)}
         for term in whole.terms
     ]
     return {"relation": whole.relation.name, "grid": whole.terms[0].releases.grid, "terms": terms}
@@ -291,10 +293,11 @@ def statement(document: Json) -> str:
         first = f"WARNING: {_text(warning)}. With private randomness the same search would have {guarantee}."
     else:
         first = f"The release is differentially private with {guarantee}."
-    trained = [term for term in terms if not term.get("scores")]
+    trained = [term for term in terms if not any(term.get(name) for name in KINDS)]
+    counts = sum(term["published"] for term in terms if term.get("counts"))
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
-    sides = _sides(trained) if len(trained) < len(terms) else ""
+    sides = _sides(trained) if any(term.get("scores") for term in terms) else ""
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
     durations = any(part.get("durations") == "public" for part in parts)
@@ -303,8 +306,8 @@ def statement(document: Json) -> str:
     lines = [
         first,
         f"Who is protected: every {unit} of the private data; {relation}.",
-        f"What was released: {_released(runs, len(searches), last=last)}{_scored_on(public, parts)}",
-        f"What the number covers: {_covered(runs, searches, sides)}{alone}",
+        f"What was released: {_released(runs, len(searches), counts, last=last)}{_scored_on(public, parts)}",
+        f"What the number covers: {_covered(runs, searches, counts, sides)}{alone}",
         _conditions(runs, searches, scored=bool(sides), durations=durations),
     ]
     for number, search in enumerate(searches, 1):
@@ -322,7 +325,19 @@ def _text(value: object) -> str:
     return printable(value, 2000)
 
 
-def _released(runs: int, searches: int, *, last: bool) -> str:
+def _released(runs: int, searches: int, counts: int, *, last: bool) -> str:
+    counted = f" {_counted(counts)[0].upper()}{_counted(counts)[1:]} was released first." if counts else ""
+    if not runs and not searches:
+        return f"{_counted(counts)}, and nothing else." if counts else "nothing."
+    return f"{_best_and_runs(runs, searches, last=last)}{counted}"
+
+
+def _counted(counts: int) -> str:
+    sides = "the records that fit the declaration"
+    return f"a noisy count of {sides}" if counts == 1 else f"a noisy count of {sides}, on each of {counts} sides,"
+
+
+def _best_and_runs(runs: int, searches: int, *, last: bool) -> str:
     best = "the best of a random number of training runs, that is, one model with its hyperparameters and its score."
     if searches and runs:
         chosen = "the best run of a search" if searches == 1 else f"the best run of each of {searches} searches"
@@ -362,8 +377,9 @@ def _sides(trained: Sequence[Json]) -> str:
     return f"{apart}; {'one run trains' if both == 1 else f'{both} runs train'} on both, which is paid for"
 
 
-def _covered(runs: int, searches: Sequence[Json], sides: str) -> str:
+def _covered(runs: int, searches: Sequence[Json], counts: int, sides: str) -> str:
     parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
+    parts += [_counted(counts).rstrip(",")] if counts else []
     for search in searches:
         c, C = search["band"]["c"], search["band"]["C"]
         chosen = f"chosen adaptively, with a density between {c:g} and {C:g} times the prior's"

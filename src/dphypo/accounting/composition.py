@@ -101,6 +101,7 @@ class Term:
     releases: Releases
     side: Side = EVERYONE
     scores: bool = False  # whether it is what the scores of another term's runs cost
+    counts: bool = False  # whether it is a noisy count of the records that fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +196,7 @@ class Composition:
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
-        trained = tuple(term for term in self.terms if not term.scores)
+        trained = tuple(term for term in self.terms if not term.scores and not term.counts)
         last = (trained or self.terms)[-1].releases
         return one_run.charge_slack(last.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(last.events))
 

@@ -30,6 +30,7 @@ from dphypo.accounting import dp_library, events
 from dphypo.accounting.certificate import (
     ALGORITHM,
     ENTROPIES,
+    KINDS,
     UNITS,
     Certificate,
     fingerprints,
@@ -281,7 +282,11 @@ def from_json(document: Json, budget: float = math.inf) -> Composition:
     """The guarantee that a document states, accounted afresh: refused if that would take more work than ``budget``."""
     relation, grid, work = dp_accounting.NeighboringRelation[document["relation"]], document["grid"], _Work(budget)
     terms = tuple(
-        Term(_releases(term, relation, grid, work), Side.from_json(term["reads"]), bool(term.get("scores", False)))
+        Term(
+            _releases(term, relation, grid, work),
+            Side.from_json(term["reads"]),
+            **{name: bool(term.get(name, False)) for name in KINDS},
+        )
         for term in document["terms"]
     )
     splits = {split for term in terms for split, _ in term.side.conditions}
@@ -478,7 +483,7 @@ def _tables(document: Json, folder: Path) -> Iterator[str]:
         named = [
             (one["sha256"], one.get("survey"), one.get("failed"), place) for place, one in released if "sha256" in one
         ]
-        paid = [term.get("published", 0) for term in document["terms"] if not term.get("scores")]  # by the part
+        paid = [term.get("published", 0) for term in document["terms"] if not any(map(term.get, KINDS))]  # by part
     try:
         tables = _files.read_json(path, "table", most=_files.MOST_TABLE_BYTES, within=folder)
     except FileNotFoundError:

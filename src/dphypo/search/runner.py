@@ -60,6 +60,7 @@ from dphypo.search import refusals
 from dphypo.search.checkpoint import CheckpointFile, erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, check
+from dphypo.search.fit_count import FitCount
 from dphypo.search.interrupts import interruptible, orderly, refuse_in_worker_start
 from dphypo.search.kept_models import KeptModels
 from dphypo.search.live import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
@@ -68,9 +69,10 @@ from dphypo.search.release import Ending, OnRun, Release, SurveyTable
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
-DAY, TOTAL, LAG, FOLDER = "declared on", "total", "lag", "models of"
+DAY, TOTAL, LAG, FOLDER, COUNTS = "declared on", "total", "lag", "models of", "counts"
 """In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
-of rules that see results in order; what tells the folder of models apart from those of other searches."""
+of rules that see results in order; what tells the folder of models apart from those of other searches; the noisy counts
+of the records that fit."""
 
 
 class Runner:
@@ -135,7 +137,10 @@ class Runner:
                     say(cost)
                     _progress.tell_fit(parts[-1].mechanism, declaration.space, log=declaration.timed)
                 note("search started or resumed")
-                for number in range(self._first(), self.last + 1):
+                first = self._first()
+                if progress and not first and (counted := self.part(0).counted) is not None:
+                    say(counted)
+                for number in range(first, self.last + 1):
                     if progress and self.last and on_terminal():  # a log would tell how long parts take
                         say(f"Part {number + 1} of {self.last + 1}.")
                     execute_runs(
@@ -411,6 +416,8 @@ class RunningPart:
         self.runs = runs = part.begin(setting)
         self.mechanism, self.lost_runs = part.executed, part.lost_runs
         self.sampler_error: Exception | None = None
+        self._counts: FitCount | None = getattr(part, "counts", None)
+        self.counted: str | None = None  # the noisy counts of the records that fit, in words
         self._records = records
         self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = runs.lag, False
@@ -437,14 +444,19 @@ class RunningPart:
             if self._number == 0:
                 declaration.rehearse()
             notes[TOTAL] = declaration.total()
+            if self._counts is not None:  # committed with the number of runs, before anything is done with it
+                notes[COUNTS] = self._counts.draw(self.mechanism, declaration.space, self._entropy)
         notes |= {LAG: self._lag or 0} if runs.in_order else {}
         notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
         found = dict(self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy)))
         self._open = True
         try:
-            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER) if name in found}
+            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER, COUNTS) if name in found}
             check(found, declared, kept.pop(TOTAL, None), declaration.total)
             self._records.check()
+            if self._counts is not None and COUNTS in kept:
+                self._counts.check(kept[COUNTS], self.mechanism, declaration.delta)
+                self.counted = self._counts.said(kept[COUNTS])
             record = self._journal.record
             if LAG in kept and not runs.in_order and not record.released:
                 del kept[LAG]

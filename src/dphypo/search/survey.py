@@ -24,6 +24,7 @@ from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.search import proposer as _proposer
 from dphypo.search.declaration import PartSetting, PriorAround
+from dphypo.search.fit_count import FitCount
 from dphypo.search.next_run import DeclaredRuns
 from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, point_of
 from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
@@ -85,6 +86,8 @@ class Survey:
             run takes the place of one that is proposed and may not.
         lag: how many of the latest runs λ of the next one does not depend on, so that lag + 1 runs can be made at a
             time. By default one less than there are workers, and 0 where runs are asked for and told.
+        counts: a noisy count of the records that fit, which is paid for with the survey and taken before its first run;
+            the search is refused where few fit. :func:`dphypo.tune` buys it.
 
     >>> import dp_accounting as dp
     >>> import dphypo
@@ -110,6 +113,7 @@ class Survey:
     durations: str = "secret"
     within: Within | None = None
     lag: int | None = None
+    counts: FitCount | None = None
 
     table: ClassVar[bool] = True
     secret: ClassVar[bool] = False
@@ -144,7 +148,8 @@ class Survey:
             raise ValueError("the last part has a prior=: it sets the prior of a part that follows")
         if self.prior is not None:
             self.prior.check(space)
-        return terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
+        counts = () if self.counts is None else self.counts.terms(self.mechanism)
+        return *counts, *terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
 
     describe = staticmethod(describe_runs)
 
@@ -161,6 +166,7 @@ class Survey:
             **({"durations": "public"} if self.durations == "public" else {}),
             **({} if transfer is None else {"transfer": transfer}),
             **({} if self.prior is None else {"next prior": self.prior.to_dict()}),
+            **({} if self.counts is None else {"counts": self.counts.to_dict()}),
         }
 
     def compute(self) -> str:
@@ -330,8 +336,10 @@ class SurveyPlan:
         """Compute of the survey and the last run, in full runs."""
         return 1 + (self.runs or RUNS) * (self.fraction or FRACTION)
 
-    def parts(self, full: Mechanism, *, within: Within | None = None) -> tuple[Survey, LastRun]:
-        """The survey and the last run around a full run."""
+    def parts(
+        self, full: Mechanism, *, within: Within | None = None, counts: FitCount | None = None
+    ) -> tuple[Survey, LastRun]:
+        """The survey and the last run around a full run; ``counts`` come before the first run of the survey."""
         short = full.shorten(self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split
@@ -340,5 +348,5 @@ class SurveyPlan:
             remedy += "may be among them, state none (split=None), and it counts for both sides"
             raise _validate.fail("last", last, remedy)
         declared: dict[str, Any] = {"models": self.models, "durations": self.durations, "within": within}
-        survey = Survey(short, self.runs or RUNS, self.proposer, **declared)
+        survey = Survey(short, self.runs or RUNS, self.proposer, counts=counts, **declared)
         return survey, LastRun(last, self.pick, self.fallback, self.score, within)

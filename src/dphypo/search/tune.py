@@ -29,11 +29,12 @@ from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_of
 from dphypo.search.declaration import Cost, Declaration, Part, check_space
+from dphypo.search.fit_count import FitCount
 from dphypo.search.progress import solving
 from dphypo.search.proposer import Within
 from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
-from dphypo.search.survey import FRACTION, RUNS, SurveyPlan
+from dphypo.search.survey import FRACTION, RUNS, LastRun, Survey, SurveyPlan
 from dphypo.space import Space
 
 MOST_RUNS, FEWEST_RUNS = 40, 8
@@ -338,7 +339,7 @@ class NoiseProblem:
 
         @functools.cache
         def scored(noise: float) -> Cost:
-            return Cost.of(self.space, self.plan.parts(full.with_score_noise(noise), within=self.within))
+            return Cost.of(self.space, self._parts(full.with_score_noise(noise)))
 
         found = solve_noise(
             lambda noise: scored(noise).guarantee,
@@ -372,9 +373,17 @@ class NoiseProblem:
     def _at(self, factor: float, *, tuned: bool = True) -> Cost:
         """The survey and the last run with noise times a factor; the last run alone if not ``tuned``."""
         if (tuned, factor) not in self._tried:
-            parts = self.plan.parts(self._full(factor), within=self.within)
+            parts = self._parts(self._full(factor))
             self._tried[tuned, factor] = Cost.of(self.space, parts if tuned else parts[-1:])
         return self._tried[tuned, factor]
+
+    def _parts(self, full: Mechanism) -> tuple[Survey, LastRun]:
+        return self.plan.parts(full, within=self.within, counts=self.counts)
+
+    @cached_property
+    def counts(self) -> FitCount | None:
+        """The noisy counts of the records that fit, which a fixed sliver of the total buys."""
+        return FitCount.of(self.mechanism, epsilon=self.epsilon, delta=self.delta)
 
     def _full(self, factor: float) -> Mechanism:
         noise = scaled(self._ratios, factor)

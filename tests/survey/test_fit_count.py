@@ -1,0 +1,122 @@
+"""A noisy count of the records that fit is paid for, and a search of which few records fit is refused with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dphypo
+from dphypo.accounting.certificate import Certificate
+from dphypo.entropy import Seeded
+from dphypo.errors import UnfitRecordsError
+from dphypo.integrations.torch import DPSGD
+from dphypo.search import fit_count
+from dphypo.search.fit_count import DEVIATIONS, SCORE, TRAIN, FitCount
+from dphypo.search.tune import NoiseProblem, plan_tuning
+
+COUNT = 4000
+ROWS = np.random.default_rng(0).normal(size=(COUNT, 4)).astype(np.float32)
+LABELS = (ROWS[:, 0] > 0).astype(np.int64)
+TOTAL: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5}
+
+
+def dpsgd(fit: int = COUNT, *, score: Any = "accuracy", count: int = COUNT) -> DPSGD:
+    """Records of which the last ones have a label without a class."""
+    labels = np.where(np.arange(count) < fit, LABELS[:count], 7)
+    given: dict[str, Any] = {"score": score, "epochs": 1, "batch_size": count // 8, "device": "cpu"}
+    return DPSGD(model=lambda: nn.Linear(4, 2), data=(ROWS[:count], labels), **given)
+
+
+def tuned(mechanism: DPSGD, journal: Path | None = None, **more: Any) -> Any:
+    return dphypo.tune(mechanism, **TOTAL, survey=1, journal=journal, progress=False, entropy=Seeded(1), **more)
+
+
+def test_a_count_is_part_of_the_declaration_and_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = dpsgd()
+    space = mechanism.default_space()
+    with_counts = plan_tuning(space, mechanism, **TOTAL, survey=1)
+    survey: Any = with_counts.parts[0]
+    assert set(survey.counts.declared) == {TRAIN, SCORE}
+    terms = [term for term in with_counts.cost.guarantee.terms if term.counts]
+    assert [str(term.side) for term in terms] == [str(mechanism.split.training), str(mechanism.split.scoring)]  # type: ignore[union-attr]
+    certified = with_counts.declare(space, 1e-5).certificate
+    assert certified.epsilon <= 4.0
+    assert "a noisy count of the records that fit the declaration, on each of 2 sides" in certified.statement()
+    assert Certificate.from_dict(certified.to_dict()).epsilon == certified.epsilon
+    monkeypatch.setattr(NoiseProblem, "counts", None)
+    without = plan_tuning(space, mechanism, **TOTAL, survey=1)
+    noise = [float(one.full.noise_multiplier) for one in (with_counts, without)]  # type: ignore[arg-type]
+    assert 1 < noise[0] / noise[1] < 1.002
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0, 16.0])
+def test_nothing_is_bought_where_a_count_could_say_nothing(epsilon: float) -> None:
+    found = FitCount.of(dpsgd(), epsilon=epsilon, delta=1e-5)
+    few = FitCount.of(dpsgd(count=100, score=lambda model: 0.5), epsilon=epsilon, delta=1e-5)
+    assert few is None or DEVIATIONS * few.noise_multiplier <= 50
+    for use, size in {TRAIN: 3200, SCORE: 800}.items():
+        bought = found is not None and use in found.declared
+        sigma = 1 / (fit_count._gaussian(epsilon, 1e-5) * np.sqrt(fit_count.SLIVER))
+        assert bought == (DEVIATIONS * float(f"{sigma:.3g}") <= size / 2)
+    relation = dphypo.mechanism(lambda params, *, seed: (0, 0.5), event=1, relation=dpsgd().relation)
+    assert FitCount.of(relation, epsilon=epsilon, delta=1e-5) is None
+
+
+def test_few_records_that_fit_are_refused_with_the_count_alone_spent(tmp_path: Path) -> None:
+    """Before, all of ε was spent on runs that no record trained."""
+    path = tmp_path / "tune.db"
+    with pytest.raises(UnfitRecordsError, match=r"about \d+ of 3200 records to train.*pays again") as caught:
+        tuned(dpsgd(0), path)
+    certificate = caught.value.certificate
+    assert 0 < certificate.epsilon < 0.5
+    assert "a noisy count of the records that fit the declaration" in certificate.statement()
+    with pytest.raises(UnfitRecordsError) as again:
+        tuned(dpsgd(0), path)
+    assert str(again.value) == str(caught.value), "the count is read again, not drawn again"
+    with pytest.raises(dphypo.errors.ChangedStudy, match="not the records"):
+        tuned(dpsgd(), path)
+
+
+def test_a_search_of_which_most_records_fit_goes_on(tmp_path: Path) -> None:
+    for fit in (COUNT, int(0.6 * COUNT)):
+        release = tuned(dpsgd(fit), tmp_path / f"{fit}.db")
+        assert release.model is not None
+        assert release.certificate.epsilon <= 4.0
+
+
+def test_the_count_depends_on_the_records_that_fit_and_on_the_noise_alone() -> None:
+    found = FitCount.of(dpsgd(), **TOTAL)
+    assert found is not None
+    counts = [found.draw(one, one.default_space(), Seeded(3)) for one in (dpsgd(), dpsgd(2000))]
+    exact = [{use: fit for use, (fit, _) in one.fitting_records().items()} for one in (dpsgd(), dpsgd(2000))]
+    for use in (TRAIN, SCORE):
+        assert counts[0][use] - exact[0][use] == counts[1][use] - exact[1][use]
+        assert counts[0][use] != exact[0][use]
+
+
+def test_the_count_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    dphypo.tune(dpsgd(), **TOTAL, survey=1, journal=None, entropy=Seeded(1))
+    said = capsys.readouterr().err
+    assert "Records that look as declared, by a noisy count (σ = " in said
+
+
+class Wrong(torch.utils.data.Dataset[Any]):
+    """Pictures of one by two by two, where two by two was declared."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(ROWS[index]).view(1, 2, 2), int(LABELS[index])
+
+
+def test_pictures_of_another_shape_than_declared_are_refused() -> None:
+    given: dict[str, Any] = {"example": (torch.zeros(2, 2), 0), "epochs": 1, "batch_size": 500, "device": "cpu"}
+    model = lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 2))  # noqa: E731
+    with pytest.raises(UnfitRecordsError, match="to train and about"):
+        tuned(DPSGD(model=model, data=Wrong(), score="accuracy", **given))
