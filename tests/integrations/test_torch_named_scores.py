@@ -292,3 +292,18 @@ def test_words_train_and_score():
 def test_a_comparison_pays_for_no_private_scores():
     with pytest.raises(ValueError, match="a comparison pays for no private scores"):
         dphypo.plan(named(), epsilon=4, delta=1e-5, compute=1)
+
+
+def test_solving_for_noise_checks_the_mechanism_once(monkeypatch):
+    made = []
+    checked = DPSGD.__post_init__
+    monkeypatch.setattr(DPSGD, "__post_init__", lambda self: made.append(checked(self)))
+    mechanism = named(batch_size=50, epochs=2)
+    tuning = dphypo.search.plan_tuning(mechanism.default_space(), mechanism, epsilon=4, delta=1e-4)
+    assert tuning.full.noise_multiplier != mechanism.noise_multiplier
+    assert len(made) <= 2, "itself, and on all records"
+    for wrong in (0.0, -1, "much"):
+        with pytest.raises(ValueError, match="noise_multiplier"):
+            mechanism.at(noise_multiplier=wrong)
+    with pytest.raises(ValueError, match="fraction"):
+        mechanism.at(fraction=2)

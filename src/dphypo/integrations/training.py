@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import warnings
@@ -210,6 +211,7 @@ class GradientTraining(Mechanism):
             score_noise_multiplier: the noise of a score on private records.
             changes: fields of the mechanism. A word as ``score`` sets records apart: give all records as ``data``, too.
         """
+        cheap = {"noise_multiplier", "fraction", "match"} >= set(changes)
         if (noise := score_noise_multiplier) is not None:
             if self.score_noise_multiplier is None:
                 remedy = "the score looks at public records: it has no noise"
@@ -227,21 +229,33 @@ class GradientTraining(Mechanism):
                 changes["whole"] = replace(self.whole, fits={})
         if "data" in changes:
             changes["whole"] = None
-        made = replace(self, **changes)
+        made = self._recosted(changes) if cheap else replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn
         return made
 
+    def _recosted(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with changes that cannot be wrong but for the noise and the length: all else was checked once.
+
+        A solver tries many values of the noise.
+        """
+        made = copy.copy(self)
+        vars(made).update(changes)
+        _validate.within(0.0, 1.0, closed="right", fraction=made.fraction)
+        vars(made)["noise_multiplier"] = cost.read(made.noise_multiplier)
+        _ = made.cost  # which checks both
+        return made
+
     def without_score(self) -> Self:
         """The same training, without a score on private records."""
-        return self if self.private_score is None else replace(self, score=no_score)
+        return self if self.private_score is None else self._recosted({"score": no_score})
 
     def on_all_records(self) -> Self | None:
         """The same training on the records that score, too, where ``score`` was a word; else None."""
         if (whole := self.whole) is None:
             return None
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
-        return replace(self, **changes)
+        return self._recosted(changes) if whole.fits else replace(self, **changes)  # which checks the model once
 
     def held_records(self) -> dict[str, Any]:
         """The records that train, and those that score: for the fingerprint of a search."""
