@@ -27,7 +27,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.planning import Landscape
-from dphypo.search import proposer, table
+from dphypo.search import proposer, release
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
@@ -163,7 +163,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "GaussianProcess": (samplers.GaussianProcess, {}),
     "Ledger.open": (
         lambda **given: journal.Ledger.open(**{"path": _fresh(), **given}),
-        {"epsilon": 2.0, "delta": 1e-6, "relation": RELATION, "orders": (4.0, 8.0), "searches": None, "name": "ledger"},
+        {"epsilon": 2.0, "delta": 1e-6, "relation": RELATION, "orders": (4.0, 8.0), "name": "ledger"},
     ),
     "Ledger.open at": (journal.Ledger.open, {"path": "/nowhere/ledger.db", "epsilon": 2.0, "delta": 1e-6}),
     "Ledger": (journal.Ledger, {"path": "/nowhere/ledger.db", "name": "ledger"}),
@@ -213,9 +213,9 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "ledger": None,
         },
     ),
-    "Row": (table.Row, {"params": {"lr": 0.1}, "score": 0.5}),
-    "SurveyTable": (lambda **given: len(table.SurveyTable(**given)), {"rows": (table.Row({"lr": 0.1}, 0.5),)}),
-    "SurveyTable.from_dict": (table.SurveyTable.from_dict, {"data": {"rows": [], "maximize": True}}),
+    "Row": (release.Row, {"params": {"lr": 0.1}, "score": 0.5}),
+    "SurveyTable": (lambda **given: len(release.SurveyTable(**given)), {"rows": (release.Row({"lr": 0.1}, 0.5),)}),
+    "SurveyTable.from_dict": (release.SurveyTable.from_dict, {"data": {"rows": [], "maximize": True}}),
     "PosteriorMean": (proposer.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),

@@ -292,7 +292,7 @@ def test_a_survey_reserves_in_a_ledger_before_its_first_trial(tmp_path):
     assert all(trial.state.name == "COMPLETE" for trial in driven.trials)
     kept.last_run(driven, lambda lr: lr)
     assert [entry.name for entry in ledger.entries] == ["tuned"]
-    with pytest.raises(errors.LedgerError, match="give the same ledger="):
+    with pytest.raises(errors.LedgerError, match="pass the same ledger="):
         SURVEY.last_run(driven, lambda lr: lr)
     other = study()
     while True:  # as often as it fits

@@ -381,8 +381,8 @@ MUTANTS = (
         "the first record says what the others look like",
         "the domain of a record is stated by public things alone",
         "integrations/torch/data.py",
-        "    shown = data[0] if example is None else example\n",
-        "    shown = data[0]\n",
+        "    shown = columns.only(data[0] if example is None else example, taken)\n",
+        "    shown = columns.only(data[0], taken)\n",
         (
             "integrations/test_torch_data.py::test_the_first_record_of_a_data_set_says_nothing_about_the_others",
             "integrations/test_torch_data.py::test_a_domain_that_nothing_public_states_is_refused",

@@ -103,7 +103,7 @@ class Domain:
             return _within(inputs, self.vocabulary) & _within(targets, self.classes)
         labels = _flat(targets).long()  # −100 as an unsigned byte would be 156
         counts = labels != self.ignored
-        inside = counts.any(1) if labels.shape[1] else torch.ones_like(counts[:, 0])
+        inside = counts.any(1) | (labels.shape[1] == 0)
         return _within(inputs, self.vocabulary) & _within(torch.where(counts, labels, 0), self.classes) & inside
 
     def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch:
