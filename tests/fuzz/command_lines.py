@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from pathlib import Path
@@ -133,7 +134,7 @@ def _certificate(rng: random.Random, folder: Path) -> Path:
             if isinstance(at[key], (dict, list)) and at[key] and rng.random() < 0.8:
                 at = at[key]
                 continue
-            at[key] = rng.choice(values)
+            at[key] = copy.copy(rng.choice(values))  # lists and dicts are changed later
             break
     text = json.dumps(document)
     path.write_text(text if rng.random() < 0.9 else text[: rng.randrange(len(text))])

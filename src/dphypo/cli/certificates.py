@@ -128,7 +128,7 @@ def plot(
     out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf. An existing file is replaced.")],
 ) -> None:
     """Draw the privacy profile of a certificate: δ against ε, and the ε of every bound. Needs matplotlib."""
-    from dphypo import plots
+    from dphypo import _files, plots
     from dphypo.accounting import Certificate
     from dphypo.accounting.second_opinion import epsilon_from_below
     from dphypo.accounting.verify import guarantee_of
@@ -136,7 +136,9 @@ def plot(
     plots.require_matplotlib()
     stated = Certificate.load(certificate)
     attack = epsilon_from_below(guarantee_of(stated), stated.delta)
-    print(plots.save(plots.certificate_profile(stated, attack=attack), out))
+    with _files.parsing(certificate, "the certificate cannot be drawn"):
+        figure = plots.certificate_profile(stated, attack=attack)
+    print(plots.save(figure, out))
 
 
 Book = Annotated[str, typer.Argument(help="The ledger: a file, or the URL of a database.", metavar="LEDGER")]
