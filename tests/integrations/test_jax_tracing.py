@@ -183,7 +183,7 @@ def test_large_values_beside_a_record_are_tried():
         batch_size=32,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dphypo.integrations.jax.program.traced", lambda function, *_: (partial(function), True))
+        patch.setattr("dphypo.integrations.jax.jax_program.traced", lambda function, *_: (partial(function), True))
         program = made.program(made.values({}))
         keys = jnp.stack([jax.random.key(0)])
         program.gradients(jnp.ones((1, 18)), np.arange(32, dtype=np.int32)[None], keys, 0)

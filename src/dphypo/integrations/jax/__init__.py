@@ -5,10 +5,10 @@ import importlib.util
 if missing := [name for name in ("jax", "optax") if importlib.util.find_spec(name) is None]:
     raise ImportError(f"dphypo.integrations.jax needs {', '.join(missing)}: pip install 'dphypo[jax]'")
 
-from dphypo.integrations.jax.dpsgd import DPSGD as DPSGD
 from dphypo.integrations.jax.execution_plan import from_execution_plan as from_execution_plan
-from dphypo.integrations.jax.score import PrivateAccuracy as PrivateAccuracy
-from dphypo.integrations.jax.score import PrivateConfusion as PrivateConfusion
-from dphypo.integrations.jax.score import PrivateLoss as PrivateLoss
-from dphypo.integrations.jax.score import PublicAccuracy as PublicAccuracy
+from dphypo.integrations.jax.jax_dpsgd import DPSGD as DPSGD
+from dphypo.integrations.jax.jax_scores import PrivateAccuracy as PrivateAccuracy
+from dphypo.integrations.jax.jax_scores import PrivateConfusion as PrivateConfusion
+from dphypo.integrations.jax.jax_scores import PrivateLoss as PrivateLoss
+from dphypo.integrations.jax.jax_scores import PublicAccuracy as PublicAccuracy
 from dphypo.integrations.split import split_by_hash as split_by_hash

@@ -15,8 +15,8 @@ from jax.scipy.special import ndtri
 
 from dphypo import _validate, noise
 from dphypo.accounting.sides import Sides
+from dphypo.integrations.jax.clipped_gradients import key_of
 from dphypo.integrations.jax.records import Trees
-from dphypo.integrations.jax.step import key_of
 from dphypo.mechanisms import OwnTraining, SampledGaussian, transfer
 
 _CONFIGS = {  # where jax_privacy keeps the configuration, since 2.2 and before

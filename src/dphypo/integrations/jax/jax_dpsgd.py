@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
-from dphypo import _validate, dpsgd
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate, dpsgd, noise
+from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.entropy import Seeded
 from dphypo.integrations import cost
 from dphypo.integrations.cost import batch_size, learning_rates
-from dphypo.integrations.jax import optimisers, runs
-from dphypo.integrations.jax.program import Program, named
+from dphypo.integrations.jax import clipped_gradients, optax_optimisers
+from dphypo.integrations.jax.jax_program import Program, named
+from dphypo.integrations.jax.jax_scores import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy
 from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
-from dphypo.integrations.jax.score import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss
 from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.training import AllRecords, GradientTraining, make_in_groups
-from dphypo.mechanisms import Outcome
+from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
+from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
+from dphypo.mechanisms.attempt import current_follower
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
@@ -29,8 +37,8 @@ OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 _SCORES: dict[str, Callable[..., Private]] = {
     "accuracy": PrivateAccuracy,
     "loss": PrivateLoss,
-    "f1": functools.partial(PrivateConfusion, measure="f1"),
-    "balanced_accuracy": functools.partial(PrivateConfusion, measure="balanced_accuracy"),
+    "f1": partial(PrivateConfusion, measure="f1"),
+    "balanced_accuracy": partial(PrivateConfusion, measure="balanced_accuracy"),
 }
 
 
@@ -89,7 +97,7 @@ class DPSGD(GradientTraining):
         if self.predict is None and not callable(self.loss):
             remedy = "give a function, loss(params, record) -> scalar, or predict(params, input) -> outputs"
             raise _validate.fail("loss", self.loss, remedy)
-        optimisers.read(self.optimizer)
+        optax_optimisers.read(self.optimizer)
         super().__post_init__()
         data = as_records(self.data)
         size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
@@ -130,8 +138,8 @@ class DPSGD(GradientTraining):
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nothing uses."""
-        own = () if isinstance(self.optimizer, str) else optimisers.names_of(self.optimizer)
-        taken = OWN.union(self._named, optimisers.option_names(), own)
+        own = () if isinstance(self.optimizer, str) else optax_optimisers.names_of(self.optimizer)
+        taken = OWN.union(self._named, optax_optimisers.option_names(), own)
         for name in names:
             if name not in taken:
                 raise ValueError(
@@ -145,7 +153,7 @@ class DPSGD(GradientTraining):
             choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
             for value in choices:
                 if parameter.name == "optimizer":
-                    optimisers.read(value, "space['optimizer']")
+                    optax_optimisers.read(value, "space['optimizer']")
                 elif parameter.name in ("clipping", "average"):
                     dpsgd.Setting(**{parameter.name: value})
 
@@ -161,10 +169,10 @@ class DPSGD(GradientTraining):
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
-        with runs.quiet():
-            begun = [functools.partial(runs.begin, self, one, seed) for one, seed in zip(params, seeds, strict=True)]
-            finish = functools.partial(runs.finish, self.score)
-            return make_in_groups(begun, lambda _, one: one.kind, runs.train, lambda _, one, row: finish(one, row))
+        with quiet():
+            begun = [partial(begin, self, one, seed) for one, seed in zip(params, seeds, strict=True)]
+            ended = partial(finish, self.score)
+            return make_in_groups(begun, lambda _, one: one.kind, train, lambda _, one, row: ended(one, row))
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """All hyperparameters of a run: λ, and what the fields say where λ does not."""
@@ -175,19 +183,19 @@ class DPSGD(GradientTraining):
         arguments = {name: given[name] for name in self._named.keys() & given.keys()}
         key = repr(sorted(arguments.items()))
         if key not in self._fits:
-            with runs.quiet():
+            with quiet():
                 self._fits[key] = Program(self.init, self.loss, self.predict, arguments, self.data)
         found: Program = self._fits[key]
         return found
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """Build and score a model without training it: what is wrong with it shows before anything is drawn."""
-        with runs.quiet():
-            begun, score = runs.begin(self, params, seed), self.score
+        with quiet():
+            begun, score = begin(self, params, seed), self.score
             if (private := self.private_score) is not None:
                 records = TreeRecords(private.data.synthetic_rows(8))
                 score = replace(private, data=records, records=10**6, noise_multiplier=1.0)
-            return runs.finish(score, begun, begun.row)
+            return finish(score, begun, begun.row)
 
     def architecture(self, space: Space) -> str:
         """The arrays of a model of the space; a search goes on only with the same ones."""
@@ -209,3 +217,112 @@ class DPSGD(GradientTraining):
     def _complete(self) -> bool:
         """Whether everything that init, loss and predict need is fixed."""
         return all(name in self.fixed for name, needed in self._named.items() if needed)
+
+
+# Runs: those of one shape are one program, each with its own keys, batches and noise.
+
+_AHEAD = 2**16  # words of a run that are drawn at a time, about
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Begun:
+    """A run with its program and its initial parameters."""
+
+    program: Program
+    run: dpsgd.Run
+    setting: dpsgd.Setting
+    optimizer: optax_optimisers.Optimizer
+    row: npt.NDArray[Any]
+    shape: tuple[int, int]
+    grid: dpsgd.SumGrid
+
+    @property
+    def kind(self) -> str:
+        """What runs that are made at once have in common."""
+        static, numbers = optax_optimisers.split(self.run.options)
+        grid = (self.grid.deviation, self.grid.bits)
+        same = (id(self.program), self.shape, self.run.steps, grid, self.setting, repr(self.optimizer))
+        return repr((same, sorted(static.items()), sorted(numbers)))
+
+
+def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
+    """Everything that a run is told, from λ."""
+    cost, given = made.cost, made.values(params)
+    program = made.program(given)
+    if made.match and made.fraction < 1:
+        full, deviation = cost.full_run(params, given)
+        own = NoiseRehearsal(partial(optax_optimisers.walk, schedule=made.schedule), full, deviation)
+        given = transfer.apply(made.transfer_rule or own, given, made.fraction)
+    setting = dpsgd.Setting(
+        physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
+    )
+    options = optax_optimisers.options(given["optimizer"], given)
+    run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
+    shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
+    grid = run.grid(program.size, *shape, partial(clipped_gradients.terms, program.size))
+    key = clipped_gradients.key_of(noise.Words.of_seed(seed).stream("weights"))
+    row = program.row(program.built(key)) if made.start is None else program.row(made.start)
+    return Begun(program, run, setting, given["optimizer"], row, shape, grid)
+
+
+def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
+    """The trained parameters of runs that are made at once, a row each."""
+    first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
+    program, setting, (size, count) = first.program, first.setting, first.shape
+    words = [noise.Words.of_seed(run.seed) for run in runs]
+    data = program.records
+    samplers = [BatchSampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+    draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
+    keys = jnp.stack([clipped_gradients.key_of(one.stream("masks")) for one in words])
+    limits, scales = [grid.most for grid in grids], [grid.scale for grid in grids]
+    units = [[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)]
+    public = [np.array(some) for some in (limits, scales, units, 2.0 ** -grids[0].bits)]
+    with jax.enable_x64(True):
+        most, scale, unit, shrink = jax.device_put(public)
+        zeros = jax.device_put([np.zeros((len(runs), one)) for one in program.sizes])
+    normalise = setting.clipping is dpsgd.Clipping.NORMALISE
+    static, names = optax_optimisers.split(first.run.options)
+    numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}
+    stepper = program.stepper(first.optimizer, static)
+    rows = mean = jnp.asarray(np.stack([one.row for one in group]))
+    state = stepper.start(rows, numbers)
+    with np.errstate(over="ignore"):
+        rates = np.array([[run.rate_at(at) for run in runs] for at in range(first.run.steps)]).astype(program.dtype)
+    ahead = max(1, min(32, _AHEAD // max(1, len(data))))
+    if (follower := current_follower()) is not None:
+        follower.begin([run.pace for run in runs])
+    for start in range(0, first.run.steps, ahead):
+        block, every = draw(samplers, min(ahead, first.run.steps - start), size, count)
+        for number, (chosen, valid) in enumerate(zip(block.astype(np.int32), every, strict=True), start):
+            sums: Any = zeros
+            for piece, counts in zip(chosen, valid, strict=True):
+                gradients, finite = program.gradients(rows, piece, keys, number)
+                with jax.enable_x64(True):
+                    sums = clipped_gradients.add_clipped(
+                        sums, gradients, counts, finite, most, scale, normalise=normalise
+                    )
+            with jax.enable_x64(True):
+                gradient = clipped_gradients.release(sums, draws.draw(), shrink, unit, program.dtype)
+            share = program.dtype.type(setting.share(number, first.run.steps))
+            rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
+            if follower is not None:
+                follower.step(number + 1)
+    return list(np.asarray(mean))
+
+
+def finish(score: Any, begun: Begun, row: npt.NDArray[Any]) -> Outcome:
+    """Score a trained model."""
+    if not np.isfinite(row).all():
+        raise DivergedError("the weights are not finite: training diverged")
+    program = begun.program
+    model = program.tree([np.asarray(leaf) for leaf in program.leaves(row)])
+    ours = isinstance(score, PublicAccuracy | Private)
+    return Outcome(model, float(score(program, row, seed=begun.run.seed) if ours else score(model)))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """On the CPU, which has true double precision, and without JAX's checks for NaN: no record may make a run fail."""
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu), jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
+        yield

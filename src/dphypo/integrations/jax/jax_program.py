@@ -16,9 +16,9 @@ import optax
 
 from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.jax import optimisers
+from dphypo.integrations.jax import optax_optimisers
+from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
 from dphypo.integrations.jax.records import Tree, TreeRecords
-from dphypo.integrations.jax.step import RecordGradients, gradients
 from dphypo.integrations.jax.tracing import traced
 
 _DRAWS = 3  # weights at which places are compared
@@ -53,7 +53,7 @@ class Program:
         self._init, self._predict = bound(init, 1), None if predict is None else bound(predict, 2)
         self._is_cross_entropy = loss is None
         self._loss = self._cross_entropy if loss is None else bound(loss, 2)
-        self._takes_key = loss is not None and "key" in optimisers.names_of(loss)
+        self._takes_key = loss is not None and "key" in optax_optimisers.names_of(loss)
         self._compiled: Callable[[jax.Array], list[Any]] = jax.jit(self._arrays)
         arrays = self.built(jax.random.key(0))
         shown, some = [leaf for leaf in arrays if _is_trained(leaf)], iter(arrays)
@@ -72,7 +72,7 @@ class Program:
         self._try_out()
         self.records = self.usable(records)
         self._alone: dict[tuple[int, ...], bool] = {}
-        self._steppers: dict[Any, optimisers.Stepper] = {}
+        self._steppers: dict[Any, optax_optimisers.Stepper] = {}
         self._mapped: dict[Any, Callable[..., Any]] = {}
         self.description = repr([(leaf.shape, str(leaf.dtype)) for leaf in shown] + [str(self._structure)])
 
@@ -233,12 +233,12 @@ class Program:
             made.append((normal if len(shape) > 1 else drawn.random(sizes) + 0.5).reshape(runs, -1))
         return jnp.asarray(np.concatenate(made, 1).astype(self.dtype))
 
-    def stepper(self, optimizer: optimisers.Optimizer, static: Mapping[str, Any]) -> optimisers.Stepper:
+    def stepper(self, optimizer: optax_optimisers.Optimizer, static: Mapping[str, Any]) -> optax_optimisers.Stepper:
         """An optimiser for the rows of several runs, compiled once."""
         key = (optimizer, repr(sorted(static.items())))
         if key not in self._steppers:
-            self._steppers[key] = optimisers.Stepper(
-                lambda row: self.tree(self.leaves(row), whole=False), optimisers.read(optimizer), static
+            self._steppers[key] = optax_optimisers.Stepper(
+                lambda row: self.tree(self.leaves(row), whole=False), optax_optimisers.read(optimizer), static
             )
         return self._steppers[key]
 

@@ -18,7 +18,7 @@ import numpy as np
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
-from dphypo.integrations.jax.program import Program
+from dphypo.integrations.jax.jax_program import Program
 from dphypo.integrations.jax.records import Tree, as_records
 from dphypo.integrations.measures import MEASURES, MOST_CELLS, Floats, declare, noise_of
 
