@@ -30,7 +30,7 @@ from benchmarks.engine_accuracy import accuracy, free, share
 from benchmarks.engine_models import CNN, MODELS, Opacus, Show, Task, losses, value
 from benchmarks.engine_profile import functions_of, kernels_of
 from dphypo import Space, Stages, SurveyPlan
-from dphypo.dpsgd import Program, Setting, Tensors, check, run
+from dphypo.dpsgd import Program, Setting, Tensors, run, trainable
 from dphypo.dpsgd.device import pinned
 from dphypo.dpsgd.layers import elementwise, linear, products
 from dphypo.dpsgd.run import Group
@@ -126,14 +126,14 @@ def in_single_precision() -> Iterator[None]:
     for room, _ in kept:
         room["wide"] = lambda values: values.to(torch.float32, copy=True)
     vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
-    vars(check).update(Sums=SingleSums)
+    vars(trainable).update(Sums=SingleSums)
     try:
         yield
     finally:
         for room, function in kept:
             room["wide"] = function
         vars(run).update(names)
-        vars(check).update(Sums=Sums)
+        vars(trainable).update(Sums=Sums)
 
 
 def made_up(task: Task, device: torch.device) -> Tensors:
@@ -167,7 +167,7 @@ def checks(show: Show, quick: bool) -> None:
         for runs in (1, 3):
             rows = program.layout.stacked([task.build() for _ in range(runs)], device)
             with pinned(1):
-                same = check.same_places(program, rows, Shape(runs, 64))
+                same = trainable.same_places(program, rows, Shape(runs, 64))
             formulas = program.axes is not None
             show(f"places change no bit: {name}", runs=runs, same=same, formulas=formulas)
     task = MODELS[CNN]
