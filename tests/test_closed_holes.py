@@ -86,9 +86,18 @@ def test_02_the_score_of_a_release_is_not_taken_on_records_that_trained_it(row: 
 
 # 3. Scores that mean nothing
 
-#
-#
-#
+
+def test_03_the_noise_of_an_auc_with_17_positives(row: Row) -> None:
+    from dphypo.integrations.measures import deviation
+    from dphypo.integrations.torch import DPSGD
+
+    before, now = 15 / 1180, deviation("auc", 2, 17 / 1180, 1180, 15.0)
+    row(3, "stated noise of an AUC, 17 positives of 1180", f"{before:.3f}", f"{now:.2f}")
+    assert now > 0.2
+    one_hot = torch.eye(3)[torch.arange(300) % 3]
+    with pytest.raises(ValueError, match="3 values a record"):
+        DPSGD(model=lambda: torch.nn.Linear(2, 3), data=(torch.zeros(300, 2), one_hot), score="accuracy", device="cpu")
+
 
 # 4. An unpaid score that decides whether a run fails
 

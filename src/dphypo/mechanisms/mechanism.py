@@ -224,6 +224,11 @@ class Mechanism(ABC):
         return noise / records if isinstance(noise, float) and records else None
 
     @property
+    def score_assumes(self) -> str:
+        """What :attr:`score_deviation` assumes, in words that follow the number; "" if it assumes nothing."""
+        return ""
+
+    @property
     def scored_on(self) -> str:
         """On which records its scores are taken, in words for a certificate."""
         if self.score_event is None:

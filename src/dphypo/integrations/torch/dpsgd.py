@@ -83,6 +83,8 @@ class DPSGD(GradientTraining):
             length public; if it is not, give a round number near it.
         example, target, collate, workers: how records are read, as for :func:`as_records`. A data set that is read by
             index needs an example: what its records look like is private.
+        rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
+            depends on it, and is stated. By default a fifth of an even share is assumed.
         device: where to train; a GPU if there is one.
         engine: "dphypo", our own, exact and many runs at once; or "opacus".
         clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
@@ -122,6 +124,7 @@ class DPSGD(GradientTraining):
     target: str | None = None
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
+    rarest: float | None = None
     device: str | torch.device | None = None
     engine: Engine = Engine.DPHYPO
     augment: Callable[..., torch.Tensor] | None = None
@@ -194,6 +197,7 @@ class DPSGD(GradientTraining):
             kind: Callable[..., RecordScore] = PrivateConfusion if of_matrix else _SCORES[name]
             own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
             own |= {"loss": self.loss} if kind is PrivateLoss else {"ignore_index": per_record(self.loss).ignored}
+            own |= {"rarest": self.rarest} if kind is PrivateConfusion else {}
             scores[name] = kind(**options, **own)
         score = scores[words[0]] if isinstance(self.score, str) else Metrics(scores)
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
@@ -232,6 +236,28 @@ class DPSGD(GradientTraining):
     def private_score(self) -> PrivateScore | None:
         """The score, if it looks at private records; else None."""
         return self.score if is_private(self.score) else None
+
+    @property
+    def score_deviation(self) -> float | None:
+        """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
+        first = self._ranking
+        if isinstance(first, PrivateConfusion) and hyperparameters.complete(self.model, self.fixed):
+            return first.deviation(self._run({}).classes())
+        return super().score_deviation
+
+    @property
+    def score_assumes(self) -> str:
+        """What the stated noise of the score assumes, in words."""
+        first = self._ranking
+        if not isinstance(first, PrivateConfusion) or first.deviation(2) is None:
+            return ""
+        if first.rarest is not None:
+            return f" where the rarest class has {100 * first.rarest:.2g} % of the records"
+        return " if the rarest class has a fifth of an even share (assumed: state rarest=, a public constant)"
+
+    @property
+    def _ranking(self) -> Any:
+        return next(iter(self.score.scores.values())) if isinstance(self.score, Metrics) else self.score
 
     @property
     def metrics(self) -> tuple[str, ...]:

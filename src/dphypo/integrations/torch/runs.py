@@ -20,8 +20,8 @@ from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_recor
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.metrics import Metrics, is_private, on_records
-from dphypo.integrations.torch.record_values import per_record
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss
+from dphypo.integrations.torch.record_values import classes_of, per_record
+from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, refuse_targets
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
 from dphypo.mechanisms.attempt import current_follower
@@ -80,9 +80,21 @@ class TorchRun:
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
-        built = called(self._built().to(self._device), self.mechanism.data.fields)
+        plain_model = self._built()
+        self.refuse_targets(plain_model)
+        built = called(plain_model.to(self._device), self.mechanism.data.fields)
         self._fit(built, self.mechanism.views)
         check.warn_of_lost_records(built, self.mechanism.data)
+
+    def refuse_targets(self, model: nn.Module) -> None:
+        """Refuse targets that a score cannot score."""
+        score: Any = self.mechanism.score
+        for one in score.scores.values() if isinstance(score, Metrics) else [score]:
+            refuse_targets(one, model, self.mechanism.loss)
+
+    def classes(self) -> int:
+        """How many classes the model tells apart."""
+        return classes_of(self._built(), self.mechanism.data)
 
     def fitting(self) -> dict[str, tuple[int, int]]:
         """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
@@ -117,6 +129,7 @@ class TorchRun:
     def rehearse(self) -> Outcome:
         """Make two steps on made-up records, and score on them."""
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
+        self.refuse_targets(begun.model)
         records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
         told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([replace(begun, told=told, records=records)])

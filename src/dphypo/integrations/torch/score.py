@@ -20,6 +20,7 @@ import dp_accounting
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import Subset
 
@@ -27,7 +28,18 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.measures import GAPS, MEASURES, MOST_CELLS, Floats, auc, declare, noise_of
+from dphypo.integrations.measures import (
+    BINS,
+    GAPS,
+    MEASURES,
+    MOST_CELLS,
+    Floats,
+    assumed_share,
+    auc,
+    declare,
+    deviation,
+    noise_of,
+)
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import DatasetRecords, as_records
 from dphypo.integrations.torch.domain import is_single
@@ -37,7 +49,6 @@ from dphypo.mechanisms.one_record import or_none
 
 _LARGEST = 700.0  # e to it is a number
 _ENTROPIES = (cross_entropy, binary_cross_entropy_with_logits)
-_BINS = 64
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,6 +181,8 @@ class PrivateConfusion:
         group: ``group(inputs)``, of the arguments of the model for one record, gives the number of its group. Matrices
             are then [group, true class, predicted class].
         groups: how many groups there are; a record of no group is in no cell.
+        rarest: the share of the rarest class, a public constant: what the noise of the measure depends on. It is stated
+            and nothing else; by default a fifth of an even share is assumed.
     """
 
     data: Any
@@ -181,17 +194,27 @@ class PrivateConfusion:
     group: Callable[[Any], Any] | None = None
     groups: int = 2
     ignore_index: int | None = None
+    rarest: float | None = None
 
     def __post_init__(self) -> None:
         known = [*MEASURES, "auc", *(GAPS if self.group is not None else ())]
         if not callable(self.measure) and self.measure not in known:
             raise _validate.fail("measure", self.measure, f"give one of {', '.join(known)}, or a function")
         _validate.integer(at_least=2, groups=self.groups)
+        if self.rarest is not None:
+            _validate.within(0.0, 0.5, closed="right", rarest=self.rarest)
         declare(self, _size(self))
 
     @property
     def event(self) -> RoundedDp:
         return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(MOST_CELLS, noise_of(self)))
+
+    def deviation(self, classes: int) -> float | None:
+        """The noise of the measure among so many classes; None if it is one of your own, or a gap between groups."""
+        if not isinstance(self.measure, str) or self.measure in GAPS or not isinstance(self.noise_multiplier, float):
+            return None
+        share = assumed_share(classes) if self.rarest is None else self.rarest
+        return deviation(self.measure, classes, share, self.records or 1, self.noise_multiplier)
 
     @property
     def matrix_key(self) -> tuple[Any, ...]:
@@ -207,7 +230,7 @@ class PrivateConfusion:
         assert self.records is not None
         records = as_records(self.data, self.example)
         classes = classes_of(model, records)
-        columns = _BINS if self.measure == "auc" else classes
+        columns = BINS if self.measure == "auc" else classes
         if self.measure == "auc" and classes != 2:
             raise UnsupportedModelError(f"'auc' is of two classes, and the model tells {classes} apart")
         fields = model.fields if isinstance(model, Called) else records.fields
@@ -246,7 +269,41 @@ class PrivateConfusion:
 def _bin(outputs: torch.Tensor, count: int) -> torch.Tensor:
     """In which bin the probability of class 1 is; one that is not a number is in the first."""
     margin = outputs.reshape(count) if is_single(outputs) else outputs[:, 1] - outputs[:, 0]
-    return (margin.double().sigmoid().nan_to_num(nan=0.0) * _BINS).floor().clamp(0, _BINS - 1)
+    return (margin.double().sigmoid().nan_to_num(nan=0.0) * BINS).floor().clamp(0, BINS - 1)
+
+
+_REGRESSION = (
+    *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.GaussianNLLLoss, nn.PoissonNLLLoss),
+)
+
+
+@torch.no_grad()
+def refuse_targets(score: Any, model: nn.Module, loss: Any) -> None:
+    """Refuse targets that a measure of labels cannot score: it is seen from types and shapes alone."""
+    if not isinstance(score, PublicAccuracy | PrivateAccuracy | PrivateConfusion):
+        return
+    how: dict[str, Any] = {"public": True} if isinstance(score, PublicAccuracy) else {"example": score.example}
+    records = as_records(score.data, **how)
+    named = getattr(score, "measure", "accuracy")
+    inputs, targets = records.example
+    device = next(model.parameters()).device
+    outputs = called(model, records.fields)(torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device))
+    shape, kind = tuple(targets.shape[1:]), str(targets.dtype).removeprefix("torch.")
+    values = math.prod(shape)
+    if values != 1:
+        several = 'give targets.argmax(1) if they are one-hot, and score="loss" if a record has several labels'
+        each = several if shape == tuple(outputs.shape[1:]) else 'use score="loss", which takes a mean over positions'
+        remedy = f"it compares one label a record, and the targets have {values} values a record: {each}"
+    elif targets.is_floating_point() and not is_single(outputs):
+        remedy = f"it compares labels, and the targets are {kind} numbers: give whole numbers, such as y.astype(int)"
+    elif loss in _REGRESSION or type(loss) in _REGRESSION:
+        remedy = (
+            'it compares labels, and the loss is one of regression: use score="loss", with a PrivateLoss(bound=...)'
+        )
+    else:
+        return
+    raise _validate.fail("score", named if isinstance(named, str) else type(score).__name__, remedy)
 
 
 def _size(score: Any) -> int:
