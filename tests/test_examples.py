@@ -58,7 +58,7 @@ def test_tune_opacus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     run("tune_opacus.py", "--runs", 3, monkeypatch=monkeypatch)
     shown = capsys.readouterr()
     assert "Tuning costs" in shown.err
-    assert "4 runs were made; all results of the first 3 are public" in shown.out
+    assert "4 runs were executed; all results of the first 3 are public" in shown.out
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_tune_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
     storage = f"sqlite:///{tmp_path}/tuned.db"
     run("tune_optuna.py", "--storage", storage, monkeypatch=monkeypatch)
-    assert "21 runs were made; all results of the first 20 are public" in capsys.readouterr().out
+    assert "21 runs were executed; all results of the first 20 are public" in capsys.readouterr().out
     trials = optuna.load_study(study_name="tuned", storage=storage).trials  # as the dashboard reads them
     assert [trial.state.name for trial in trials] == ["COMPLETE"] * 20
 
@@ -81,7 +81,7 @@ def test_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1], "the second time it shows the same releases"
     assert "The survey published 12 runs." in shown[0]
-    assert "all of it together" in shown[0]
+    assert "all of this together" in shown[0]
     assert float(shown[0].split("private with epsilon = ")[1].split(" ")[0]) <= 8.0
     stated = json.loads((tmp_path / "approved.json").read_text())["epsilon"]
     assert 7.9 < stated <= 8.0
@@ -157,7 +157,7 @@ def test_the_demo_ends_with_a_certificate_that_verifies_and_repeats_its_release(
         "learning_rate",
         "normalise",
         "accuracy",
-        "5 runs were made; all results of the first 4 are public",
+        "5 runs were executed; all results of the first 4 are public",
         "report.html",
         "certificate.json",
     ):

@@ -91,7 +91,7 @@ def test_the_statement_names_who_what_and_how_much(certificate):
     for words in (
         "every record",
         "one record more",
-        "all of it together",
+        "all of this together",
         "One run alone",
         f"{certificate.epsilon:.5f}",
     ):
@@ -218,11 +218,13 @@ def test_malformed_documents_get_an_answer(document: dict[str, Any]) -> None:
 def test_parts_are_looked_into() -> None:
     reads = Split("hash", "4 inputs", 0.2, "ab").sides.training.to_json()
     rule = "hash, hashed 4 inputs, share 0.2, key ab"
-    (found,) = [line for line in assumptions({"terms": [{"reads": reads}, {"reads": reads}]}) if "one side" in line]
-    assert found == f"each record was put on one side by a rule that looks at that record alone: {rule}"
-    assert not any("one side" in line for line in assumptions({"terms": [{"reads": []}, {}]}))
-    seen = "the search rule saw the earlier hyperparameters and scores, and nothing else of the data"
-    assert seen in assumptions({"terms": [{"policy": {"class": "history"}}]})
+    (found,) = [
+        line for line in assumptions({"terms": [{"reads": reads}, {"reads": reads}]}) if "a rule that depends" in line
+    ]
+    assert found == f"a rule that depends on each record alone decides whether it trains or scores: {rule}"
+    assert not any("a rule that depends" in line for line in assumptions({"terms": [{"reads": []}, {}]}))
+    said = {"terms": [{"policy": {"conditions": ["The rule saw little.", 3]}}]}
+    assert "the rule saw little" in assumptions(said)
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "", "x" * 201, 7])

@@ -58,7 +58,7 @@ def test_the_certificate_states_the_class_and_its_conditions(history):
     assert stated["first_from_prior"] == 1
     assert stated["conditions"] == conditions(PolicyClass.HISTORY, 1)
     for sentence in stated["conditions"]:
-        assert sentence in certificate.statement()
+        assert f"- {sentence[0].lower()}{sentence[1:]}\n" in certificate.statement()
     assert verify(certificate)
 
 

@@ -331,7 +331,7 @@ def test_the_certificate_of_a_plan_is_confirmed_and_says_what_was_released(tmp_p
     plan = Composition((Term(survey, TRAINING), Term(scores, SCORING, scores=True), Term(last, TRAINING)))
     certificate = plan.certificate(1e-6, releases=[{"part": "survey"}, {"part": "last run"}])
     assert 0 <= certificate.epsilon - plan.epsilon(1e-6) < 2e-5
-    assert "21 runs were made; all results of the first 20 are public" in certificate.statement()
+    assert "21 runs were executed; all results of the first 20 are public" in certificate.statement()
     assert verify(certificate.save(tmp_path / "certificate.json"))
     mixed = Composition((Term(survey, TRAINING), Term(search))).certificate(1e-6)
     assert verify(mixed)

@@ -137,7 +137,7 @@ def test_a_certificate_states_the_slack_and_verify_recomputes_it() -> None:
     document = certificate().to_dict()
     assert document["slack"] == pytest.approx(5e-9)
     assert document["terms"][0]["events"] == [event_to_dict(RoundedDp(NOISE, 1e-9))]
-    assert "a total variation of 5e-09 at most, is in delta" in document["statement"]
+    assert "a total variation of at most 5e-09, which is included in delta" in document["statement"]
     assert verify(Certificate(document))
     assert guarantee_of(Certificate(document)).slack == document["slack"]
     less = {**document, "slack": 4e-9}
@@ -149,17 +149,17 @@ def test_a_certificate_states_the_slack_and_verify_recomputes_it() -> None:
 
 
 def test_a_certificate_says_what_is_taken_for_granted_about_numbers() -> None:
-    real = "noise that is drawn in floating point is taken as real numbers"
-    exact = [line for line in assumptions(certificate().document) if "random words are taken as ideal" in line]
+    real = "noise drawn in floating point is treated as real-valued"
+    exact = [line for line in assumptions(certificate().document) if "an ideal random generator" in line]
     assert len(exact) == 1
     assert real not in assumptions(certificate().document)
     plain = account(NOISE, Geometric(mean=5)).certificate(DELTA)
     assert real in assumptions(plain.document)
-    assert real.capitalize() in plain.statement()
+    assert real in plain.statement()
     mixed = Composition.of(account_published(NOISE, 1), account_published(RoundedDp(NOISE, 1e-18), 1)).certificate(
         DELTA
     )
-    assert {real.capitalize() in mixed.statement(), "is in delta" in mixed.statement()} == {True}
+    assert {real in mixed.statement(), "is included in delta" in mixed.statement()} == {True}
 
 
 def test_the_second_opinion_is_of_the_same_release() -> None:

@@ -258,9 +258,12 @@ def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
 def test_the_summary_says_whom_the_last_run_trains_on():
     assert "It trains on all records, those that score included." in planned(20_000).summary
     whole = planned(20_000).cost.guarantee.certificate(1e-5)
-    assert "set apart by a rule; one run trains on both, which is paid for." in whole.statement()
+    assert "those that score; one run trained on both, which is included." in whole.statement()
     few = planned(400)
-    assert "so that a record meets one of the two" in few.cost.guarantee.certificate(1e-5).statement()
+    assert (
+        "Each record was used either to train or to score, never both."
+        in few.cost.guarantee.certificate(1e-5).statement()
+    )
     assert re.search(
         r"It trains on the records that do not score: on all, scores would have a noise of 0\.\d", few.summary
     )

@@ -279,7 +279,7 @@ def test_the_certificate_says_that_pretrained_weights_are_public() -> None:
     study = dphypo.Study(
         dphypo.Space({"learning_rate": [0.1]}), dpsgd(probe), dphypo.Pmf({1: 1.0}), delta=1e-5, journal=None
     )
-    assert any("pretrained weights among it, is public" in line for line in assumptions(study.certificate.document))
+    assert any("such as pretrained weights, is public" in line for line in assumptions(study.certificate.document))
 
 
 def test_one_padded_text_changes_no_bit_of_the_others() -> None:

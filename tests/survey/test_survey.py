@@ -56,7 +56,7 @@ def test_the_certificate_covers_the_plan_and_has_the_hash_of_the_table(tmp_path)
     assert release.certificate.epsilon == before.epsilon
     assert 0 <= before.epsilon - plan.guarantee.epsilon(1e-6) < 2e-5
     assert not verify(release.certificate).problems
-    assert "7 runs were made; all results of the first 6 are public" in release.certificate.statement()
+    assert "7 runs were executed; all results of the first 6 are public" in release.certificate.statement()
     (listed,) = release.certificate.document["public"]["released"]
     assert listed == {"survey": 6, "failed": 0, "sha256": release.survey.hash}
     again = load_release(release.save(tmp_path / "release"))
@@ -73,7 +73,7 @@ def test_a_survey_alone_is_a_plan():
     assert set(release.params) == {"lr"}
     assert release.certificate.document["public"]["released"][0]["sha256"] == release.survey.hash
     assert not verify(release.certificate).problems
-    assert "5 runs were made; all their results are public" in release.certificate.statement()
+    assert "5 runs were executed; all results are public" in release.certificate.statement()
     assert plan.run(progress=False).survey.rows == release.survey.rows
 
 
@@ -84,7 +84,7 @@ def test_a_survey_then_a_longer_one_then_one_run():
     assert [len(table) for table in release.surveys] == [6, 4]
     with pytest.raises(AttributeError, match="2 surveys"):
         _ = release.survey
-    assert "11 runs were made; all results of the first 10 are public" in release.certificate.statement()
+    assert "11 runs were executed; all results of the first 10 are public" in release.certificate.statement()
     assert not verify(release.certificate).problems
 
 

@@ -51,13 +51,15 @@ _MAKE_KEY = {
 _PROFILE_POINTS = 41
 _MOST_COMPARED = 8  # events of one run whose cost is compared with an explicit test
 _RELATIONS = {
-    "ADD_OR_REMOVE_ONE": "two data sets are neighbours if one has one {unit} more than the other",
-    "REPLACE_ONE": "two data sets are neighbours if they differ in the values of one {unit}",
-    "REPLACE_SPECIAL": "two data sets are neighbours if one {unit} of the first is a blank in the second",
+    "ADD_OR_REMOVE_ONE": "Two data sets are neighbours if one has one {unit} more than the other",
+    "REPLACE_ONE": "Two data sets are neighbours if they differ in the values of one {unit}",
+    "REPLACE_SPECIAL": "Two data sets are neighbours if one {unit} of the first is a blank in the second",
 }
 KINDS = ("scores", "counts")
 """Of terms that do not train, as certificates name them."""
-_SECRET = "Nothing else about a search may be published: not the number of its runs, not its other runs."
+_SECRET = "Nothing else about a search may be published: neither the number of its runs nor any other run."
+ASSUMPTIONS = "Assumptions:"
+"""The line of a statement after which its assumptions follow, one a line."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ def signed_bytes(document: Json) -> bytes:
 
 
 def statement(document: Json) -> str:
-    """Who is protected, under which relation, what was released, what the number covers, and on what it rests."""
+    """Who is protected, what was released, what ε covers, and what it assumes, in plain words."""
     public, terms = document["public"], document["terms"]
     unit = _text(public.get("unit", "record"))
     relation = _RELATIONS[document["relation"]].format(unit=unit)
@@ -300,23 +302,16 @@ def statement(document: Json) -> str:
     sides = _sides(trained) if any(term.get("scores") for term in terms) else ""
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
-    durations = any(part.get("durations") == "public" for part in parts)
     one_run = [float(value) for value in document["one_run"].values()]
     alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
     lines = [
         first,
-        f"Who is protected: every {unit} of the private data; {relation}.",
+        f"Who is protected: every {unit} of the private data. {relation}.",
         f"What was released: {_released(runs, len(searches), counts, last=last)}{_scored_on(public, parts)}",
-        f"What the number covers: {_covered(runs, searches, counts, sides)}{alone}",
-        _conditions(runs, searches, scored=bool(sides), durations=durations),
+        f"What epsilon covers: {_covered(runs, searches, counts, sides)}{alone}",
+        ASSUMPTIONS,
+        *(f"- {line}." for line in assumptions(document)),
     ]
-    for number, search in enumerate(searches, 1):
-        where = f"of search {number} " if len(searches) > 1 else ""
-        if conditions := search["policy"]["conditions"]:
-            lines.append(f"The number {where}also relies on this: {_text(' '.join(conditions))}")
-    lines += [f"{line[0].upper()}{line[1:]}." for line in arithmetic(document)]
-    if lost := public.get("lost runs"):
-        lines.append(f"Runs that were lost: {_text(lost)}.")
     return "\n".join(lines)
 
 
@@ -345,16 +340,13 @@ def _best_and_runs(runs: int, searches: int, *, last: bool) -> str:
     if searches == 1:
         return f"{best} {_SECRET}"
     if searches:
-        return (
-            f"of the last of {searches} stages, {best} Of every earlier stage, at most the same of its own best run, "
-            f"which may shape the prior of the next. {_SECRET}"
-        )
+        return f"the best run of each of {searches} searches. {_SECRET}"
     if last and runs > 1:
         first = f"all results of the first {runs - 1} are public"
-        return f"{runs} runs were made; {first}, and so is the model of the last."
+        return f"{runs} runs were executed; {first}, and so is the model of the last."
     if last:
-        return "1 run was made; its model is public."
-    return f"{_count(runs)} were made; all their results are public."
+        return "1 run was executed; its model is public."
+    return f"{_count(runs)} {'was' if runs == 1 else 'were'} executed; all results are public."
 
 
 def _scored_on(public: Json, parts: Sequence[Json]) -> str:
@@ -371,35 +363,21 @@ def _count(runs: int) -> str:
 
 def _sides(trained: Sequence[Json]) -> str:
     both = sum(term.get("published", 1) for term in trained if not term["reads"])
-    apart = ". Records that train and records that score are set apart by a rule"
     if not both:
-        return f"{apart}, so that a record meets one of the two"
-    return f"{apart}; {'one run trains' if both == 1 else f'{both} runs train'} on both, which is paid for"
+        return " Each record was used either to train or to score, never both."
+    whole = "one run trained" if both == 1 else f"{both} runs trained"
+    return f" A rule sets apart the records that train from those that score; {whole} on both, which is included."
 
 
 def _covered(runs: int, searches: Sequence[Json], counts: int, sides: str) -> str:
-    parts = [f"{_count(runs)} by composition, each at any hyperparameters of the space"] if runs else []
+    parts = [f"{_count(runs)} by composition, each with any hyperparameters of the space"] if runs else []
     parts += [_counted(counts).rstrip(",")] if counts else []
     for search in searches:
         c, C = search["band"]["c"], search["band"]["C"]
         chosen = f"chosen adaptively, with a density between {c:g} and {C:g} times the prior's"
         how = f"whose hyperparameters were {'drawn from the prior' if c == C else chosen}"
-        parts.append(f"a search with {search['runs']['mean']:g} runs on average, {how}")
-    paid = "; choosing among the runs of a search is paid for" if searches else ""
-    return f"all of it together: {'; '.join(parts)}{paid}{sides}."
-
-
-def _conditions(runs: int, searches: Sequence[Json], *, scored: bool, durations: bool) -> str:
-    needs = ["every run satisfies the stated event for all hyperparameters of the space"]
-    if scored:
-        needs.append("which side a record is on depends on that record alone, by the rule that is stated")
-    if searches:
-        needs.append("runs of a search are independent of each other given their hyperparameters")
-    if runs:
-        published = "how long runs take, which was published, does not depend on the data"
-        needs.append(published if durations else "how long runs take is not published")
-        needs.append("whether a run fails depends on the data no more than its event says")
-    return f"It holds if {', and if '.join([', if '.join(needs[:-1]), needs[-1]] if len(needs) > 1 else needs)}."
+        parts.append(f"a search with {search['runs']['mean']:g} runs on average, {how}, with the choice of the best")
+    return f"all of this together: {'; '.join(parts)}.{sides}"
 
 
 def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
@@ -407,10 +385,10 @@ def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
     found = []
     if policy is PolicyClass.HISTORY:
         found += [
-            "The search rule saw only the hyperparameters and outcomes of earlier runs, by number and not by time of "
-            "arrival, and randomness of its own. It did not see the data, the number of runs, the clock or memory, "
-            "and it stayed the same throughout the search.",
-            "The stated event covers all that the search rule saw of a run.",
+            "The search rule saw only the hyperparameters and outcomes of earlier runs, in the order of their numbers "
+            "and not of arrival, and its own randomness. It did not see the data, the number of runs, the clock or "
+            "memory, and it did not change during the search.",
+            "The stated event covers everything that the search rule saw of a run.",
             "Every run used the same training procedure.",
         ]
     if first_from_prior:
@@ -422,53 +400,67 @@ def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
 
 
 def assumptions(document: Json) -> list[str]:
-    """What must be true for the guarantee of this certificate to hold, one sentence a line."""
+    """What must be true for the guarantee of this certificate to hold, one clause a line."""
+    parts, public = _parts(document), _mapping(document.get("public"))
+    trained = [part for part in parts if not any(part.get(name) for name in KINDS)]
     lines = [
-        "one run satisfies the stated event for every value of the hyperparameters, its score included",
-        "given its hyperparameters and its seed, a run depends on no other run",
-        "the space, the laws and the noise were fixed before anybody looked at the data",
-        "what training starts from, pretrained weights among it, is public, or made by an earlier part and paid for",
+        "every run, its score included, satisfies the stated event for all hyperparameters of the space",
+        "given its hyperparameters and its seed, a run does not depend on any other run",
+        "the space, the laws and the noise were fixed before anyone looked at the data",
+        "everything that training starts from, such as pretrained weights, is public or was accounted for as a release",
     ]
-    parts = _parts(document)
     if any("runs" in part for part in parts):
-        lines.append("the number of runs was drawn once, from the stated law, and is secret")
-    if any(_mapping(part.get("policy")).get("class") == "history" for part in parts):
-        lines.append("the search rule saw the earlier hyperparameters and scores, and nothing else of the data")
+        lines.append("the number of runs was drawn once from the stated law and stays secret")
+    if any("published" in part for part in trained):
+        releases = map(_mapping, _list(public.get("releases")))
+        shown = any(part.get("durations") == "public" for part in releases)
+        lines.append(
+            "how long runs take was published and does not depend on the data"
+            if shown
+            else "how long runs take is not published"
+        )
+        lines.append("whether a run fails depends on the data no more than its event allows")
+    for said in dict.fromkeys(
+        _text(one) for part in parts for one in _list(_mapping(part.get("policy")).get("conditions"))
+    ):
+        lines.append(f"{said[:1].lower()}{said[1:].removesuffix('.')}")
     splits = [_mapping(_mapping(one).get("split")) for part in parts for one in _list(part.get("reads"))]
     for rule in dict.fromkeys(map(_rule, splits)):
-        lines.append(f"each record was put on one side by a rule that looks at that record alone: {rule}")
-    lines += arithmetic(document)
+        lines.append(f"a rule that depends on each record alone decides whether it trains or scores: {rule}")
+    lines += _arithmetic(document)
+    if lost := public.get("lost runs"):
+        lines.append(_text(lost))
     if document.get("data_set") is None:
         lines.append("the reader knows which data set is meant: the certificate does not name it")
     return lines
 
 
-def arithmetic(document: Json) -> list[str]:
-    """What is taken for granted about the numbers that runs compute with."""
+def _arithmetic(document: Json) -> list[str]:
+    """What is assumed about the numbers that runs compute with."""
     events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
     exact = [_mapping(event).get("exact") is True for event in events]
     slack = document.get("slack")
     size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
     drawn = (
-        f"noise is drawn exactly: what rounding adds, a total variation of {size} at most, is in delta, random "
-        "words are taken as ideal, and a device computes the same twice"
+        f"noise is drawn exactly: rounding adds a total variation of at most {size}, which is included in delta. This "
+        "assumes an ideal random generator, and hardware that repeats a computation exactly"
     )
-    real = "noise that is drawn in floating point is taken as real numbers"
+    real = "noise drawn in floating point is treated as real-valued"
     return [line for line, holds in ((drawn, any(exact)), (real, not all(exact))) if holds]
 
 
 def breaks(document: Json) -> list[str]:
     """What would make the guarantee of this certificate false, one case a line."""
     lines = [
-        "training that differs from its event: other noise, shuffled batches, clipping of batches, a warm start",
-        "a preprocessing step that was fitted to the private records and not paid for",
-        "another search on the same data: its cost comes on top (dphypo compose, dphypo ledger)",
+        "training that differs from its event, such as less noise, shuffled batches, clipped batches or a warm start",
+        "a preprocessing step that was fitted to the private records and not accounted for",
+        "another search on the same data: its cost adds to this one (dphypo compose, dphypo ledger)",
     ]
     parts = _parts(document)
     if any("runs" in part for part in parts):
-        lines.append("anything published but the release: the number of runs, a losing run, the journal, a log")
+        lines.append("publishing anything but the release: the number of runs, a losing run, the journal, a log")
     if any("published" in part for part in parts):
-        lines.append("more runs than the survey declared, or a run that was made again with other randomness")
+        lines.append("more runs than the survey declared, or a run that was repeated with other randomness")
     return lines
 
 

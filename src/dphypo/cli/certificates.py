@@ -94,11 +94,11 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     """Explain a certificate: what it guarantees, what it assumes, and what would break it."""
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
-    from dphypo.accounting.certificate import assumptions, breaks
+    from dphypo.accounting.certificate import ASSUMPTIONS, assumptions, breaks
 
     found = Certificate.load(certificate)
     print("What it guarantees")
-    for line in found.statement().splitlines():
+    for line in found.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines():
         print(f"  {printable(line, 2000)}")
     for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
         print(f"\n{title}")

@@ -17,7 +17,7 @@ from dphypo import __version__, _validate, plots
 from dphypo._files import is_folder, parsing
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
-from dphypo.accounting.certificate import CITATIONS, assumptions, breaks
+from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks
 from dphypo.accounting.profiles import round_up
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.verify import guarantee_of
@@ -131,7 +131,9 @@ def _released(release: Release) -> Html:
 
 def _statement(certificate: Certificate) -> Html:
     """The statement of the certificate, line by line; a line "name: text" becomes a pair."""
-    first, *rest = certificate.statement().splitlines()
+    first, *rest = (
+        certificate.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines()
+    )  # which have a section of their own
     named = [line.split(": ", 1) for line in rest if ": " in line[:60]]
     pairs = facts([(name, _capital(words)) for name, words in named], class_="facts")
     return join(tag("p", tag("strong", first)), pairs, *(tag("p", line) for line in rest if ": " not in line[:60]))
