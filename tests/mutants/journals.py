@@ -364,15 +364,12 @@ MUTANTS = (
         ("accounting/test_second_opinion.py::test_verify_catches_an_accountant_that_forgets_the_number_of_runs",),
     ),
     Mutant(
-        "a kept model has its name before its run is committed",
-        "nobody keeps the model of a run that is made again, or counts as failed",
-        "search/kept_models.py",
-        "        path = self._private / self._name(number)\n        try:\n",
-        "        path = self._folder / self._name(number)\n        try:\n",
-        (
-            "survey/test_kept_models.py::"
-            "test_a_process_killed_at_any_commit_leaves_no_model_of_a_run_that_was_not_committed",
-        ),
+        "only the best model of a survey is kept",
+        "a survey that publishes its models keeps all of them",
+        "search/runner.py",
+        "            model = outcome.model if best or self._part.models else None\n",
+        "            model = outcome.model if best else None\n",
+        ("survey/test_survey.py::test_models_are_published_where_that_was_declared",),
     ),
     Mutant(
         "Optuna: a constraint costs nothing",

@@ -1,8 +1,7 @@
-"""The plan of ``survey_plan_world``, with the survey's models kept in a folder beside the journal."""
+"""The plan of ``survey_plan_world``, with a survey that publishes its models."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from support.survey_plan_world import RUNS, train
@@ -13,15 +12,9 @@ from dphypo.search import LastRun, Stages, Survey
 from dphypo.search.proposer import SamplerProposer
 
 
-def folder(journal: str) -> Path:
-    return Path(journal).with_suffix(".models")
-
-
 def make(journal: str | None = None, mechanism: Any = train, name: str = "study") -> Stages:
-    models = None if journal is None else folder(journal)
-    survey = Survey(
-        mechanism.at(fraction=0.25, match=True), RUNS, SamplerProposer(start=2, candidates=64), models=models
-    )
+    proposer = SamplerProposer(start=2, candidates=64)
+    survey = Survey(mechanism.at(fraction=0.25, match=True), RUNS, proposer, models=True)
     parts = [survey, LastRun(mechanism)]
     return Stages(SPACE, parts, delta=1e-6, journal=journal, name=name, entropy=Seeded(11))
 

@@ -17,7 +17,7 @@ from dphypo.accounting import Composition, Term, verify
 from dphypo.accounting.composition import account_published
 from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
-from dphypo.mechanisms import Outcome, Plain
+from dphypo.mechanisms import Outcome
 from dphypo.mechanisms import mechanism as declare
 from dphypo.mechanisms.attempt import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
@@ -185,22 +185,18 @@ def test_the_score_of_a_release_is_not_taken_on_records_that_may_have_trained_it
     assert LastRun(replace(private, score_noise_multiplier=None), score=True).score  # on public records
 
 
-def test_models_are_kept_where_that_was_declared(tmp_path):
-    folder = tmp_path / "models"
-    release = run(Survey(SHORT, 3, models=folder), LastRun(FULL))
-    kept = sorted(path.name for path in folder.glob("run-*"))
-    assert kept == ["run-001.npz", "run-002.npz", "run-003.npz"]
-    assert {path.stat().st_mtime for path in folder.iterdir()} == {0.0}  # no times: they would tell durations
-    models = [Plain().load((folder / name).read_bytes()) for name in kept]
-    assert [model["lr"] for model in models] == [row.params["lr"] for row in release.survey.rows]
+def test_models_are_published_where_that_was_declared():
+    survey = run(Survey(SHORT, 3, models=True), LastRun(FULL)).survey
+    assert [survey.model(number)["lr"] for number in range(3)] == [row.params["lr"] for row in survey.rows]
 
 
-def test_models_of_runs_that_are_told_are_kept_too(tmp_path):
-    with stages(Survey(SHORT, 2, models=tmp_path)) as plan:
+def test_models_of_runs_that_are_told_are_published_too():
+    with stages(Survey(SHORT, 2, models=True)) as plan:
         while (trial := plan.ask()) is not None:
             plan.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
-        assert len(plan.release().survey) == 2
-    assert sorted(path.name for path in tmp_path.glob("run-*")) == ["run-001.npz", "run-002.npz"]
+        release = plan.release()
+    assert len(release.survey.models) == 2
+    assert None not in release.survey.models
 
 
 class Recorded:

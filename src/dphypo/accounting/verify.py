@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -453,7 +454,9 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     except FileNotFoundError:
         yield "release: there is no release.json in the folder, so that it is no saved release"
         return
-    more = sorted({path.name for path in folder.glob("*") if not path.name.startswith("model.")} - _FILES)
+    of_surveys = dict(_survey_models(document))
+    stems = {path.name: path.name.partition(".")[0] for path in folder.glob("*")}
+    more = sorted({name for name, stem in stems.items() if stem != "model" and stem not in of_surveys} - _FILES)
     if more:
         shown = ", ".join(more[:_MOST_NAMED]) + (" and others" if more[_MOST_NAMED:] else "")
         yield f"release: {shown}: not part of the release, so that nothing is certified of it. Move it elsewhere"
@@ -472,7 +475,23 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
         yield "release.model_sha256: the model in the folder is not the one that was certified"
     if found["described_sha256"] != document["release"]["described_sha256"]:
         yield "release.described_sha256: the parameters in the folder, or the certificate, were changed"
+    for stem, sha256 in of_surveys.items():
+        files = [folder / name for name, other in stems.items() if other == stem]
+        contents = [_files.read(one, "model", most=_files.MOST_MODEL_BYTES, within=folder) for one in files]
+        if [hashlib.sha256(one).hexdigest() for one in contents] != [sha256]:
+            yield f"release: {stem}: the model of a run of a survey is missing, or is not the one that was certified"
     yield from _tables(document, folder)
+
+
+def _survey_models(document: Json) -> Iterator[tuple[str, str]]:
+    """The names, without their ends, of the models that surveys published, and their hashes."""
+    stated = document["public"].get("released", ())
+    tables = [one for one in stated if isinstance(one, Mapping) and "sha256" in one] if isinstance(stated, list) else []
+    for survey, one in enumerate(tables, 1):
+        models = one.get("models")
+        for run, sha256 in enumerate(models if isinstance(models, list) else (), 1):
+            if isinstance(sha256, str):
+                yield f"survey-{survey}-run-{run:03d}", sha256
 
 
 def _tables(document: Json, folder: Path) -> Iterator[str]:

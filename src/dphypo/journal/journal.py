@@ -41,6 +41,9 @@ KIND = "journal"
 MAX_ATTEMPTS = 3
 """A run whose process died this often, without a checkpoint in between, is a failure."""
 
+KEEPS_MODELS = "keeps models"
+"""In a declaration: whether the models of all runs are kept."""
+
 KEY_BYTES = 32
 """The length of the key that every journal makes for fingerprints of its records."""
 
@@ -87,7 +90,7 @@ class Record:
     declaration: dict[str, Any] | None = None  # public
     end: End = field(default_factory=lambda: End(KIND, ""))  # of the journal
     seeds: dict[int, int] = field(default_factory=dict)  # the number of the change that has the seed of a run
-    model: int | None = None  # the number of the change that has the model of the best run
+    models: dict[int, int] = field(default_factory=dict)  # the number of the change that has the model of a run
     records_key: bytes | None = None  # random, of this journal alone; None once it is shredded
     fingerprint: int | None = None  # the number of the change that has the fingerprint of the records
 
@@ -111,9 +114,14 @@ class Record:
 
     @property
     def _secrets(self) -> set[int]:
-        """The changes whose secrets the journal keeps: its key, seeds that were not erased, fingerprint, best model."""
-        single = (None if self.records_key is None else 0, self.fingerprint, self.model)
-        return {*self.seeds.values(), *(one for one in single if one is not None)}
+        """The changes whose secrets the journal keeps: its key, seeds that were not erased, fingerprint, models."""
+        single = (None if self.records_key is None else 0, self.fingerprint)
+        return {*self.seeds.values(), *self.models.values(), *(one for one in single if one is not None)}
+
+    @property
+    def keeps_models(self) -> bool:
+        """Whether the models of all runs are kept, as declared; otherwise that of the best run is."""
+        return (self.declaration or {}).get(KEEPS_MODELS) is True
 
     def apply(self, change: Change, number: int) -> None:
         """Bring the record up to date with change ``number`` of its journal; refused if no study makes this change."""
@@ -161,7 +169,10 @@ class Record:
                 self.trials[one] = replace(self.trials[one], attempts=attempts, machine=machine, steps=steps)
             case ["finish", int() as one, score, failure, bool() as best, bool() as erased, *more]:
                 self._finish(one, score, failure, best, erased, more)
-                self.model = number if best else self.model
+                if self.keeps_models and self.results[one].score is not None:
+                    self.models[one] = number
+                elif best:
+                    self.models = {one: number}
             case ["release", str() as ending, str() as certificate]:
                 self._require_open()
                 _require(self.complete, "a release was made before the last outcome")
@@ -331,26 +342,29 @@ class Journal:
         steps = [trial.steps] if trial.steps else []
         self._write(["attempt", trial.number, trial.attempts, trial.machine, *steps])
 
-    def finish(self, trial: Trial, outcome: Outcome, model: bytes | None, *, erase_seed: bool = False) -> None:
-        """Commit the outcome of a run. With ``model`` it is the best so far, and the model that it beats is erased.
+    def finish(
+        self, trial: Trial, outcome: Outcome, model: bytes | None, *, best: bool = True, erase_seed: bool = False
+    ) -> None:
+        """Commit the outcome of a run, with its model if it is the best so far or if all models are kept.
 
-        With ``erase_seed`` the seed of the run is erased in the same transaction: its noise cannot be drawn again.
+        Unless all are kept, the model that it beats is erased. With ``erase_seed`` the seed of the run is erased in the
+        same transaction: its noise cannot be drawn again.
         """
         record = self.record
-        erase = [] if model is None or record.model is None else [record.model]
+        erase = [] if model is None or record.keeps_models else list(record.models.values())
         if erase_seed and trial.number in record.seeds:
             erase.append(record.seeds[trial.number])
         score = None if outcome.score is None else float(outcome.score)
         more = [dict(outcome.metrics)] if outcome.metrics else []
-        content = ["finish", trial.number, score, outcome.failure, model is not None, erase_seed, *more]
+        content = ["finish", trial.number, score, outcome.failure, model is not None and best, erase_seed, *more]
         self._write(content, model, erase)
         if erase:
             self._store.forget()
 
-    def model(self) -> bytes:
-        """The model of the best run so far."""
-        number = self.record.model
-        return self._kept("model", -1 if number is None else number)
+    def model(self, run: int | None = None) -> bytes:
+        """The model of a run that is kept; by default that of the best so far."""
+        wanted = self.record.best if run is None else run
+        return self._kept("model", -1 if wanted is None else self.record.models.get(wanted, -1))
 
     def commit_fingerprint(self, fingerprint: bytes) -> None:
         """Commit the fingerprint of the records that the search uses: once, before its first run.

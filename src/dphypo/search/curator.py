@@ -17,7 +17,7 @@ from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search import refusals
 from dphypo.search.live import ENDING, LiveFile
-from dphypo.search.release import Ending, Release, SurveyTable, table_of
+from dphypo.search.release import Ending, Release, SurveyTable, table_of, with_models
 
 
 class Curator:
@@ -114,7 +114,7 @@ class StoredSearch:
             raise Refusal(refusals.SHREDDED)
         saver = Plain() if saver is None else saver
         model = saver.load(self._journal(self.name).model()) if found.ending is Ending.MODEL else None
-        return replace(found, model=model, saver=saver, surveys=self._surveys(), read_from=self._store.address)
+        return replace(found, model=model, saver=saver, surveys=self._surveys(saver), read_from=self._store.address)
 
     def _public(self) -> Release | None:
         """The release without model and tables, as far as the certificate lists it; None before the last part's."""
@@ -144,12 +144,16 @@ class StoredSearch:
         declared: dict[str, Any] = self.record().declaration or {}
         return list(declared.get("stages", [{"releases": ["params", "model", "score"]}]))
 
-    def _surveys(self) -> tuple[SurveyTable, ...]:
-        """The tables of the parts that are surveys by their own declarations."""
-        found, stages = [self._journal(name).record for name in self._names], self._stages
-        declared = [(record, record.declaration or {}) for record in found]
-        parts = [(record, stages[of["stage"] - 1]) for record, of in declared if of.get("stages") == stages]
-        return tuple(table_of(record) for record, part in parts if part.get("part") == "survey")
+    def _surveys(self, saver: Saver) -> tuple[SurveyTable, ...]:
+        """The tables of the parts that are surveys by their own declarations, with the models that they published."""
+        found, stages = [self._journal(name) for name in self._names], self._stages
+        declared = [(journal, journal.record.declaration or {}) for journal in found]
+        parts = [(journal, stages[of["stage"] - 1]) for journal, of in declared if of.get("stages") == stages]
+        surveys = [journal for journal, part in parts if part.get("part") == "survey"]
+        tables = [(journal, table_of(journal.record)) for journal in surveys]
+        return tuple(
+            with_models(table, journal, saver) if journal.record.keeps_models else table for journal, table in tables
+        )
 
     def shred(self) -> None:
         """Reduce the journal to its certificate: the runs and the model are destroyed. Save the release first."""

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
@@ -24,7 +23,6 @@ from dphypo.mechanisms import Mechanism
 from dphypo.mechanisms.attempt import rehearse
 from dphypo.mechanisms.mechanism import records_of
 from dphypo.search import refusals
-from dphypo.search.kept_models import check_folder
 from dphypo.search.next_run import Runs
 from dphypo.search.release import Release
 from dphypo.space import Space
@@ -61,8 +59,8 @@ class Part(Protocol):
         """What becomes of a run whose process died."""
 
     @property
-    def models(self) -> str | Path | None:
-        """A folder in which the models of all runs are published; None if they are not."""
+    def models(self) -> bool:
+        """Whether the models of all runs are published."""
 
     @property
     def table(self) -> bool:
@@ -199,9 +197,6 @@ class Declaration:
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
         mechanisms = [part.mechanism for part in parts]
         _validate.warn_of_delta(delta, records_of(*mechanisms))
-        folders = [Path(part.models).absolute() for part in parts if part.models is not None]
-        if shared := [folder for folder in folders if folders.count(folder) > 1]:
-            raise _validate.fail("models", str(shared[0]), "two parts would write there: give each a folder of its own")
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
         if cost is not None and cost.describe() != own.describe():
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
@@ -230,10 +225,8 @@ class Declaration:
         return not any(part.secret for part in self.parts)
 
     def rehearse(self) -> None:
-        """Try the mechanisms and folders of all parts, before the first run is drawn."""
+        """Rehearse the mechanisms of all parts, before the first run is drawn."""
         for part in self.parts:
-            if part.models is not None:
-                check_folder(Path(part.models))
             rehearse(part.executed, self.space)
 
     def prior(self, published: Sequence[Any]) -> Space:

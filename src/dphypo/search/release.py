@@ -6,8 +6,8 @@ import hashlib
 import importlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from dphypo._validate import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.certificate import table_hash
 from dphypo.errors import FileError
-from dphypo.journal.journal import Record, frozen
+from dphypo.journal.journal import Journal, Record, frozen
 from dphypo.mechanisms import Plain, Saver
 from dphypo.space import Space
 
@@ -75,6 +75,8 @@ class SurveyTable:
     Args:
         rows: one for every run.
         maximize: whether larger scores are better.
+        models: the model of each run in bytes, None for a failed run, if the survey publishes them.
+        saver: loads these models.
 
     >>> survey = SurveyTable((Row({"lr": 0.1}, 0.9), Row({"lr": 10.0}, None)))
     >>> survey
@@ -87,6 +89,8 @@ class SurveyTable:
 
     rows: tuple[Row, ...]
     maximize: bool = True
+    models: tuple[bytes | None, ...] = field(default=(), compare=False)
+    saver: Saver = field(default_factory=Plain, compare=False)
 
     def __post_init__(self) -> None:
         if not all(isinstance(row, Row) for row in _validate.sequence(rows=self.rows)):
@@ -162,6 +166,13 @@ class SurveyTable:
         study.add_trials(trials)
         return study
 
+    def model(self, number: int) -> Any:
+        """The model of a run, counted from 0 as ``rows`` are; None if the run failed."""
+        if not self.models:
+            raise _validate.fail("models", False, "this survey publishes no models: declare Survey(models=True)")
+        content = self.models[number]
+        return None if content is None else self.saver.load(content)
+
     @property
     def best(self) -> Row | None:
         """The row with the best score. Scores are noisy: the last run is made where the posterior mean is best."""
@@ -174,8 +185,10 @@ class SurveyTable:
         return table_hash(self.to_dict())
 
     def fingerprint(self) -> dict[str, Any]:
-        """The table as a certificate states it: how many runs, how many of them failed, and the hash."""
-        return {"survey": len(self), "failed": len(self) - len(done(self.rows)), "sha256": self.hash}
+        """The table as a certificate states it: how many runs, how many of them failed, its hash and its models'."""
+        hashes = [None if one is None else hashlib.sha256(one).hexdigest() for one in self.models]
+        stated = {"survey": len(self), "failed": len(self) - len(done(self.rows)), "sha256": self.hash}
+        return {**stated, **({"models": hashes} if hashes else {})}
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
@@ -215,6 +228,12 @@ def table_of(record: Record) -> SurveyTable:
     ended = ((record.trials[number].params, record.results[number]) for number in sorted(record.results))
     rows = tuple(Row(params, result.score, result.metrics) for params, result in ended)
     return SurveyTable(rows, maximize=record.declaration["direction"] == "maximize")
+
+
+def with_models(table: SurveyTable, journal: Journal, saver: Saver) -> SurveyTable:
+    """The table with the models that the journal of the survey keeps."""
+    models = tuple(None if row.score is None else journal.model(run) for run, row in enumerate(table.rows))
+    return replace(table, models=models, saver=saver)
 
 
 _EDGE = 0.05  # of a range
@@ -346,7 +365,7 @@ class Release:
         return self.curator_view()
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``release.json``, ``certificate.json`` and the model into a new folder; no pickle.
+        """Write ``release.json``, ``certificate.json``, the model and the surveys into a new folder; no pickle.
 
         The folder must not exist or be empty: a release is not written over another. If anything goes wrong, as on a
         full disk, nothing is left in it.
@@ -361,6 +380,9 @@ class Release:
         files = {} if model is None else {_model_name(self.saver.format): bytes(model)}
         if self.surveys:
             files["surveys.json"] = _json([table.to_dict() for table in self.surveys])
+        for survey, table in enumerate(self.surveys):
+            kept = {_name_of(survey, run, table.saver.format): one for run, one in enumerate(table.models)}
+            files |= {name: one for name, one in kept.items() if one is not None}
         files["certificate.json"] = _json(self.certificate.for_release(model, described).to_dict())
         files["release.json"] = _json(described)  # last: a folder with this file is complete
         return _files.write_folder(_validate.path(folder=folder), files)
@@ -416,7 +438,8 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
         _check_hash(content, certificate, path)
         with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
             loaded = saver.load(content)
-    return Release(**described, model=loaded, certificate=certificate, saver=saver, surveys=read_surveys(source))
+    surveys = tuple(_survey_models(source, certificate, saver))
+    return Release(**described, model=loaded, certificate=certificate, saver=saver, surveys=surveys)
 
 
 def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
@@ -453,6 +476,27 @@ def read_surveys(source: Path) -> tuple[SurveyTable, ...]:
         return ()
     with _files.parsing(path, "it was not written by Release.save"):
         return tuple(SurveyTable.from_dict(table) for table in tables)
+
+
+def _survey_models(source: Path, certificate: Certificate, saver: Saver) -> Iterator[SurveyTable]:
+    """The tables in the folder of a release, with the models of those surveys that published them."""
+    with _files.parsing(source / "certificate.json", "what it says of surveys is damaged"):
+        stated = [one for one in certificate.document["public"].get("released", ()) if "sha256" in one]
+        hashes = [list(one.get("models") or ()) for one in stated]
+    for survey, table in enumerate(read_surveys(source)):
+        models: list[bytes | None] = []
+        for run, named in enumerate(hashes[survey] if survey < len(hashes) else ()):
+            path = source / _name_of(survey, run, saver.format)
+            one = None if named is None else _files.read(path, "model of a run", most=_files.MOST_MODEL_BYTES)
+            if one is not None and hashlib.sha256(one).hexdigest() != named:
+                raise FileError(f"{printable(path)} was damaged or replaced: the certificate names another model")
+            models.append(one)
+        yield replace(table, models=tuple(models), saver=saver)
+
+
+def _name_of(survey: int, run: int, format: str) -> str:
+    """The file of a model that a survey published."""
+    return f"survey-{survey + 1}-run-{run + 1:03d}.{format}"
 
 
 def read_description(source: Path) -> dict[str, Any]:

@@ -27,7 +27,6 @@ import atexit
 import contextlib
 import json
 import os
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +48,7 @@ from dphypo.executors.executor import Crew, Lost
 from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
 from dphypo.journal import Ledger
-from dphypo.journal.journal import MAX_ATTEMPTS, Journal, Record, Trial, refuse_without_ledger
+from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Trial, refuse_without_ledger
 from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
@@ -62,17 +61,15 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, check
 from dphypo.search.fit_count import FitCount
 from dphypo.search.interrupts import interruptible, orderly, refuse_in_worker_start
-from dphypo.search.kept_models import KeptModels
 from dphypo.search.live import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
 from dphypo.search.next_run import GroupSizes, Past
-from dphypo.search.release import Ending, OnRun, Release, SurveyTable
+from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
-DAY, TOTAL, LAG, FOLDER, COUNTS = "declared on", "total", "lag", "models of", "counts"
+DAY, TOTAL, LAG, COUNTS = "declared on", "total", "lag", "counts"
 """In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
-of rules that see results in order; what tells the folder of models apart from those of other searches; the noisy counts
-of the records that fit."""
+of rules that see results in order; the noisy counts of the records that fit."""
 
 
 class Runner:
@@ -213,7 +210,7 @@ class Runner:
         certificate = declaration.certificate
         if number == self.last and not declaration.alone:
             own = [part.read(self.part(number).record())] if part.table else []
-            certificate = declaration.certify([*self.earlier(number), *own])
+            certificate = declaration.certify(self._with_models([*self.earlier(number), *own]))
         day = (self._journal(0).record.declaration or {}).get(DAY)
         self.part(number).publish(certificate if day is None else certificate.declared_on(day))
 
@@ -240,10 +237,19 @@ class Runner:
         """The release of the last part, with the tables of the surveys before it; ``again`` if it was made before."""
         setting, part = self._setting(self.last), self.part(self.last)
         release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
-        surveys = [value for value in setting.published if isinstance(value, SurveyTable)]
+        own = [*release.surveys] if self.declaration.parts[self.last].table else []
+        published = self._with_models([*setting.published, *own])
+        surveys = tuple(value for value in published if isinstance(value, SurveyTable))
         read_from = (self.address or "memory") if again else None
         view = partial(self.curator, self.last) if release.ending is Ending.ALL_FAILED else None
-        return replace(release, surveys=(*surveys, *release.surveys), read_from=read_from, curator_view=view)
+        return replace(release, surveys=surveys, read_from=read_from, curator_view=view)
+
+    def _with_models(self, published: Sequence[Any]) -> list[Any]:
+        """What the first parts have published, with the models of surveys that publish them."""
+        return [
+            with_models(value, self._journal(number), part.mechanism.saver) if part.models else value
+            for number, (value, part) in enumerate(zip(published, self.declaration.parts, strict=False))
+        ]
 
     def finished(self) -> bool:
         """Whether the last part has published, declared as it is now. Nothing is begun to find out."""
@@ -425,7 +431,6 @@ class RunningPart:
         self._here = True  # runs are made in this process, as far as one can know
         self._at_exit = False  # whether the end of the process closes the part
         self._handed: dict[int, Trial] = {}  # given out and not finished yet
-        self._models: KeptModels | None = None
         self._groups: GroupSizes | None = None
 
     def record(self) -> Record:
@@ -447,11 +452,11 @@ class RunningPart:
             if self._counts is not None:  # committed with the number of runs, before anything is done with it
                 notes[COUNTS] = self._counts.draw(self.mechanism, declaration.space, self._entropy)
         notes |= {LAG: self._lag or 0} if runs.in_order else {}
-        notes |= {FOLDER: secrets.token_hex(16)} if self._part.models is not None else {}
+        notes |= {KEEPS_MODELS: True} if self._part.models else {}
         found = dict(self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy)))
         self._open = True
         try:
-            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, FOLDER, COUNTS) if name in found}
+            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS) if name in found}
             check(found, declared, kept.pop(TOTAL, None), declaration.total)
             self._records.check()
             if self._counts is not None and COUNTS in kept:
@@ -467,9 +472,6 @@ class RunningPart:
             self._past = Past(runs.space, declaration.sign)
             if self.last_run and record.results:
                 erase(self.checkpoint)  # its process died when it had committed
-            if self._part.models is not None and not record.shredded:
-                self._models = KeptModels(Path(self._part.models), self.mechanism.saver.format, kept[FOLDER])
-                self._models.settle(record.results)
         except BaseException:
             self.close()
             raise
@@ -562,16 +564,9 @@ class RunningPart:
             record = self.record()
             if trial.number in record.results:
                 raise Refusal(refusals.TOLD_TWICE)
-            model = outcome.model if beats(trial, outcome, record, self.declaration.sign) else None
-            kept = self._models if outcome.model is not None else None
-            if kept is not None:
-                kept.write(trial.number, outcome.model)
-            try:
-                self._journal.finish(trial, outcome, model, erase_seed=self.runs.published)
-            finally:
-                if kept is not None:
-                    with contextlib.suppress(errors.JournalError):  # another process has the journal, and the models
-                        kept.settle_one(trial.number, committed=trial.number in self._journal.record.results)
+            best = beats(trial, outcome, record, self.declaration.sign)
+            model = outcome.model if best or self._part.models else None
+            self._journal.finish(trial, outcome, model, best=best, erase_seed=self.runs.published)
             self._handed.pop(trial.number, None)
             if self.last_run:
                 erase(self.checkpoint)

@@ -66,7 +66,7 @@ class Stage:
     first_from_prior: int | None = None
     lag: int | None = None
 
-    models: ClassVar[None] = None
+    models: ClassVar[bool] = False
     table: ClassVar[bool] = False
     secret: ClassVar[bool] = True
 

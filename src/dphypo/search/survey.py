@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from dphypo import _validate
@@ -78,8 +77,8 @@ class Survey:
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
         prior: a :class:`dphypo.PriorAround` puts the prior of the next part around that λ; by default the prior stays
             as it is.
-        models: a folder in which the model of every run is kept, as ``run-001`` and so on. They are paid for. The
-            folder belongs to this search: one that holds anything else is refused.
+        models: whether the model of every run is published: ``release.survey.model(0)`` is that of the first. They are
+            paid for, and the journal keeps them.
         durations: "public" declares that how long runs take does not depend on the data. Runs that are made side by
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
         within: a public function of λ; where it is false, λ is neither run nor accounted for. The nearest λ that may be
@@ -109,7 +108,7 @@ class Survey:
     proposer: Any = None
     pick: Pick | None = None
     prior: PriorAround | None = None
-    models: str | Path | None = None
+    models: bool = False
     durations: str = "secret"
     within: Within | None = None
     lag: int | None = None
@@ -122,6 +121,7 @@ class Survey:
         check_is_mechanism(self.mechanism)
         _validate.integer(at_least=1, runs=self.runs)
         _proposer.read(self.proposer)
+        _validate.flag(models=self.models)
         if self.lag is not None:
             _validate.integer(at_least=0, lag=self.lag)
         if not isinstance(self.durations, str) or self.durations not in ("secret", "public"):
@@ -158,7 +158,7 @@ class Survey:
 
     def publishes(self, *, last: bool) -> dict[str, Any]:
         metrics, transfer = self.mechanism.metrics, self.mechanism.transfer
-        models = () if self.models is None else ("model",)
+        models = ("model",) if self.models else ()
         return {
             "part": "survey",
             "releases": ["params", "score", "status", *metrics, *models],
@@ -221,7 +221,7 @@ class LastRun:
     score: bool = False
     within: Within | None = None
 
-    models: ClassVar[None] = None
+    models: ClassVar[bool] = False
     table: ClassVar[bool] = False
     secret: ClassVar[bool] = False
 
@@ -320,7 +320,7 @@ class SurveyPlan:
     short: Callable[[Mechanism], Mechanism] | None = None
     last: Callable[[Mechanism], Mechanism] | None = None
     score: bool = False
-    models: str | Path | None = None
+    models: bool = False
     durations: str = "secret"
 
     def __post_init__(self) -> None:
