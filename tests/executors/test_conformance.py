@@ -20,7 +20,7 @@ from support.study_world import facts, make
 from dphypo.band import Band
 from dphypo.errors import ExecutorError
 from dphypo.executors import Dask, Pool, Ray, Submitit
-from dphypo.executors.executor import Crew, InProcess
+from dphypo.executors.executor import Execution, InProcess
 from dphypo.executors.futures import Claims, claim
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.attempt import attempt
@@ -113,7 +113,7 @@ def test_an_executor_that_repeats_runs_is_told():
 
 def test_an_executor_that_is_none_is_refused():
     for wrong in ("my_clutser", 3):
-        with pytest.raises(ValueError, match="executor"), Crew(executor=wrong).hire(None):
+        with pytest.raises(ValueError, match="executor"), Execution(executor=wrong).open(None):
             pass
 
 

@@ -18,7 +18,7 @@ from support.study_world import facts, make, train
 
 from dphypo.band import Band
 from dphypo.executors import Dask
-from dphypo.executors.executor import Crew
+from dphypo.executors.executor import Execution
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome
 
@@ -68,7 +68,7 @@ def test_the_scheduler_is_told_nothing_of_the_study(client):
         log = [str(one) for one in dask_scheduler.transition_log]
         return [str(key) for key in dask_scheduler.tasks], log, repr(list(dask_scheduler.tasks.values()))
 
-    with Crew(2, executor=Dask(client)).hire(sleeps) as executor:
+    with Execution(2, executor=Dask(client)).open(sleeps) as executor:
         for number in range(2):
             executor.start(trial(number, seconds=1.0, lr=0.123454321))
         ours: set[str] = set()
@@ -85,7 +85,7 @@ def test_the_scheduler_is_told_nothing_of_the_study(client):
 @pytest.mark.slow
 def test_a_run_whose_worker_is_retired_is_not_made_again_by_dask(client, tmp_path):
     """Dask moves the task to another worker without counting a failure; the claim refuses it there."""
-    with Crew(1, executor=Dask(client)).hire(sleeps) as executor:
+    with Execution(1, executor=Dask(client)).open(sleeps) as executor:
         executor.start(trial(0, seconds=20.0, file=str(tmp_path / "begun")))
         while not (tmp_path / "begun").exists():
             time.sleep(0.05)
@@ -144,7 +144,7 @@ def test_a_result_that_cannot_be_fetched_is_lost_and_holds_up_no_other_run(tmp_p
             distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
             distributed.Client(cluster) as client,
             workers_without_replacement(cluster.scheduler_address, 2),
-            Crew(2, executor=Dask(client)).hire(waits_for_file) as executor,
+            Execution(2, executor=Dask(client)).open(waits_for_file) as executor,
         ):
             client.wait_for_workers(2, timeout=60)
             client.run(_hold_back, str(asked))
@@ -181,5 +181,5 @@ def test_a_scheduler_that_starts_runs_again_is_refused():
                 make().run(progress=False, executor=other.get_executor())
     with pytest.raises(ValueError, match=r"distributed\.Client"):
         Dask("tcp://somewhere:8786")
-    with pytest.raises(ValueError, match="closed"), Crew(1, executor=Dask(other)).hire(train):
+    with pytest.raises(ValueError, match="closed"), Execution(1, executor=Dask(other)).open(train):
         pass

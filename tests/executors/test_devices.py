@@ -14,7 +14,7 @@ from support.torch_world import dpsgd
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.executors.executor import Crew
+from dphypo.executors.executor import Execution
 from dphypo.executors.groups import Groups
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
@@ -120,7 +120,7 @@ def test_dp_sgd_knows_the_devices_of_the_machine():
     expected = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     assert mechanism.devices() == expected
     assert chosen_devices(mechanism, "all") == expected
-    each = on_each_device(Crew(devices=TWO), mechanism, one=False)
+    each = on_each_device(Execution(devices=TWO), mechanism, one=False)
     assert [str(one.device) for one in each] == TWO
 
 

@@ -26,7 +26,7 @@ from dphypo.accounting import PureDp
 from dphypo.band import Band
 from dphypo.errors import JournalError
 from dphypo.executors import Dask, Ray, Submitit, Withdrawn
-from dphypo.executors.executor import Crew
+from dphypo.executors.executor import Execution
 from dphypo.executors.futures import claim
 from dphypo.journal.journal import Journal, Trial
 from dphypo.laws import Pmf
@@ -79,13 +79,13 @@ def ended(name: str, do: str, folder: Path) -> Outcome | Withdrawn | None:
     """How one run ended; it was made once, in time, and a good run can be made after it."""
     trial, began = Trial({"do": do, "folder": str(folder)}, 7, 0, b"key"), time.monotonic()
     with started(name, folder) as executor:
-        with Crew(1, "fork", executor).hire(misbehaves) as made:
+        with Execution(1, "fork", executor).open(misbehaves) as made:
             made.start(trial)
             outcome = made.wait()[1]
         assert time.monotonic() - began < WITHIN_S.get(name, 40.0)
         assert len(list(folder.glob(f"{do} *"))) == 1
         if outcome is not None or name != "pool":  # a pool that lost a process is broken
-            with Crew(1, "fork", executor).hire(misbehaves) as made:
+            with Execution(1, "fork", executor).open(misbehaves) as made:
                 made.start(Trial({"do": "well"}, 8, 1, b"key"))
                 assert made.wait()[1].score == 1.0
     return outcome
@@ -123,7 +123,10 @@ def test_a_run_that_ends_its_process_is_lost(name, tmp_path):
 def test_a_worker_that_a_signal_interrupts_has_withdrawn_its_run(tmp_path):
     said = tmp_path / "pid"
     context = multiprocessing.get_context("fork")
-    with concurrent.futures.ProcessPoolExecutor(1, context) as pool, Crew(1, executor=pool).hire(sleeps) as made:
+    with (
+        concurrent.futures.ProcessPoolExecutor(1, context) as pool,
+        Execution(1, executor=pool).open(sleeps) as made,
+    ):
         made.start(Trial({"file": str(said), "seconds": 60}, 7, 0, b"key"))
         while not said.exists() or not said.read_text():
             time.sleep(0.02)
@@ -215,7 +218,7 @@ def test_a_run_that_preempts_itself_ends(tmp_path):
     most = futures._MOST_WITHDRAWALS
     futures._MOST_WITHDRAWALS = 1
     try:
-        with Crew(1, executor=Submitit(executor)).hire(misbehaves) as jobs:
+        with Execution(1, executor=Submitit(executor)).open(misbehaves) as jobs:
             outcomes = []
             for _ in range(2):
                 jobs.start(Trial({"do": "preempt", "folder": str(begun)}, 7, 0, b"key"))

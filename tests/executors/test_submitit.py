@@ -17,7 +17,7 @@ from support.study_world import facts, make
 
 from dphypo.band import Band
 from dphypo.executors import Submitit, Withdrawn
-from dphypo.executors.executor import Crew
+from dphypo.executors.executor import Execution
 from dphypo.journal.journal import Trial
 from dphypo.laws import Pmf
 
@@ -81,7 +81,7 @@ def test_a_job_that_is_preempted_is_withdrawn_and_not_requeued(tmp_path):
     executor = submitit.LocalExecutor(tmp_path / "jobs")
     executor.update_parameters(timeout_min=60)
     said = tmp_path / "pid"
-    with Crew(1, executor=Submitit(executor)).hire(sleeps) as jobs:
+    with Execution(1, executor=Submitit(executor)).open(sleeps) as jobs:
         jobs.start(Trial({"file": str(said), "seconds": 60}, 7, 0, b"key"))
         while not said.exists() or not said.read_text():
             time.sleep(0.05)
@@ -95,7 +95,7 @@ def test_a_job_that_is_preempted_is_withdrawn_and_not_requeued(tmp_path):
 def test_a_job_that_was_killed_holds_up_no_other(tmp_path):
     """Submitit waits 15 seconds for a result that a job may have written to a slow disk."""
     die, end, pids = tmp_path / "die", tmp_path / "end", [tmp_path / "first", tmp_path / "second"]
-    with Crew(2, executor=Submitit(submitit.LocalExecutor(tmp_path / "jobs"))).hire(waits_for_file) as jobs:
+    with Execution(2, executor=Submitit(submitit.LocalExecutor(tmp_path / "jobs"))).open(waits_for_file) as jobs:
         jobs.start(Trial({"pid": str(pids[0]), "file": str(die), "dies": True}, 7, 0, b"key"))
         jobs.start(Trial({"pid": str(pids[1]), "file": str(end)}, 8, 1, b"other key"))
         while not all(file.exists() and file.read_text() for file in pids):
@@ -118,8 +118,8 @@ def test_without_threads_jobs_are_cancelled_and_their_files_erased(name, tmp_pat
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    crew = Crew(2, executor=Submitit(submitit.LocalExecutor(tmp_path / "jobs")))
-    with contextlib.suppress(RuntimeError), crew.hire(sleeps) as jobs:
+    execution = Execution(2, executor=Submitit(submitit.LocalExecutor(tmp_path / "jobs")))
+    with contextlib.suppress(RuntimeError), execution.open(sleeps) as jobs:
         for seed in range(2):
             jobs.start(Trial({"file": str(tmp_path / str(seed)), "seconds": 60}, seed, seed, b"key"))
     assert not list((tmp_path / "jobs").glob("*_submitted.pkl"))
@@ -135,14 +135,14 @@ def test_slurm_is_told_not_to_requeue(tmp_path, monkeypatch):
         submitit.SlurmExecutor(tmp_path / "jobs"),
     ):
         inner = getattr(executor, "_executor", executor)
-        with Crew(1, executor=Submitit(executor, host="127.0.0.1")).hire(sleeps):
+        with Execution(1, executor=Submitit(executor, host="127.0.0.1")).open(sleeps):
             pass
         lines = inner._make_submission_file_text("command", "uid").splitlines()
         assert "#SBATCH --no-requeue" in lines
     executor.update_parameters(additional_parameters={"requeue": True})
     with (
         pytest.raises(ValueError, match="requeue"),
-        Crew(1, executor=Submitit(executor, host="127.0.0.1")).hire(sleeps),
+        Execution(1, executor=Submitit(executor, host="127.0.0.1")).open(sleeps),
     ):
         pass
 

@@ -19,7 +19,7 @@ import dphypo
 from dphypo import audit, entropy, executors, journal, laws, noise, samplers, search
 from dphypo.accounting import PureDp
 from dphypo.band import KL, Band, Greedy, Mixed
-from dphypo.executors.executor import Crew
+from dphypo.executors.executor import Execution
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.sklearn import Schema
 from dphypo.integrations.torch import split_by_hash
@@ -156,7 +156,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "proposer": None}),
     "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),
     "open_store": (open_store, {"where": None}),
-    "hire": (lambda **options: Crew(**options).hire(train).__enter__(), {"workers": 1, "executor": "in_process"}),
+    "execution": (
+        lambda **options: Execution(**options).open(train).__enter__(),
+        {"workers": 1, "executor": "in_process"},
+    ),
     "Seeded": (entropy.Seeded, {"seed": 3}),
     "load_release": (dphypo.load_release, {"folder": "/nowhere"}),
     "Certificate": (dphypo.Certificate.from_dict, {"document": {"format": "x"}}),
@@ -238,7 +241,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"inputs": np.arange(6.0).reshape(3, 2), "targets": np.arange(3), "share": 0.2, "key": "key"},
     ),
     "Schema": (Schema, {"columns": {"age": (18, 90), "work": ["office", "outside"]}}),
-    "Crew": (Crew, {"workers": 1, "start_method": "spawn", "executor": None}),
+    "Execution": (Execution, {"workers": 1, "start_method": "spawn", "executor": None}),
     "Ray": (executors.Ray, {"host": "", "num_cpus": 1}),
     "audit_observations": (
         audit.audit_observations,

@@ -127,8 +127,8 @@ MUTANTS = (
         "pools that break are accepted",
         "runs die independently of one another",
         "executors/executor.py",
-        "        if self is Lost.FAILED and crew.breaks:\n",
-        "        if self is Lost.AGAIN and crew.breaks:\n",
+        "        if self is Lost.FAILED and execution.breaks:\n",
+        "        if self is Lost.AGAIN and execution.breaks:\n",
         ("study/test_study_lost.py::test_pools_whose_runs_die_together_are_refused_where_a_death_is_an_outcome",),
     ),
     Mutant(
@@ -323,8 +323,8 @@ MUTANTS = (
         "a study makes groups whatever becomes of its runs in them",
         "one M_λ: a run of a study is the same alone and among others",
         "search/runner.py",
-        "        groups = runs.groups(crew.workers) if same or runs.published else None\n",
-        "        groups = runs.groups(crew.workers)\n",
+        "        groups = runs.groups(execution.workers) if same or runs.published else None\n",
+        "        groups = runs.groups(execution.workers)\n",
         ("survey/test_groups.py::test_a_study_makes_no_groups_where_a_run_may_be_another_among_others",),
     ),
     Mutant(

@@ -18,7 +18,7 @@ import numpy as np
 from dphypo._validate import ensure
 from dphypo.accounting import PureDp
 from dphypo.executors import Executor
-from dphypo.executors.executor import Crew
+from dphypo.executors.executor import Execution
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome, mechanism
 
@@ -47,7 +47,7 @@ def check_executor(
         folder, made = Path(name), declare(functools.partial(_make, name))
 
         def opened() -> AbstractContextManager[Executor]:
-            return Crew(workers, start_method, make()).hire(made)
+            return Execution(workers, start_method, make()).open(made)
 
         _check_equal_trials(opened, folder, workers)
         _check_outcomes(opened, folder, megabytes)

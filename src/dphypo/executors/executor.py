@@ -155,8 +155,8 @@ FIVE_MINUTES = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Crew:
-    """How runs are executed: the arguments of ``run`` from which :meth:`hire` creates an executor."""
+class Execution:
+    """How runs are executed: the arguments of ``run`` from which :meth:`open` creates an executor."""
 
     workers: int = 1
     start_method: str = "spawn"
@@ -200,7 +200,7 @@ class Crew:
         pool = isinstance(self.executor, concurrent.futures.Executor) and not self.here
         return self.workers > 1 and (pool or bool(getattr(self.executor, "breaks", False)))
 
-    def hire(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
+    def open(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism, which is closed when the block ends."""
         executor: object = self.executor
         if executor is None:
@@ -272,14 +272,14 @@ class Lost(StrEnum):
             return cls.AGAIN if mechanism.seeded is True else cls.FAILED
         return _validate.choice(cls, lost=given)
 
-    def check(self, crew: Crew) -> None:
+    def check(self, execution: Execution) -> None:
         """Refuse executors whose runs die together if a death is an outcome: deaths must be independent."""
-        if self is Lost.FAILED and crew.breaks:
+        if self is Lost.FAILED and execution.breaks:
             remedy = (
                 "when one process of such a pool dies, the other runs end too, so failures are not independent. Use "
                 'executor="processes" or workers=1; or seeded=True or lost="again" if all randomness is from the seed'
             )
-            raise _validate.fail("executor", crew.executor, remedy)
+            raise _validate.fail("executor", execution.executor, remedy)
 
     @property
     def condition(self) -> str:

@@ -36,7 +36,7 @@ from dphypo.space import Candidates, Grid, Space
 from dphypo.space.space import MOST_CANDIDATES
 
 Floats = npt.NDArray[np.float64]
-Watch = AbstractContextManager[Callable[[Trial, Outcome], object]]
+Display = AbstractContextManager[Callable[[Trial, Outcome], object]]
 """Shows runs as they end; its value is called with every run that has ended."""
 
 
@@ -119,7 +119,7 @@ class Runs(ABC):
         """λ of the next run."""
 
     @abstractmethod
-    def watch(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Watch:
+    def display(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Display:
         """A block that shows runs as they end, as far as they are published."""
 
 
@@ -232,7 +232,7 @@ class DrawnRuns(Runs):
     def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
         return max(number - lag, 0) if self.in_order else None
 
-    def watch(self, record: Callable[[], Record], *, show: bool, on_run: object) -> Watch:
+    def display(self, record: Callable[[], Record], *, show: bool, on_run: object) -> Display:
         """Shows nothing: how many runs have ended is secret."""
         return contextlib.nullcontext(lambda trial, outcome: None)
 
@@ -315,7 +315,7 @@ class DeclaredRuns(Runs):
         point = point_of(self.prior, proposed)
         return point if self.within is None else nearest(self.prior, point, self.within, entropy)
 
-    def watch(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Watch:
+    def display(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Display:
         told, show = on_run if self.table else None, show and self.table
         return progress.rows(record, self.runs, self.prior.to_dict(), told, show=show, public=self.arriving)
 

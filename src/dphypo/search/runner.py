@@ -44,7 +44,7 @@ from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
 from dphypo.errors import Refusal
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.executor import Crew, Lost
+from dphypo.executors.executor import Execution, Lost
 from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
 from dphypo.journal import Ledger
@@ -105,7 +105,12 @@ class Runner:
         self.turn = OneRunner()
 
     def run(
-        self, crew: Crew, *, progress: bool, on_run: OnRun | None = None, options: dict[str, object] | None = None
+        self,
+        execution: Execution,
+        *,
+        progress: bool,
+        on_run: OnRun | None = None,
+        options: dict[str, object] | None = None,
     ) -> Release:
         """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
         refuse_in_worker_start()
@@ -114,13 +119,13 @@ class Runner:
             refused["on_run"] = on_run
         if refused:
             refusals.refuse_options(refused)
-        if crew.devices is not None:
-            devices = chosen_devices(parts[0].mechanism, crew.devices)
-            crew = replace(crew, devices=devices, workers=max(crew.workers, len(devices)))
+        if execution.devices is not None:
+            devices = chosen_devices(parts[0].mechanism, execution.devices)
+            execution = replace(execution, devices=devices, workers=max(execution.workers, len(devices)))
         with interruptible(self.address), self.turn.long(), orderly():
             ours = False  # whether this process has the journal, and with it the file beside it
             try:
-                self._workers = crew.workers
+                self._workers = execution.workers
                 finished, ours = self.finished(), True
                 if finished:
                     _progress.say_made_before(self.address if progress else None, released=True)
@@ -141,7 +146,7 @@ class Runner:
                     if progress and self.last and on_terminal():  # a log would tell how long parts take
                         say(f"Part {number + 1} of {self.last + 1}.")
                     execute_runs(
-                        self.part(number), crew, partial(self.publish, number), progress=progress, on_run=on_run
+                        self.part(number), execution, partial(self.publish, number), progress=progress, on_run=on_run
                     )
                 self._log_release()
                 return self.release()
@@ -316,15 +321,15 @@ class Runner:
 
 
 def execute_runs(
-    part: RunningPart, crew: Crew, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None = None
+    part: RunningPart, execution: Execution, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None = None
 ) -> None:
     """Make the runs of a part, or those that are left, and publish.
 
     Nothing is published before the last run has ended. With ``progress`` people see the runs that are published.
     """
     part.record()  # T is drawn and committed
-    watch = part.runs.watch(part.record, show=progress, on_run=on_run)
-    with _workers(crew, part, show=progress) as workers, watch as one_more:
+    display = part.runs.display(part.record, show=progress, on_run=on_run)
+    with _workers(execution, part, show=progress) as workers, display as one_more:
         while True:
             part.stop_if_all_fail()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
@@ -345,21 +350,21 @@ def execute_runs(
 
 
 @contextlib.contextmanager
-def _workers(crew: Crew, part: RunningPart, *, show: bool) -> Iterator[Executor]:
-    """A block in which a crew makes the runs, or a mechanism that makes many at once; ``show`` shows published runs."""
+def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator[Executor]:
+    """A block in which the runs are executed; ``show`` shows published runs."""
     mechanism, runs = part.mechanism, part.runs
-    part.lost_runs.check(crew)
-    if part.last_run and crew.devices is not None:
-        crew = replace(crew, workers=1)
+    part.lost_runs.check(execution)
+    if part.last_run and execution.devices is not None:
+        execution = replace(execution, workers=1)
     groups = None
-    if crew.executor is None and mechanism.makes_many:
+    if execution.executor is None and mechanism.makes_many:
         same = mechanism.same_alone and part.lost_runs is Lost.AGAIN  # in a study a run is the same among others
-        groups = runs.groups(crew.workers) if same or runs.published else None
-    each = on_each_device(crew, mechanism, one=part.last_run)
-    with part.executing(groups, here=len(each) == 1 and (crew.here or groups is not None)):
-        if runs.published and crew.local and len(each) == 1:
-            each = [ReportsSteps(each[0], _follower(crew, part, show=show))]
-        with _executor(crew, each, groups, alone=not runs.published) as workers:
+        groups = runs.groups(execution.workers) if same or runs.published else None
+    each = on_each_device(execution, mechanism, one=part.last_run)
+    with part.executing(groups, here=len(each) == 1 and (execution.here or groups is not None)):
+        if runs.published and execution.local and len(each) == 1:
+            each = [ReportsSteps(each[0], _follower(execution, part, show=show))]
+        with _executor(execution, each, groups, alone=not runs.published) as workers:
             yield workers
 
 
@@ -374,16 +379,16 @@ def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequen
     return names
 
 
-def on_each_device(crew: Crew, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
-    """The same training on each of the crew's devices; on the first of them if there is ``one`` run."""
-    if crew.devices is None:
+def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
+    """The same training on each device that was asked for; on the first of them if there is ``one`` run."""
+    if execution.devices is None:
         return [mechanism]
-    return [mechanism.at(device=name) for name in (crew.devices[:1] if one else crew.devices)]
+    return [mechanism.at(device=name) for name in (execution.devices[:1] if one else execution.devices)]
 
 
-def _follower(crew: Crew, part: RunningPart, *, show: bool) -> LiveSteps:
+def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSteps:
     """Follows published runs that one device of this machine makes; a last run keeps checkpoints."""
-    every, file = crew.checkpoint_every, None
+    every, file = execution.checkpoint_every, None
     if part.last_run and part.checkpoint is not None and every is not None:
         file = CheckpointFile(part.checkpoint, every)
     log = show and part.declaration.timed
@@ -391,14 +396,14 @@ def _follower(crew: Crew, part: RunningPart, *, show: bool) -> LiveSteps:
 
 
 def _executor(
-    crew: Crew, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool
+    execution: Execution, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool
 ) -> AbstractContextManager[Executor]:
     """An executor for the mechanism, which is given once for each device; ``alone`` makes lost runs again alone."""
     if groups is not None:
-        return contextlib.closing(Groups(each, groups.of, alone=alone, start_method=crew.start_method))
+        return contextlib.closing(Groups(each, groups.of, alone=alone, start_method=execution.start_method))
     if len(each) == 1:
-        return crew.hire(each[0])
-    workers = Processes(each[0], workers=crew.workers, start_method=crew.start_method, each=each)
+        return execution.open(each[0])
+    workers = Processes(each[0], workers=execution.workers, start_method=execution.start_method, each=each)
     return contextlib.closing(workers)
 
 

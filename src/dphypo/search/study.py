@@ -25,7 +25,7 @@ from dphypo.band.band import BandLike
 from dphypo.band.problem import Projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import SecretValue
-from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory, Lost
+from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory, Lost
 from dphypo.journal import Ledger
 from dphypo.journal.journal import Record, Trial
 from dphypo.journal.store import Store
@@ -226,8 +226,8 @@ class Search:
         _validate.flag(progress=progress)
         if self.declaration.alone and checkpoint_every != FIVE_MINUTES:
             raise _validate.fail("checkpoint_every", checkpoint_every, "a study keeps no checkpoints: leave it out")
-        crew = Crew(workers, start_method, executor, devices, checkpoint_every)
-        return self._runner.run(crew, progress=progress, on_run=on_run, options=options)
+        execution = Execution(workers, start_method, executor, devices, checkpoint_every)
+        return self._runner.run(execution, progress=progress, on_run=on_run, options=options)
 
     def release(self) -> Release:
         """The best run of the last part, ties broken by the keys drawn with them. Once, and only when all are told."""

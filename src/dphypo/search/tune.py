@@ -22,7 +22,7 @@ from dphypo.accounting.events import ideal
 from dphypo.accounting.profiles import round_epsilon
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import UnreachableError
-from dphypo.executors.executor import FIVE_MINUTES, Crew, Every, Factory
+from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
@@ -131,7 +131,7 @@ def tune(
     """
     space, mechanism = _subject(searched, space, mechanism)
     check_entropy(entropy)
-    crew = Crew(workers, start_method, executor, devices, checkpoint_every)
+    execution = Execution(workers, start_method, executor, devices, checkpoint_every)
     with keeping(journal, name) as keep, solving(show=progress):
         tuning = plan_tuning(
             space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
@@ -140,7 +140,7 @@ def tune(
     runner = Runner(declared, journal, name, entropy, ledger)
     if _validate.flag(progress=progress):
         say(tuning.summary)
-    return runner.run(crew, progress=progress, on_run=on_run)
+    return runner.run(execution, progress=progress, on_run=on_run)
 
 
 def _subject(
