@@ -130,10 +130,8 @@ def _released(release: Release) -> Html:
 
 
 def _statement(certificate: Certificate) -> Html:
-    """The statement of the certificate, line by line; a line "name: text" becomes a pair."""
-    first, *rest = (
-        certificate.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines()
-    )  # which have a section of their own
+    """The statement of the certificate without its assumptions, by lines; a line "name: text" becomes a pair."""
+    first, *rest = certificate.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines()
     named = [line.split(": ", 1) for line in rest if ": " in line[:60]]
     pairs = facts([(name, _capital(words)) for name, words in named], class_="facts")
     return join(tag("p", tag("strong", first)), pairs, *(tag("p", line) for line in rest if ": " not in line[:60]))
