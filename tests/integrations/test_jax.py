@@ -284,7 +284,7 @@ shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.prin
         ({"init": 3}, "init = 3"),
         ({"predict": None}, "loss = None"),
         ({"optimizer": "sdg"}, "optimizer = 'sdg'"),
-        ({"fixed": {"depth": 3}}, "'depth' is taken neither"),
+        ({"fixed": {"depth": 3}}, "'depth' is used neither"),
         ({"fixed": {"epochs": 3}}, "write epochs="),
         ({"score": "acuracy"}, "score = 'acuracy'"),
         ({"data": (PIXELS, LABELS[:3])}, "different numbers of rows"),

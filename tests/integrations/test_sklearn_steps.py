@@ -172,7 +172,7 @@ def test_a_journal_is_refused_under_clone_cross_validation_and_another_fit(tmp_p
     with pytest.raises(ValueError, match="a journal holds one search"):
         pickle.loads(pickle.dumps(copied)).fit(X, Y)
     copied.set_params(journal=tmp_path / "own.db").fit(X, Y)
-    with pytest.raises(ValueError, match="another fit would give that release again"):
+    with pytest.raises(ValueError, match="another fit would return that release again"):
         copied.fit(X, Y)
     first = search(journal=journal).fit(X, Y)
     resumed = search(journal=journal).fit(X, Y)  # a new process does this after it was killed

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dp_accounting
 
@@ -44,6 +44,7 @@ from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation, make_reservation
+from dphypo.mechanisms.sampled_gaussian import SampledGaussian
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving
@@ -75,21 +76,8 @@ _READABLE = frozenset(
 """What an objective may read of its trial. It writes by ``suggest_...``, ``report`` and two setters alone."""
 
 
-class RunCost(Protocol):
-    """What one run costs, and the same run cut short or with other noise: a ``dphypo.mechanisms.SampledGaussian``."""
-
-    @property
-    def event(self) -> dp_accounting.DpEvent: ...
-    @property
-    def noise_multiplier(self) -> float: ...
-    def at(self, *, noise_multiplier: float, fraction: float = 1.0, match: bool = False) -> Self: ...
-
-
-Run = TypeVar("Run", bound=RunCost)
-
-
 @dataclass(frozen=True)
-class OptunaSurvey(Generic[Run]):
+class OptunaSurvey:
     """A survey that an Optuna study drives, then a last run: the two cost (ε, δ) together.
 
     **Guarantee.** The storage of the study and the model of the last run are (ε, δ)-DP together, if the objective
@@ -97,8 +85,7 @@ class OptunaSurvey(Generic[Run]):
     ``survey.full.event``, and durations do not depend on the data.
 
     Args:
-        run: the full run, as its privacy sees it, such as ``dphypo.mechanisms.SampledGaussian.of(...)``; its noise is
-            solved for.
+        run: the privacy of the full run, ``dphypo.mechanisms.SampledGaussian.of(...)``; its noise is solved for.
         epsilon, delta: the total cost of everything that is released.
         durations: "public" declares that the duration of a run does not depend on the data.
         scores: "public" declares that all numbers that the objective gives to Optuna (its value, reports, constraints,
@@ -124,7 +111,7 @@ class OptunaSurvey(Generic[Run]):
     (2344, 0.63, 235)
     """
 
-    run: Run
+    run: SampledGaussian
     epsilon: float
     delta: float
     durations: str = field(kw_only=True)
@@ -162,7 +149,7 @@ class OptunaSurvey(Generic[Run]):
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
 
     @cached_property
-    def full(self) -> Run:
+    def full(self) -> SampledGaussian:
         """The full run, with its noise."""
 
         def at(noise: float) -> Composition:
@@ -174,7 +161,7 @@ class OptunaSurvey(Generic[Run]):
         return self.run.at(noise_multiplier=found.value)
 
     @property
-    def short(self) -> Run:
+    def short(self) -> SampledGaussian:
         """The run of a trial: fewer steps, more noise."""
         return self._short(self.full)
 
@@ -186,15 +173,15 @@ class OptunaSurvey(Generic[Run]):
         return found
 
     def optimize(self, study: Study, objective: Callable[[Trial], float], **options: Any) -> None:
-        """``study.optimize(objective)`` for the trials that are left of those declared.
+        """``study.optimize(objective)`` for the declared trials that remain.
 
-        An exception in the objective is a failed trial, without its message: that may quote a record.
+        An exception in the objective is a failed trial. Its message is not kept, because it may quote a record.
 
         Args:
             study: a study without trials, or one that this survey has begun.
             objective: as for Optuna; it trains with ``survey.short``.
-            options: of ``study.optimize`` but for ``n_trials``, which is declared, and ``catch``. ``timeout`` ends the
-                call, and the next one makes the trials that are left: all are paid for in any case.
+            options: of ``study.optimize``, except ``n_trials``, which is declared, and ``catch``. ``timeout`` ends the
+                call, and the next call executes the remaining trials: all are paid for in any case.
         """
         if "n_trials" in options:
             raise _validate.fail("n_trials", options["n_trials"], f"{self.runs} trials are declared")
@@ -206,7 +193,7 @@ class OptunaSurvey(Generic[Run]):
         claims.refuse_late()
 
         def made(trial: Trial) -> float:
-            if not claims.claim_run(trial.number):  # other processes have made the rest
+            if not claims.claim_run(trial.number):  # other processes have executed the rest
                 trial.study.stop()
                 raise TrialPruned
             paid: Any = PaidTrial(trial, None if self.score_event is None else self.reports)
@@ -220,15 +207,15 @@ class OptunaSurvey(Generic[Run]):
         study.optimize(made, n_trials=self.runs - len(claims.trials), **options)
 
     def table(self, study: Study) -> SurveyTable:
-        """All trials of the survey that have ended: what is published."""
+        """The published table: all trials of the survey that have ended."""
         trials = TrialClaims(study, self.runs).trials
         rows = tuple(Row(trial.params, _score(trial)) for trial in trials if trial.state.is_finished())
         return SurveyTable(rows, maximize=study.direction.name == "MAXIMIZE")
 
     def params(self, study: Study, fallback: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """λ of the last run: where the posterior mean of a Gaussian process on all trials is best.
+        """λ of the last run: the best posterior mean of a Gaussian process fitted to all trials.
 
-        It is over the parameters that every trial with a score has; ``fallback`` is taken if there is none.
+        It uses the parameters that every trial with a score has; ``fallback`` is used if no trial has one.
         """
         scored = [trial for trial in TrialClaims(study, self.runs).trials if _score(trial) is not None]
         if not scored:
@@ -247,9 +234,9 @@ class OptunaSurvey(Generic[Run]):
     ) -> tuple[Model, dict[str, Any], Certificate]:
         """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
 
-        ``train`` makes the steps of ``survey.full`` with its noise. The run counts from when it begins: of all
-        processes that share the study's storage, ``last_runs`` are let through, and the others are refused. It closes
-        the survey: no trial is made any more.
+        ``train`` makes the steps of ``survey.full`` with its noise. The run counts from its start: of
+        all processes that share the study's storage, ``last_runs`` may execute one, and the others are refused. It
+        closes the survey: no further trial is executed.
         """
         claims = self._begin(study)
         self.params(study, fallback)  # an error now closes nothing
@@ -269,7 +256,7 @@ class OptunaSurvey(Generic[Run]):
         return self.guarantee.certificate(self.delta, releases=releases, released=[self.table(study).fingerprint()])
 
     def _begin(self, study: Study) -> TrialClaims:
-        """Claim a new study; refuse one that was not begun so."""
+        """Claim a new study; refuse one that this survey did not begin."""
         refuse_in_worker_start()
         if len(study.directions) > 1:
             remedy = "it has several objectives: a survey has one. Give the others as trial.set_user_attr(...)"
@@ -296,10 +283,10 @@ class OptunaSurvey(Generic[Run]):
         counts = {"runs": self.runs, "reports": self.reports, "last runs": self.last_runs, "delta": self.delta}
         return {name: repr(value) for name, value in events.items()} | counts
 
-    def _short(self, full: Run) -> Run:
+    def _short(self, full: SampledGaussian) -> SampledGaussian:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
-    def _guarantee(self, full: Run) -> Composition:
+    def _guarantee(self, full: SampledGaussian) -> Composition:
         account = partial(account_published, relation=self.relation)
         training, scoring = (EVERYONE, EVERYONE) if self.split is None else (self.split.training, self.split.scoring)
         terms = [Term(account(self._short(full).event, self.runs), training)]
@@ -382,7 +369,7 @@ def _score(trial: FrozenTrial) -> float | None:
 _MARK = "dphypo survey"  # the study attribute that its claims name
 _UNPAID = (
     "A trial gives Optuna more numbers (reports, constraints, user attributes) than were declared. Each number that "
-    "looks at private records is an event of its own, and can steer a sampler: declare them with "
+    "looks at private records is a separate event and can steer a sampler: declare them with "
     "OptunaSurvey(reports=...)."
 )
 _NOT_THIS_STUDY = (
@@ -404,7 +391,7 @@ _AGAIN = "(The last run was started before: declare last_runs=2 to allow for one
 
 
 class TrialClaims:
-    """The claims beside an Optuna study that is driven, with this many declared trials."""
+    """The claims of an Optuna study that is driven, with this many declared trials."""
 
     def __init__(self, study: Study, runs: int) -> None:
         self._study, self._runs = study, runs
@@ -431,9 +418,9 @@ class TrialClaims:
         self._reservation = reservation
 
     def refuse_foreign(self) -> None:
-        """Refuse a study with trials that were not claimed: they were made outside the survey, and not paid for.
+        """Refuse a study with trials that were not claimed: they were executed outside the survey and not paid for.
 
-        A study whose claims are those of a deleted one is refused, too.
+        A study whose claims are those of a deleted one is refused too.
         """
         claims = self._read()  # read before the mark, which is set before the first trial is claimed
         marks = [claim["study"] for kind, claim in claims if kind == "begin"]
@@ -449,12 +436,12 @@ class TrialClaims:
 
     @property
     def closed(self) -> bool:
-        """Whether no trial is made any more."""
+        """Whether no further trial is executed."""
         return bool(self._all("close"))
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """The trials of the survey, in order: all that were begun and count."""
+        """The trials of the survey that count, in order, including those that were killed."""
         counted = set(self._counted())
         return [trial for trial in self._study.trials if trial.number in counted]
 
@@ -469,17 +456,17 @@ class TrialClaims:
         return order
 
     def refuse_late(self) -> None:
-        """Refuse to begin trials where none is left."""
+        """Refuse to begin a trial if none is left."""
         if self.closed:
             raise errors.Refusal(f"{_TOO_MANY} {_LATE}")
         if len(self._counted()) >= self._runs:
             raise errors.Refusal(_TOO_MANY)
 
     def claim_run(self, number: int) -> bool:
-        """Claim a trial that is about to be made; False if it is surplus."""
+        """Claim a trial before it is executed; False if it is surplus."""
         mine = {"trial": number, "token": secrets.token_hex(16)}
         self._claim("run", mine)
-        if next(claim for claim in self._all("run") if claim["trial"] == number) != mine:  # it was made before
+        if next(claim for claim in self._all("run") if claim["trial"] == number) != mine:  # it was executed before
             raise errors.Refusal(_REMADE_STUDY)
         order = self._counted()
         if number in order:
@@ -544,7 +531,7 @@ class TrialClaims:
 def keep_in_study(study: Study, question: Mapping[str, Any], solve: Callable[[], float]) -> float:
     """Keep a public number that takes long to find in an Optuna study (a ``dphypo.accounting.calibrate.Keep``).
 
-    Whoever can write to the storage can change it: who asks looks whether it is an answer, and accounts for it afresh.
+    Anyone who can write to the storage can change it, so the caller checks the number and recomputes its cost.
     """
     text = json.dumps(question, sort_keys=True)
     key = f"dphypo solved {hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -33,7 +33,7 @@ RecordGradients = tuple[jax.Array, ...]
 """The gradient of a trained array: itself, or two vectors whose outer product it is."""
 
 TINY = 2.0**-960
-"""More than squares lose that are too small to be numbers; a factor's may be, where the product of two is not."""
+"""An upper bound on what squares lose to underflow; that of a factor may underflow where the product does not."""
 
 
 class Product(NamedTuple):

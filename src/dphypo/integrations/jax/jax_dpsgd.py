@@ -1,4 +1,4 @@
-"""DP-SGD in JAX as a mechanism that a study can search over."""
+"""DP-SGD in JAX as a mechanism that can be tuned, and its runs."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ class DPSGD(GradientTraining):
     A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm``, ``optimizer``,
     ``clipping`` and ``average``; what an optimiser of optax takes; and what ``init``, ``loss`` and ``predict`` name.
 
-    Formal guarantee: that of :class:`dphypo.integrations.torch.DPSGD` with our own engine. Steps are Gaussian
-    mechanisms to the last bit, up to the slack that the event states, if random words are taken as ideal. A record
-    whose loss or gradient is not finite adds nothing. Runs are made on the CPU. In a group, a run may end in other last
-    bits than alone: studies make one at a time, and surveys many at once.
+    **Guarantee.** That of :class:`dphypo.integrations.torch.DPSGD` with our own engine: with an ideal random generator,
+    a step is a Gaussian mechanism to the last bit, up to the slack that the event states. A record whose loss or
+    gradient is not finite adds nothing. Runs are executed on the CPU. In a group, a run may end in other last bits than
+    alone, so studies execute one run at a time; surveys execute many at once.
 
     Args:
         init: ``init(key) -> params``, the untrained parameters: a tree of arrays, such as ``net.init(key, x)`` of
             flax; or a module of equinox, whose arrays are trained.
-        loss: ``loss(params, record) -> scalar``, of one record. With a third argument ``key`` it gets a key of its own
+        loss: ``loss(params, record) -> scalar``, of one record. With a third argument ``key`` it gets a new key
             for each run, step and record, for dropout and augmentation. By default the cross entropy of ``predict``,
             where a record is (input, label).
         predict: ``predict(params, input) -> outputs``, of one record, for our scores; such as ``net.apply`` of flax.
-        data: the private records: arrays with one row a record, in tuples, lists or dicts.
-        score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy" of records that a hash sets apart; a
-            :class:`PrivateAccuracy` or the like on records of your own; or a function of the trained parameters, which
-            looks at public records alone.
+        data: the private records: arrays with one row per record, in tuples, lists or dicts.
+        score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy" on records that a hash sets apart; a
+            :class:`PrivateAccuracy` or similar on records that you set apart; or a function of the trained parameters,
+            which must read public records only.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
-        start: parameters that runs start from, public or paid for.
-        noise_multiplier: this and all that follow are as of :class:`dphypo.integrations.torch.DPSGD`.
+        start: the parameters that runs start from, which must be public or paid for.
+        noise_multiplier: this and the following are as in :class:`dphypo.integrations.torch.DPSGD`.
 
     >>> import jax, numpy as np
     >>> mechanism = DPSGD(
@@ -119,7 +119,7 @@ class DPSGD(GradientTraining):
             self.program(self.values({}))
 
     def _set_apart(self, data: TreeRecords, size: int) -> tuple[TreeRecords, int, Private]:
-        """The records that train, how many they are taken to be, and the named score on the others."""
+        """The records that train, their declared number, and the named score on the others."""
         name = str(self.score)
         if name not in _SCORES:
             raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the parameters")
@@ -143,12 +143,12 @@ class DPSGD(GradientTraining):
         for name in names:
             if name not in taken:
                 raise ValueError(
-                    f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(sorted(OWN))}), nor by the "
+                    f"hyperparameter {name!r} is used neither by DPSGD ({', '.join(sorted(OWN))}), nor by the "
                     f"optimiser, nor by init, loss or predict ({', '.join(sorted(self._named)) or 'they name none'})"
                 )
 
     def check_space(self, space: Space) -> None:
-        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        """Refuse choices that no run can use, such as an unknown optimiser."""
         for parameter in space.parameters:
             choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
             for value in choices:
@@ -158,7 +158,7 @@ class DPSGD(GradientTraining):
                     dpsgd.Setting(**{parameter.name: value})
 
     def default_space(self) -> Space:
-        """What is searched where no space is given: the learning rate, with normalised gradients."""
+        """The space that is searched if none is given: the learning rate, with normalised gradients."""
         if not self._complete:
             raise _validate.fail(
                 "space", None, "init takes hyperparameters: give a space that has them, or fix them with fixed="
@@ -168,14 +168,14 @@ class DPSGD(GradientTraining):
         return Space({"learning_rate": rates, "clipping": ["normalise"]})
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
-        """Make runs, those of one shape at once; what a run raises takes the place of its outcome."""
+        """Execute runs, those of one shape together; an exception of a run takes the place of its outcome."""
         with quiet():
             begun = [partial(begin, self, one, seed) for one, seed in zip(params, seeds, strict=True)]
             ended = partial(finish, self.score)
             return make_in_groups(begun, lambda _, one: one.kind, train, lambda _, one, row: ended(one, row))
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All hyperparameters of a run: λ, and what the fields say where λ does not."""
+        """All hyperparameters of a run: λ, and the fields for those that λ does not have."""
         return {**{name: getattr(self, name) for name in _FIELDS}, **self.fixed, **params}
 
     def program(self, given: Mapping[str, Any]) -> Program:
@@ -189,7 +189,7 @@ class DPSGD(GradientTraining):
         return found
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        """Build and score a model without training it: what is wrong with it shows before anything is drawn."""
+        """Build and score a model without training it, to find errors before anything is drawn."""
         with quiet():
             begun, score = begin(self, params, seed), self.score
             if (private := self.private_score) is not None:
@@ -198,7 +198,7 @@ class DPSGD(GradientTraining):
             return finish(score, begun, begun.row)
 
     def architecture(self, space: Space) -> str:
-        """The arrays of a model of the space; a search goes on only with the same ones."""
+        """The arrays of a model of the space; a search resumes only with the same ones."""
         return self.program(self.values(space.sample(Seeded(0)))).description
 
     def __repr__(self) -> str:
@@ -238,7 +238,7 @@ class Begun:
 
     @property
     def kind(self) -> str:
-        """What runs that are made at once have in common."""
+        """What runs of one group have in common."""
         static, numbers = optax_optimisers.split(self.run.options)
         grid = (self.grid.deviation, self.grid.bits)
         same = (id(self.program), self.shape, self.run.steps, grid, self.setting, repr(self.optimizer))
@@ -246,7 +246,7 @@ class Begun:
 
 
 def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
-    """Everything that a run is told, from λ."""
+    """A run at λ: its program, its steps and its initial parameters."""
     cost, given = made.cost, made.values(params)
     program = made.program(given)
     if made.match and made.fraction < 1:
@@ -266,7 +266,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
 
 
 def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
-    """The trained parameters of runs that are made at once, a row each."""
+    """The trained parameters of a group of runs, one row each."""
     first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
     program, setting, (size, count) = first.program, first.setting, first.shape
     words = [noise.Words.of_seed(run.seed) for run in runs]

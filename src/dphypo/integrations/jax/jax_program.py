@@ -77,7 +77,7 @@ class Program:
         self.description = repr([(leaf.shape, str(leaf.dtype)) for leaf in shown] + [str(self._structure)])
 
     def _try_out(self) -> None:
-        """Refuse a loss that gives no number, or that can show records to anyone else."""
+        """Refuse a loss that does not give a number, or that could show records to other code."""
         record = self.records.synthetic_row()
         row = jnp.zeros(self.size, self.dtype)
         code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
@@ -86,12 +86,12 @@ class Program:
         backwards = jax.make_jaxpr(jax.grad(self.loss))(row, record, jax.random.key(0))
         if any(one.effects or "callback" in str(one) for one in (code, backwards)):
             raise UnsupportedModelError(
-                "the loss calls back into Python (jax.debug.print, pure_callback or the like): what it sees there of "
-                "single records gets no noise. Leave the callback out"
+                "the loss calls back into Python (jax.debug.print, pure_callback or similar), where it could show "
+                "single records without noise. Leave the callback out"
             )
 
     def built(self, key: jax.Array) -> list[Any]:
-        """The arrays that ``init`` returns. It is compiled, unless it looks at the key itself."""
+        """The arrays that ``init`` returns. It is compiled, unless it needs the value of the key."""
         try:
             return self._compiled(key)
         except jax.errors.JAXTypeError:
@@ -115,7 +115,7 @@ class Program:
         return [row[end - size : end].reshape(shape) for end, size, shape in parts]
 
     def tree(self, leaves: list[Any], *, whole: bool = True) -> Tree:
-        """What ``init`` returned, with other trained arrays; not ``whole``, without what stays."""
+        """What ``init`` returned, with other trained arrays; unless ``whole``, without those that are not trained."""
         some = iter(leaves)
         every = [next(some) if leaf is None else leaf if whole else None for leaf in self._kept]
         return jax.tree.unflatten(self._structure, every)
@@ -132,14 +132,14 @@ class Program:
         return optax.softmax_cross_entropy_with_integer_labels(self._predict(params, record[0]), record[1])
 
     def predict(self, row: Any, inputs: Any) -> Any:
-        """What the model says of the input of one record."""
+        """The model's output for the input of one record."""
         if self._predict is None:
             raise ValueError("predict = None: a score of accuracy needs predict(params, inputs) -> outputs")
         return self._predict(self.tree(self.leaves(row)), inputs)
 
     @cached_property
     def classes(self) -> int | None:
-        """How many classes outputs tell apart, found on made-up inputs; None if nothing predicts them."""
+        """The number of classes, found on made-up inputs; None without ``predict``."""
         if self._predict is None or not isinstance(self.records.tree, tuple):
             return None
         record = self.records.synthetic_row()
@@ -147,7 +147,7 @@ class Program:
         return max(2, shape[-1]) if shape else 2
 
     def usable(self, records: TreeRecords) -> TreeRecords:
-        """The records in the domain. A single output may be a number, and then any label is one."""
+        """The records in the domain. With a single output, which may be a number, any label is in it."""
         known = self.classes if self._is_cross_entropy or (self.classes or 0) > 2 else None
         return records.within(known)
 
@@ -164,7 +164,7 @@ class Program:
 
     @cached_property
     def _data(self) -> Tree:
-        """The records, as JAX's arrays. Where there is none at all, one of zeros, which never counts."""
+        """The records as arrays of JAX. If there is none, one of zeros, which never counts."""
         return jax.tree.map(
             jnp.asarray, self.records.tree if len(self.records) else self.records.synthetic_rows(1, zeros=True)
         )
@@ -259,8 +259,11 @@ def _one_by_one(function: Callable[..., Any], *given: Any) -> Any:
 
 @jax.jit
 def _rows(data: Tree, numbers: Any) -> Tree:
-    """The records of some numbers. A program of its own, which rounds nothing: how many records there are is private,
-    and the program of the gradients does not depend on it."""
+    """The records with these numbers.
+
+    This is a separate program, which rounds nothing: the number of records is private, and the program of the
+    gradients must not depend on it.
+    """
     return jax.tree.map(lambda leaf: leaf.at[numbers].get(mode="clip"), data)
 
 

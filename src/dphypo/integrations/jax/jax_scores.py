@@ -1,6 +1,6 @@
-"""Scores: what ranks the runs of a search, and what it costs. They are those of PyTorch's mechanism.
+"""Scores that rank the runs of a search, and their cost, as for PyTorch.
 
-What a record adds depends on that record and the model alone, to the bit: records go through the model one by one.
+What a record adds depends on that record and the model alone, to the bit: the model is given one record at a time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _loss(program: Program, row: Any, record: Tree) -> Any:
 
 @dataclass(frozen=True, repr=False)
 class PublicAccuracy:
-    """The share of public records that the model classifies correctly. Costs nothing: nothing protects them."""
+    """The share of public records that the model classifies correctly. It costs nothing, and protects nothing."""
 
     data: Any
 
@@ -58,11 +58,11 @@ class Private:
 
     Args:
         data: the records, as for :class:`DPSGD`.
-        noise_multiplier: standard deviation of the noise over what one record can change; "calibrate" leaves it to
-            :func:`dphypo.tune`.
-        split: the rule that sets these records apart from those that train. Parts of :func:`split_by_hash` know it.
+        noise_multiplier: standard deviation of the noise over what one record can change; with "calibrate",
+            :func:`dphypo.tune` solves for it.
+        split: the rule that separates these records from those that train. Parts of :func:`split_by_hash` know it.
             Without one, a record may train and score, and the two compose.
-        records: their number, a public constant; by default the length of ``data``, which declares it public.
+        records: their number, a public constant; by default the length of ``data``, which is then public.
     """
 
     data: Any
@@ -108,10 +108,10 @@ class PrivateAccuracy(Private):
 
 @dataclass(frozen=True, repr=False)
 class PrivateLoss(Private):
-    """Minus the mean loss, each record's cut off to [0, ``bound``], with exact Gaussian noise on the sum.
+    """Minus the mean loss, each clipped to [0, ``bound``], with exact Gaussian noise on the sum.
 
     Args:
-        bound: the largest loss that a record counts with, a public constant; by default twice that of a guess among the
+        bound: the largest loss of a record that counts, a public constant; by default twice that of a guess among the
             model's classes.
     """
 
@@ -124,7 +124,7 @@ class PrivateLoss(Private):
     def __call__(self, program: Program, row: Any, *, seed: int) -> float:
         classes = program.classes
         if self.bound is None and classes is None:
-            raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
+            raise _validate.fail("bound", None, "give the largest loss of a record that counts, a public constant")
         bound = 2 * math.log(classes or 2) if self.bound is None else _validate.positive(bound=self.bound)
         found = program.each(_loss, row, self.data)
         losses = np.clip(np.nan_to_num(found, nan=bound), 0.0, bound)

@@ -1,4 +1,4 @@
-"""optax's optimisers by name, or a function that gives one: they see noisy gradients alone."""
+"""optax's optimisers by name, or a function that returns one. They read noisy gradients only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names_of(function: Callable[..., Any]) -> list[str]:
 
 
 def read(optimizer: Any, argument: str = "optimizer") -> Callable[..., optax.GradientTransformation]:
-    """The function that builds an optimiser from its learning rate and options; an error names what is not one."""
+    """The function that builds an optimiser from its learning rate and options; an error if there is none."""
     if callable(optimizer) and "learning_rate" in names_of(optimizer):
         return cast(Callable[..., optax.GradientTransformation], optimizer)
     if isinstance(optimizer, str) and optimizer in known():
@@ -50,7 +50,7 @@ def option_names() -> frozenset[str]:
 
 
 def options(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the optimiser takes; other options are left out, so that optimisers can be compared in one space."""
+    """The options that the optimiser has; others are dropped, so that one space can compare optimisers."""
     takes = set(names_of(read(optimizer))) - {"learning_rate"}
     return {name: value for name, value in given.items() if name in takes}
 

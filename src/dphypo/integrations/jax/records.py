@@ -20,7 +20,7 @@ Tree = Any
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TreeRecords:
-    """Arrays with one row a record, in the types that JAX computes with; and on which side of a split they are."""
+    """Arrays with one row per record, in the types that JAX computes with, and their side of a split."""
 
     tree: Tree
     origin: Origin = field(default_factory=Origin)
@@ -33,9 +33,9 @@ class TreeRecords:
         return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.tree)}
 
     def within(self, classes: int | None) -> TreeRecords:
-        """Without the records that are outside the domain: numbers that are not finite, a label that is no class.
+        """Without records outside the domain, which have a value that is not finite or a label without a class.
 
-        Whether a record is in depends on that record alone, so that leaving it out costs nothing.
+        Whether a record is in the domain depends on that record alone, so dropping it costs no privacy.
         """
         inside = np.ones(len(self), dtype=np.bool_)
         for leaf in jax.tree.leaves(self.tree):
@@ -48,7 +48,7 @@ class TreeRecords:
         return self if inside.all() else replace(self, tree=jax.tree.map(lambda leaf: leaf[inside], self.tree))
 
     def synthetic_rows(self, count: int, *, zeros: bool = False) -> Tree:
-        """Records of the same shapes and types, from a generator: normal numbers, or 0 and 1 for whole ones."""
+        """Made-up records of the same shapes and types: normal numbers, or 0 and 1 for integers."""
         random = np.random.default_rng(0)
 
         def like(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -59,7 +59,7 @@ class TreeRecords:
         return jax.tree.map(like, self.tree)
 
     def synthetic_row(self) -> Tree:
-        """One such record."""
+        """One made-up record."""
         return jax.tree.map(lambda leaf: leaf[0], self.synthetic_rows(1))
 
 
@@ -70,11 +70,11 @@ def as_records(data: Any) -> TreeRecords:
     # JAX takes a subclass of tuple, such as a part of split_by_hash, for one leaf.
     plain = tuple(data) if isinstance(data, tuple) and not hasattr(data, "_fields") else data
     if not isinstance(plain, (tuple, list, Mapping)) and not hasattr(plain, "shape"):
-        raise TypeError(f"data is a {type(data).__name__}: give arrays with one row a record, such as data=(X, y)")
+        raise TypeError(f"data is a {type(data).__name__}: give arrays with one row per record, such as data=(X, y)")
     tree = jax.tree.map(_array, plain)
     sizes = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)]
     if not sizes or None in sizes or len(set(sizes)) > 1:
-        raise ValueError("the arrays of data have different numbers of rows: give one row a record in each")
+        raise ValueError("the arrays of data have different numbers of rows: give one row per record in each")
     for leaf in jax.tree.leaves(tree):
         remember(leaf, Origin.of(data))
     return TreeRecords(tree, Origin.of(data))

@@ -25,7 +25,7 @@ OURS = {one for room in (primitives, jax.lax) for one in vars(room).values() if 
 def traced(function: Callable[..., Any], *example: Any) -> tuple[Callable[..., Any], bool]:
     """A function as the program that JAX sees for arguments of these types, and whether it may be mapped.
 
-    The program is run, not the function: what was looked at is what a batch meets.
+    The program is run, not the function, so that what was checked is what is mapped.
     """
     code, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
     structure, run = jax.tree.structure(shapes), jaxpr_as_fun(code)
@@ -43,7 +43,7 @@ def foreign(code: Any) -> set[str]:
 
 def _is_ours(operator: Any) -> bool:
     kinds = [str(value.aval.dtype) for value in operator.invars if hasattr(value.aval, "dtype")]
-    keys = [kind for kind in kinds if kind.startswith("key<")]  # a generator of somebody else's has rules of its own
+    keys = [kind for kind in kinds if kind.startswith("key<")]  # another generator may have other rules
     return operator.primitive in OURS and all(kind == "key<fry>" for kind in keys)
 
 

@@ -1,4 +1,4 @@
-"""Private hyperparameter search with scikit-learn's habits: :class:`PrivateSearch`, and estimators to search over.
+"""Private hyperparameter search in the style of scikit-learn: :class:`PrivateSearch`, and estimators to search over.
 
 ``__init__.pyi`` lists the public names. The estimators need the extra "torch" too and are loaded when first used.
 """

@@ -214,7 +214,7 @@ class Fitting(Mechanism):
 
     @property
     def score_event(self) -> Any:
-        """The event of the score; None on public records, a function that raises if its noise is not known yet."""
+        """The event of the score: None on public records, a function that raises while its noise is not known."""
         if self.scorer is not None:
             return None
         if self.score_noise_multiplier == CALIBRATE:
@@ -239,7 +239,7 @@ class Fitting(Mechanism):
         """A copy with other noise, or cut short; ``match`` as in :meth:`dphypo.integrations.torch.DPSGD.at`."""
         part = self.fraction if fraction is None else _validate.within(0.0, 1.0, closed="right", fraction=fraction)
         if part < 1 and not hasattr(self.last, "cut_short"):
-            remedy = "it does not say what a shorter fit is: give it a method cut_short, or make full fits"
+            remedy = "it does not define a shorter fit: give it a method cut_short, or use full fits only"
             raise _validate.fail("estimator", self.estimator, remedy)
         noise = self.noise if noise_multiplier is None else noise_multiplier
         if match and noise is not None:
@@ -267,7 +267,7 @@ class Fitting(Mechanism):
             self.last.check_space(space, self.prefix)
 
     def kinds(self, space: Space) -> list[RunKind]:
-        """Runs of a space that cost the same but for their noise, told apart by the full fit's event at noise 1."""
+        """The kinds of runs in a space: runs of one kind have the same full fit's event at noise 1."""
         self.check_space(space)
         return over_space.everywhere(lambda params: [RunKind(self._key(params), partial(self._event, params))], space)
 
@@ -296,12 +296,12 @@ class Fitting(Mechanism):
         guesses = last.predict(X) if len(y) else np.zeros(0)
         words = noise.Words.of_seed(seed).stream("score")
         if self.error_bound is None:
-            # By value, each record alone: one label of another type changes the type of all of them.
+            # Compared by value, one record at a time: one label of another type changes the type of all labels.
             correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
             return noise.noisy_count(correct, sigma, words) / records
-        # Both as one number a record: a column less a row would be a table, with a record in a row and a column of it.
+        # One number per record: a column minus a row would be a table in which each record has a row and a column.
         targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
-        guesses = np.where(np.isnan(guesses), np.inf, guesses)  # no guess is as wrong as can be
+        guesses = np.where(np.isnan(guesses), np.inf, guesses)  # a missing guess counts as the largest error
         return -noise.noisy_sum(np.abs(targets - guesses), self.error_bound, sigma, words) / records
 
     @property
@@ -321,7 +321,7 @@ class Fitting(Mechanism):
         return event
 
     def _refuse_another_number(self, event: Event, state: Callable[..., Event]) -> None:
-        """Refuse an event that depends on the number of records, where ``fit`` is not told the declared number.
+        """Refuse an event that depends on the number of records if ``fit`` does not know the declared number.
 
         It would count the records that it is given. Their number is private: a hash decides which records score, and
         records without a target are left out.
@@ -334,7 +334,7 @@ class Fitting(Mechanism):
                 same = False
             if not same:
                 remedy = (
-                    "its privacy_event changes with the number of records, and fit is not told the declared number: "
+                    "its privacy_event changes with the number of records, and fit does not know the declared number: "
                     "give it a parameter records=None, which the search sets, and use that in place of len(X) in fit"
                 )
                 raise _validate.fail("estimator", self.last, remedy)
@@ -353,7 +353,7 @@ class Fitting(Mechanism):
         return self.noise[self._key(params)] if isinstance(self.noise, Mapping) else self.noise
 
     def _key(self, params: Mapping[str, Any]) -> Hashable:
-        """What tells kinds of runs apart: the full fit's event at noise 1."""
+        """The kind of a run: the full fit's event at noise 1."""
         return replace(self, fraction=1.0)._event(params, 1.0)
 
 
@@ -366,9 +366,9 @@ def _canonical(event: Event | Sequence[Event]) -> list[Event]:
 
 
 class _Seen(Mapping[str, Any]):
-    """Parameters as a private part sees them: without their prefix, and some with other values.
+    """Parameters as a private estimator reads them: without their prefix, and some with other values.
 
-    It reads no more than what is asked for, so that a search knows what an event depends on.
+    It reads only what is asked for, so that a search knows what an event depends on.
     """
 
     def __init__(self, params: Mapping[str, Any], prefix: str, over: Mapping[str, Any]) -> None:

@@ -37,18 +37,18 @@ from dphypo.space import Space
 
 _STUDY_SCORE_NOISE = 10.0
 
-# What people used to scikit-learn's searches pass, and what to use here.
+# Arguments of scikit-learn's searches, and what to use here.
 _ELSEWHERE = {
     "cv": "every fold would cost. Runs are ranked on records set apart (score_share) or on public ones (fit(holdout=))",
     "n_iter": "give epsilon=..., survey=20 for 20 short runs, or the law of a study's number of runs as runs=",
-    "n_jobs": "give workers=2 to make two runs at a time, each in a process of its own",
-    "refit": "best_estimator_ is the best of the runs itself: training it again would cost again",
+    "n_jobs": "give workers=2 to execute two runs at a time, each in its own process",
+    "refit": "best_estimator_ is the best run itself: training it again would cost again",
     "param_grid": "give the hyperparameters as space={'learning_rate': [0.1, 1.0]}",
     "param_distributions": "give the hyperparameters as space={'learning_rate': loguniform(0.1, 10)}",
     "return_train_score": "scores on training records cost privacy and are not computed",
     "error_score": "a run that fails counts as one with the lowest score",
-    "verbose": "give progress=True; what single runs reach is secret",
-    "pre_dispatch": "give workers=2 to make two runs at a time",
+    "verbose": "give progress=True; the scores of single runs are secret",
+    "pre_dispatch": "give workers=2 to execute two runs at a time",
 }
 
 
@@ -84,24 +84,24 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
         runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
         band, sampler: of a study, how to search, as for :class:`dphypo.Study`; uniformly by default.
-        epsilon: the total ε. The estimator's ``noise_multiplier`` is then solved for; None leaves it as it is.
+        epsilon: the total ε, for which the estimator's ``noise_multiplier`` is solved; None leaves it as it is.
         delta: the total δ.
-        survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; None plans it, False makes a study.
-        compute: of a survey, the most compute, in full fits.
+        survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; None plans it, False runs a study.
+        compute: of a survey, the largest compute, in full fits.
         scoring: with a public hold-out, what scikit-learn's searches take.
-        score_share: how much of the private records to set apart, without a public hold-out.
+        score_share: the share of the private records that score, without a public hold-out.
         score_noise_multiplier: standard deviation of the noise on the count of correct records (or of the sum of errors
             in units of ``error_bound``), without a public hold-out; by default a survey solves for it, and a study
             takes 10.
         error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
         records: the number of records, as a public constant; None declares the length of the data public.
-        data_name: a public name of the data set: a journal that was begun under another name is refused.
+        data_name: a public name of the data set; a journal that was begun under another name is refused.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
             search over one set of records: copies (``clone``, cross-validation) and a second ``fit`` are refused.
-        ledger: a :class:`dphypo.Ledger`, or its file: every ``fit`` reserves there what it costs before its first run,
+        ledger: a :class:`dphypo.Ledger`, or its file. Every ``fit`` reserves its cost there before its first run,
             and is refused if the total would be exceeded.
-        workers: how many runs to make at a time.
-        progress: show what the search will cost, and a bar.
+        workers: the number of runs to execute at a time.
+        progress: show the cost of the search, and a progress bar.
         random_state: None draws from the operating system. **A seed voids the guarantee**: the certificate says so.
 
     >>> from scipy.stats import loguniform
@@ -139,14 +139,14 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     random_state: int | None = None
 
     def __new__(cls, *arguments: Any, **named: Any) -> PrivateSearch:
-        """Explain an argument of scikit-learn's searches that cannot be one here."""
+        """Explain what replaces an argument of scikit-learn's searches."""
         for name in _ELSEWHERE.keys() & named.keys():
             raise TypeError(f"PrivateSearch has no {name}: {_ELSEWHERE[name]}")
         made: PrivateSearch = super().__new__(cls)
         return made
 
     def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
-        """Search. ``holdout`` are public records to rank the runs by; see above for what happens without them."""
+        """Search. ``holdout`` are public records that rank the runs; see above for what happens without them."""
         self._refuse_reuse()
         check_estimator(self.estimator, X)
         refuse_steps_around(self)
@@ -193,14 +193,18 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _refuse_reuse(self) -> None:
-        """A journal holds one search over one set of records: ``fit`` would give its release again, for any data."""
+        """Refuse a journal that was used before: ``fit`` would return its release again, for any data."""
         if self.journal is None:
             return
         if self.journal == getattr(self, "_journal_of_another", None):
-            remedy = "this search is a copy (clone, cross-validation), and a journal holds one search: give another one"
+            remedy = (
+                "this search is a copy (clone, cross-validation), and a journal holds one search: give another journal"
+            )
             raise _validate.fail("journal", str(self.journal), remedy)
         if hasattr(self, "release_"):
-            remedy = "another fit would give that release again, whatever the data: make a new search with another one"
+            remedy = (
+                "another fit would return that release again, whatever the data: make a new search with another journal"
+            )
             raise _validate.fail("journal", str(self.journal), remedy)
 
     def __sklearn_clone__(self) -> PrivateSearch:
@@ -268,9 +272,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """The table of a survey in the columns that scikit-learn's searches have; all of it is published."""
         if not hasattr(self, "release_") or not self.release_.surveys:
             raise AttributeError(
-                "there is no cv_results_ after a study: the scores of all runs would be an output of their own, which "
-                "the guarantee does not cover. It covers the best run alone: best_params_, best_score_ and "
-                "best_estimator_. A survey (epsilon=..., no runs) publishes all of its short runs there"
+                "there is no cv_results_ after a study: the scores of all runs would be another output, which the "
+                "guarantee does not cover. It covers only the best run: best_params_, best_score_ and best_estimator_. "
+                "A survey (epsilon=..., no runs) publishes all of its short runs there"
             )
         rows = self.release_.survey.rows
         scores = np.array([row.score for row in rows], dtype=np.float64)
@@ -290,21 +294,21 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self.best_estimator_
 
     def predict(self, X: Any) -> Any:
-        """What the released estimator predicts."""
+        """The predictions of the released estimator."""
         return self._released().predict(X)
 
     def score(self, X: Any, y: Any) -> float:
-        """The released estimator's own score, on records of yours: nothing about it is private."""
+        """The released estimator's own score on your records, without any protection."""
         return float(self._released().score(X, y))
 
     @_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """What the released estimator gives each class."""
+        """The class probabilities of the released estimator."""
         return self._released().predict_proba(X)
 
     @_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
-        """What the released estimator decides by."""
+        """The decision function of the released estimator."""
         return self._released().decision_function(X)
 
     def __sklearn_tags__(self) -> Any:
@@ -315,7 +319,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-# Of __init__: __new__ only explains arguments of other searches.
+# That of __init__: __new__ only explains arguments of other searches.
 PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
 
 

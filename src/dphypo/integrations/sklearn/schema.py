@@ -291,7 +291,9 @@ def numbers(values: Any) -> Any:
     array = values
     if not hasattr(values, "dtype") and not hasattr(values, "toarray"):
         array = np.asarray(values)
-        if array.dtype.kind in "SUc":  # one text made texts of all values: True became "True", which is not a number
+        if (
+            array.dtype.kind in "SUc"
+        ):  # one text turned all values into texts, and True into "True", which is not a number
             array = np.array(values, dtype=object)
     if array.dtype.kind in "OSU" and not hasattr(array, "toarray"):
         return _each(np.asarray(array))
