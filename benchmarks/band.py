@@ -10,7 +10,7 @@ from cvxopt import matrix, solvers, sparse, spmatrix
 
 from benchmarks.timing import best_of
 from dphypo.band import KL, L2, Band, Greedy, Mixed
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 from dphypo.entropy import SYSTEM
 
 BAND = Band(0.75, 2)

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.landscapes import LANDSCAPES, Array, Landscape
 from dphypo.band import KL, L2, Band, Greedy, Mixed
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 from dphypo.entropy import Seeded
 from dphypo.laws import NegativeBinomial
 from dphypo.samplers import GaussianProcess, History, Sampler, Uniform

@@ -120,9 +120,9 @@ def test_what_a_package_exports_is_taken_from_its_face():
 
 def test_a_back_door_is_seen():
     path = Path(dphypo.__file__).parent / "search" / "study.py"
-    assert behind_doors("from dphypo.band.problem import Problem", path)
+    assert behind_doors("from dphypo.band.projections import Problem", path)
     assert not behind_doors("from dphypo.band import Problem\nfrom dphypo.search.runner import Runner", path)
-    assert not behind_doors("from dphypo.band.problem import Projection", path)  # people are not shown it
+    assert not behind_doors("from dphypo.band.projections import Projection", path)  # people are not shown it
 
 
 def test_few_names_are_exported_and_each_is_shown():

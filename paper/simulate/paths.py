@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.band import Band
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 from dphypo.samplers import GaussianProcess
 from paper.data.points import Floats
 from paper.simulate.pilot import fitted

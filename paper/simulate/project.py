@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dphypo.band import KL, L2, Band, Greedy
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 from paper.data.points import Floats
 
 

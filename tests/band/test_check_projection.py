@@ -10,8 +10,7 @@ import pytest
 from support.projection_conformance import check_projection
 
 from dphypo.band import KL, L2, Greedy, Mixed, Problem
-from dphypo.band.mixed import named_projection
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection, named_projection
 
 
 @pytest.mark.parametrize("one", [L2(), KL(), Greedy(), Mixed(0.3)], ids=repr)

@@ -199,7 +199,7 @@ MUTANTS = (
     Mutant(
         "a parameter may be called score",
         "the columns of a published table have one name each",
-        "space/parameter.py",
+        "space/dimension.py",
         "    if name in COLUMNS:\n",
         "    if name in COLUMNS[:0]:\n",
         ("space/test_space.py::test_spaces_that_make_no_sense_are_refused_by_name",),

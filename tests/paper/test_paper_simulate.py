@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import uniform
 
 from dphypo.band import KL, L2, Band, Greedy
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 from dphypo.laws import Geometric, NegativeBinomial
 from dphypo.samplers import GaussianProcess, History
 from dphypo.samplers.gaussian_process import Hyperparameters

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dphypo._validate import ensure
 from dphypo.band import Band
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 
 Array = npt.NDArray[np.float64]
 

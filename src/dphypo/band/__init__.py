@@ -5,8 +5,8 @@
 """
 
 from dphypo.band.band import Band as Band
-from dphypo.band.mixed import Mixed as Mixed
-from dphypo.band.problem import Problem as Problem
 from dphypo.band.projections import KL as KL
 from dphypo.band.projections import L2 as L2
 from dphypo.band.projections import Greedy as Greedy
+from dphypo.band.projections import Mixed as Mixed
+from dphypo.band.projections import Problem as Problem

@@ -10,8 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.band.problem import SUM_TOLERANCE, TINY, Array, Projection, checked_prior, checked_secret, make_problem
-from dphypo.band.projections import L2
+from dphypo.band.projections import (
+    L2,
+    SUM_TOLERANCE,
+    TINY,
+    Array,
+    Projection,
+    checked_prior,
+    checked_secret,
+    make_problem,
+)
 from dphypo.entropy import Entropy, below, bernoulli
 
 # The narrowed band keeps to ratios in between: what lies outside is lost when masses are added up to 1 in any case.

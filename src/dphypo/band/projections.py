@@ -1,16 +1,131 @@
-"""The paper's ℓ2 projection, the one by Kullback–Leibler divergence, and the greedy one."""
+"""Projections into the band: the paper's ℓ2 one and its general form, the one by Kullback–Leibler divergence, and the
+greedy one.
+
+A density of the band is written as its ratio to the prior, u_i = f_i / p_i. Then the band is c ≤ u_i ≤ C for every
+cell, the masses sum to one when Σ p_i u_i = 1, and nothing depends on how small the masses are.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
+from dphypo import _validate
 from dphypo._floats import half_way
-from dphypo.band.problem import Array, Problem, mass_of
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+SUM_TOLERANCE = 2.0**-40
+"""How far from 1 the masses of a prior, and those that a projection returns, may sum."""
+
+# A cell whose prior mass is smaller keeps it and counts for nothing, and no base mass counts as less than this part of
+# the largest: no product or quotient of the projections then overflows, or loses digits to underflow.
+TINY = 2.0**-100
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Problem:
+    """What a :class:`Projection` is given. It has no ``repr``: the weights come from the secret history."""
+
+    scores: Array
+    """The weights as the sampler returned them; ∝ weights_i / μ_i if a base measure was given."""
+    target: Array
+    """r_i = π_i / p_i: the density π of the sampler relative to the prior."""
+    prior: Array | float
+    """p_i, with 0 for the cells that keep their prior mass; one number when all are equal."""
+    base: Array | float
+    """m_i ∝ μ_i / p_i, the base measure relative to the prior, with μ scaled to sum to 1."""
+    base_root: float
+    """√Σ μ_i: the square root of what the base measure was divided by."""
+    low: float
+    """The least ratio u_i allowed; above c by the margin that rounding needs."""
+    high: float
+    """The greatest ratio u_i allowed; below C by the same margin."""
+
+    def total(self, values: Array | Mask) -> float:
+        """Σ p_i · values_i."""
+        return mass_of(self.prior, values)
+
+
+def mass_of(masses: Array | float, values: Array | Mask) -> float:
+    """Σ masses_i · values_i; one number means that each cell has it, and a mask sums over some of the cells.
+
+    By numpy's pairwise summation, whose error is a few units in the last place.
+    """
+    return masses * float(values.sum()) if isinstance(masses, float) else float((masses * values).sum())
+
+
+@runtime_checkable
+class Projection(Protocol):
+    """How a density of the band is chosen. It cannot break the band: what it returns is checked after rounding."""
+
+    def ratios(self, problem: Problem) -> Array:
+        """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
+
+
+def checked_secret(**named: npt.ArrayLike) -> Array:
+    """Non-negative finite numbers, one a candidate, that came from the secret history: the errors show none of them."""
+    ((name, values),) = named.items()
+    try:
+        result = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} are not numbers: give a one-dimensional array of them") from None
+    if result.ndim != 1 or not len(result):
+        raise ValueError(f"{name} have shape {result.shape}: give a one-dimensional array, one number a candidate")
+    if not 0 <= float(result.min()) <= float(result.max()) < math.inf:  # both are nan when any number is
+        raise ValueError(f"{name} are not all finite and non-negative: give finite numbers that are 0 or greater")
+    return result
+
+
+def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
+    """Positive masses that sum to 1 within :data:`SUM_TOLERANCE`; ``1 / length``, one number, when None are given."""
+    if prior is None:
+        return 1.0 / length
+    result = _positive(prior, "prior", length)
+    with np.errstate(over="ignore"):
+        total = float(result.sum())
+    if not abs(total - 1.0) <= SUM_TOLERANCE:
+        raise ValueError(f"prior masses sum to {total!r}: they must sum to 1 within {SUM_TOLERANCE:.1g}")
+    return result
+
+
+def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
+    """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
+    greatest = weights.max()
+    if greatest == 0:
+        raise ValueError(
+            "all weights are 0, so they name no candidate: give at least one positive weight, or equal weights to "
+            "prefer none"
+        )
+    scores, target, divisor = weights, weights / greatest, prior  # divided, so that the sum of huge weights is finite
+    if not isinstance(prior, float) and prior.min() < TINY:
+        divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)
+    relative: Array | float = 1.0
+    root = 1.0
+    if base is not None:
+        measure = _positive(base, "base", len(weights))
+        largest = float(measure.max())
+        relative = np.maximum(measure / largest, TINY)
+        scores = target / relative
+        total = float(relative.sum())
+        relative /= total * divisor
+        root = math.sqrt(largest) * math.sqrt(total)
+    target /= target.sum() * divisor
+    return Problem(scores, target, prior, relative, root, low, high)
+
+
+def _positive(values: npt.ArrayLike, name: str, length: int) -> Array:
+    result = _validate.vector(length=length, **{name: values})
+    if not result.min() > 0:
+        where = int(np.argmin(result))
+        raise ValueError(f"{name}[{where}] = {result[where]}: every one must be greater than 0; leave out the others")
+    return result
 
 
 def crossing(
@@ -178,3 +293,118 @@ def _score_at(scores: Array, prior: Array | float, mass: float) -> float:
             keep = less
         scores = scores[keep]
         prior = prior if isinstance(prior, float) else prior[keep]
+
+
+GREATEST = 2.0**100  # for ν
+SMALLEST = 2.0**-200  # in place of a root of 0, which is that of a cell at the lower limit
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Minimise ‖f − π‖₂ + ν KL(π, f) over the band; ν = 0 is :class:`L2`, and ν → ∞ tends to :class:`KL`.
+
+    **Optimality.** With ‖f − π‖₂² = Σ (f_i − π_i)² / μ_i, KL(π, f) = Σ π_i log(π_i / f_i), n = ‖f − π‖₂ > 0 and λ the
+    multiplier of Σ f_i = 1, a cell strictly inside the band has
+
+        (f_i − π_i) / (n μ_i) − ν π_i / f_i = λ.
+
+    The left side increases in f_i, so a cell at a limit is the solution clipped to it. Write κ = ν n and x = λ n: this
+    is a quadratic in f_i whose positive root is
+
+        f_i = clip( (b_i + √(b_i² + 4 κ μ_i π_i)) / 2, c p_i, C p_i ),  b_i = π_i + x μ_i.
+
+    For fixed κ each f_i increases in x, so Σ f_i = 1 is one monotone root. What remains is one equation in κ,
+
+        κ = ν ‖f(κ) − π‖₂.
+
+    If π lies in the band it is the minimiser, with n = 0. Otherwise there is one solution, and it is not below ν n(0):
+    docs/theory/search.md, section "Projection".
+
+    ``base`` sets the scale of the norm, and so what a given ν means: with the default, the prior, a space of volume 1.
+
+    Args:
+        nu: ν, the weight of the divergence; 0 or greater.
+
+    >>> from dphypo.band import Band
+    >>> Band(0.5, 2).project([6, 2, 1], projection=Mixed(0.5)).round(4)
+    array([0.638 , 0.1954, 0.1667])
+    """
+
+    history_only: ClassVar[bool] = True
+    nu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nu", _validate.non_negative(nu=self.nu))
+
+    def ratios(self, problem: Problem) -> Array:
+        """u_i = clip((b_i + √(b_i² + 4 κ m_i r_i)) / 2, low, high) with b_i = r_i + x m_i."""
+        target, base, total, x = problem.target, problem.base, problem.total, 0.0
+        if problem.low <= target.min() and target.max() <= problem.high:
+            return target
+        # The problem's base is μ divided by Σμ: the norm in it is larger by the root of that, and κ by all of it. The
+        # cap keeps κ finite; far below it the divergence decides alone.
+        nu = min(self.nu * problem.base_root, GREATEST)
+
+        def norm(kappa: float) -> tuple[float, float]:
+            """n(κ) = ‖f(κ) − π‖ and dn/dκ, each search for x starting where the one before ended.
+
+            Inside the band √(b² + 4κmr) u′ = m (r + u x′), by differentiating the quadratic in κ; the other cells stand
+            still, and Σ p u′ = 0 gives x′.
+            """
+            nonlocal x
+            x = _solve(problem, kappa, x)
+            ratios, per_root = _cells(problem, kappa, x)
+            gap = ratios - target
+            size, across = math.sqrt(total(gap * (gap / base))), total(base * ratios * per_root)
+            if size == 0.0 or across == 0.0:
+                return size, 0.0
+            turn = total(gap * ratios * per_root) * total(base * target * per_root) / across
+            return size, (total(gap * target * per_root) - turn) / size
+
+        def evaluate(kappa: float) -> tuple[float, float]:
+            size, steepness = norm(kappa)
+            return kappa - nu * size, 1.0 - nu * steepness
+
+        nearest, _ = norm(0.0)
+        tolerance = ROUNDING * nu * (nearest + math.sqrt(total(target * (target / base))))
+        gap = np.maximum(target - problem.low, problem.high - target)
+        farthest = math.sqrt(total(gap * (gap / base)))  # no density of the band is farther
+        kappa = crossing(evaluate, nu * nearest, 0.0, nu * farthest, tolerance)
+        return _cells(problem, kappa, _solve(problem, kappa, x))[0]
+
+
+def _solve(problem: Problem, kappa: float, start: float) -> float:
+    """The x for which f(κ) sums to one."""
+    low, greatest, least = problem.low, float(problem.target.max()), float(np.min(problem.base))
+
+    def evaluate(x: float) -> tuple[float, float]:
+        ratios, per_root = _cells(problem, kappa, x)
+        # u′ = m u / √(b² + 4κmr) on the cells inside the band.
+        return problem.total(ratios) - 1.0, problem.total(problem.base * ratios * per_root)
+
+    # A cell leaves low at x = (low − r)/m − κ r/low and reaches high at (high − r)/m − κ r/high.
+    first = (low - greatest) / least - kappa * greatest / low
+    return crossing(evaluate, start, first, problem.high / least, ROUNDING)
+
+
+def _cells(problem: Problem, kappa: float, x: float) -> tuple[Array, Array]:
+    """The ratios u_i, and 1/√(b_i² + 4 κ m_i r_i) for those inside the band, 0 for those at a limit."""
+    b = problem.target + x * problem.base
+    pull = kappa * (problem.base * problem.target)
+    root = np.maximum(np.sqrt(b * b + 4.0 * pull), SMALLEST)
+    # The positive root of u² − b u − pull, without the cancellation of b + √(…) where b < 0.
+    free = 2.0 * pull / (np.abs(b) + root) + np.maximum(b, 0.0)
+    ratios = free.clip(problem.low, problem.high)
+    return ratios, (free == ratios) / root
+
+
+def named_projection(name: str, **options: float) -> Projection:
+    """The projection of this name: "greedy", "kl", "l2" or "mixed".
+
+    >>> named_projection("mixed", nu=0.5)
+    Mixed(nu=0.5)
+    """
+    known: dict[str, Callable[..., Projection]] = {"greedy": Greedy, "kl": KL, "l2": L2, "mixed": Mixed}
+    if not isinstance(name, str) or name not in known:
+        raise _validate.fail("projection", name, f"it must be one of {', '.join(known)}")
+    return known[name](**options)

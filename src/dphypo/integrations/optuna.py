@@ -51,7 +51,7 @@ from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
 from dphypo.search.release import Row, SurveyTable
 from dphypo.space import Space
-from dphypo.space.parameter import check_name
+from dphypo.space.dimension import check_name
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dphypo._validate import full_name
 from dphypo.band import Band
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 
 if TYPE_CHECKING:
     from dphypo.space import Candidates, Grid

@@ -20,8 +20,7 @@ from dphypo import _validate
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.band.band import BandLike
-from dphypo.band.mixed import named_projection
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection, named_projection
 from dphypo.entropy import Entropy
 from dphypo.errors import SamplerError
 from dphypo.journal.journal import Record, Trial

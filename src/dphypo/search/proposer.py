@@ -24,8 +24,7 @@ from dphypo.samplers.gaussian_process import Units
 from dphypo.samplers.sampler import Array
 from dphypo.search.release import Row
 from dphypo.space import Candidates, Space
-from dphypo.space.dimension import CELLS, Finite, is_number, nearest_value, plain
-from dphypo.space.parameter import Parameter
+from dphypo.space.dimension import CELLS, Finite, Parameter, is_number, nearest_value, plain
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

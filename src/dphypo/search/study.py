@@ -22,7 +22,7 @@ from dphypo.accounting.guarantee import PolicyClass
 from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
-from dphypo.band.problem import Projection
+from dphypo.band.projections import Projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import SecretValue
 from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory, Lost

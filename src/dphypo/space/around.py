@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dphypo import _validate
-from dphypo.space.dimension import Array, Finite, describe, interior, plain
-from dphypo.space.parameter import Parameter, Parameters
+from dphypo.space.dimension import Array, Finite, Parameter, Parameters, describe, interior, plain
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space

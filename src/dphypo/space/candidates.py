@@ -13,8 +13,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.entropy import Entropy, words
 from dphypo.space.around import Around
-from dphypo.space.dimension import MIDDLE, Array, Finite, from_words, read_only
-from dphypo.space.parameter import Parameter, Parameters
+from dphypo.space.dimension import MIDDLE, Array, Finite, Parameter, Parameters, from_words, read_only
 
 if TYPE_CHECKING:
     from dphypo.space.space import Space

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.stats import rv_discrete
 
 from dphypo import _validate
-from dphypo.space.dimension import Array
-from dphypo.space.parameter import MOST_LISTED
+from dphypo.space.dimension import MOST_LISTED, Array
 
 
 class _LogRandInt(rv_discrete):  # type: ignore[misc]

@@ -21,8 +21,19 @@ from dphypo import _validate
 from dphypo.entropy import Entropy, check_entropy, words
 from dphypo.space.around import Around, Spread, around
 from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, is_active
-from dphypo.space.dimension import MIDDLE, Array, from_words, interior, read_only
-from dphypo.space.parameter import Parameter, Parameters, read, read_all, under, values_of
+from dphypo.space.dimension import (
+    MIDDLE,
+    Array,
+    Parameter,
+    Parameters,
+    from_words,
+    interior,
+    read,
+    read_all,
+    read_only,
+    under,
+    values_of,
+)
 
 MOST_CANDIDATES = 2**26
 
