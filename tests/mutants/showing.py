@@ -138,4 +138,12 @@ MUTANTS = (
             "test_a_search_that_begins_while_a_worker_imports_the_script_is_refused[<lambda>0]",
         ),
     ),
+    Mutant(
+        "a death after progress counts",
+        "a run fails after three deaths without progress",
+        "search/runner.py",
+        "    if steps > trial.steps:\n        return 0\n",
+        "    if steps < 0:\n        return 0\n",
+        ("survey/test_checkpoint.py::test_a_run_that_got_further_each_time_may_be_killed_any_number_of_times",),
+    ),
 )

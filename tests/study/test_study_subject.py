@@ -88,7 +88,7 @@ def test_a_search_that_goes_on_says_so_and_from_where(tmp_path, world, capsys):
     with search(path) as begun:
         begun.ask()
     search(path).run()
-    assert capsys.readouterr().err.startswith(f"This search was begun before. It goes on from {path}.\n")
+    assert capsys.readouterr().err.startswith(f"This search was started before. It resumes from {path}.\n")
 
 
 def test_a_release_in_memory_is_read_again_too():

@@ -16,6 +16,7 @@ from dphypo.errors import Stopped
 from dphypo.mechanisms.attempt import Pace, current_follower, followed_by
 from dphypo.search import live, progress
 from dphypo.search.checkpoint import CheckpointFile
+from dphypo.search.interrupts import Terminated
 from dphypo.search.live import LiveFile, LiveSteps
 
 PACE = Pace(1.25, 0.5, 100, 30)
@@ -207,14 +208,18 @@ def test_an_interrupt_passes(interrupt):
 
 
 def test_an_interrupt_that_a_watcher_turns_into_an_error_passes():
+    """It is the same interrupt, which says by which signal the process must end."""
+    sent = Terminated(15, None)
+
     def watcher():
         try:
-            raise Stopped
+            raise sent
         finally:
             raise ValueError
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Terminated) as caught:
         _stderr.shielded(watcher, otherwise=None)
+    assert caught.value is sent
 
 
 def test_text_that_cannot_be_encoded_is_shown_escaped(monkeypatch):

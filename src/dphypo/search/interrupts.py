@@ -19,7 +19,7 @@ from dphypo.search import refusals
 
 def refuse_in_worker_start() -> None:
     """Refuse to search while a worker process imports the main script."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing sets it
         raise Refusal(refusals.IN_WORKER_START)
 
 
@@ -27,7 +27,7 @@ _ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getatt
 
 
 class Terminated(Stopped):
-    """The process was told to end while runs were made."""
+    """The process received a signal to end while runs were executed."""
 
     def __init__(self, number: int, raised: BaseException | None) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class Terminated(Stopped):
 
 @contextlib.contextmanager
 def orderly() -> Iterator[None]:
-    """A block that a terminating signal ends as an interrupt would; then the process ends.
+    """A block that a terminating signal ends like an interrupt; then the process ends.
 
-    The handler that was there before is asked first: it may decide to go on, and what it raises is raised when the
-    block has been left, so that no run takes it for its own. Signals reach the main thread only.
+    The previous handler is called first. It may decide to continue. What it raises is raised again after the block, so
+    that no run treats it as its own failure. Signals reach the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -76,13 +76,13 @@ def orderly() -> Iterator[None]:
     if ended is not None:
         if ended.raised is not None:
             raise ended.raised from None  # without the stack of the run, whose values are secret
-        os.kill(owner, ended.number)  # as if nobody had caught it
+        os.kill(owner, ended.number)  # as if the signal had not been caught
         raise ended
 
 
 @contextlib.contextmanager
 def interruptible(journal: str | None) -> Iterator[None]:
-    """Let an interrupt from the keyboard end in two lines, which say where the journal is, instead of a traceback."""
+    """Show two lines that name the journal, instead of a traceback, after a keyboard interrupt."""
     interrupted = False
     try:
         yield
@@ -92,7 +92,7 @@ def interruptible(journal: str | None) -> Iterator[None]:
         return
     where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
     again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-    said = f"The search was interrupted: nothing is released, and {where}.\nTo go on, {again}."
+    said = f"The search was interrupted: nothing is released, and {where}.\nTo resume, {again}."
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -102,5 +102,6 @@ def interruptible(journal: str | None) -> Iterator[None]:
             before(kind, error, trace)
 
     sys.excepthook = hook
-    # Raised outside the handler: where the run was is not printed. Not a subclass: Python ends as interrupted for this.
+    # Raised outside the handler, so that the stack of the run is not printed. It is not a subclass, because Python
+    # exits with the status of an interrupt only for KeyboardInterrupt itself.
     raise KeyboardInterrupt(said)

@@ -27,9 +27,9 @@ _QUANTILES = (0.5, 0.9, 0.99)
 
 
 def cost(certificate: Certificate, computes: Sequence[str]) -> str:
-    """What a search will cost, in privacy and, a sentence for each part, in compute: the same before and after.
+    """What a search will cost: in privacy, and for each part in compute. It is the same before and after the search.
 
-    All costs are printed first: printing them later would show how long earlier parts took.
+    All costs are printed first, because printing them later would reveal how long earlier parts took.
     """
     count = len(computes)
     parts = [f"Part {number} of {count}. {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
@@ -44,9 +44,9 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
 
 
 def say_made_before(journal: str | None, *, released: bool) -> None:
-    """Say that a search was released or begun before, and where; without times or counts."""
+    """Say that a search was released or started before, and where; without times or counts."""
     if journal is not None:
-        said = "released before. The same release is read again" if released else "begun before. It goes on"
+        said = "released before. The same release is read again" if released else "started before. It resumes"
         say(f"This search was {said} from {journal}.")
 
 
