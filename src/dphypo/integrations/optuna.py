@@ -44,7 +44,7 @@ from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation, make_reservation
-from dphypo.mechanisms.sampled_gaussian import SampledGaussian
+from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving
