@@ -177,3 +177,16 @@ def test_records_are_read_twice_once_for_all_runs_and_scores() -> None:
     runs = 3
     assert held_out.read <= 2 * 300 + runs * 300
     assert data.read < 2 * 300 + 2 * runs * 300
+
+
+def test_jax_counts_the_records_that_fit() -> None:
+    pytest.importorskip("jax")
+    from dphypo.integrations import jax as ours
+
+    labels = np.where(np.arange(300) < 100, 7, LABELS)
+    made: dict[str, Any] = {"init": lambda key: {"w": np.zeros((5, 2), np.float32)}, "noise_multiplier": 5.0}
+    predict = lambda params, inputs: inputs @ params["w"]  # noqa: E731
+    mechanism = ours.DPSGD(predict=predict, data=(RAW / 255, labels), score="accuracy", epochs=1, **made)
+    found = mechanism.fitting_records()
+    assert sum(fit for fit, _ in found.values()) == 200
+    assert sum(given for _, given in found.values()) == 300

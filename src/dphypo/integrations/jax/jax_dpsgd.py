@@ -201,6 +201,13 @@ class DPSGD(GradientTraining):
         """The arrays of a model of the space; a search resumes only with the same ones."""
         return self.program(self.values(space.sample(Seeded(0)))).description
 
+    def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
+        """How many records fit, and how many were given, to train and to score. **Secret**: for the curator alone."""
+        program = self.program(self.values({} if space is None else space.sample(Seeded(0))))
+        score = self.private_score
+        used = {"train": self.data, **({} if score is None else {"score": score.data})}
+        return {use: (len(program.usable(records)), len(records)) for use, records in used.items()}
+
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.init, '__qualname__', 'a model')}>"
 
