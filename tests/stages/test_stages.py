@@ -145,6 +145,8 @@ def test_shredding_leaves_the_certificate(tmp_path):
     with pytest.raises(errors.Refusal, match="shredded only after its release"):
         search.shred()
     release = search.run(progress=False)
+    model = bytes(release.saver.dump(release.model))
+    assert model in path.read_bytes()
     search.shred()
     search.shred()
     with pytest.raises(errors.Refusal, match="reduced to its certificate"):
@@ -152,7 +154,8 @@ def test_shredding_leaves_the_certificate(tmp_path):
     with pytest.raises(errors.Refusal, match="reduced to its certificate"):
         make(path).released  # noqa: B018
     assert read_certificate(path, "stages, stage 2") == release.certificate
-    assert b"weights" not in path.read_bytes()
+    assert model not in path.read_bytes()
+    assert b'["weights"' not in path.read_bytes()
 
 
 class Fixed:
