@@ -55,7 +55,7 @@ def test_an_event_of_ones_own_class_cannot_be_certified():
     class Mine(dp_accounting.DpEvent):
         pass
 
-    with pytest.raises(ValueError, match="Mine is not a kind of event"):
+    with pytest.raises(ValueError, match="Mine is not supported"):
         event_to_dict(Mine())
 
 

@@ -13,12 +13,13 @@ from scipy.stats import binom
 from support.oracle import World, exact_delta, two_stage_delta
 from support.worlds import BANDS, pmf_of, random_law, random_world
 
-from dphypo.accounting import Certificate, PureDp, account, dp_library, verify
+from dphypo.accounting import Certificate, Composition, PureDp, account, dp_library, verify
+from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import _convolve, to_pld
 from dphypo.accounting.profiles import supremum
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.band import Band
-from dphypo.laws import Geometric, Law, NegativeBinomial
+from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf
 
 DELTA = 1e-5
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 11.0])
@@ -75,7 +76,7 @@ def test_a_composition_is_certified_and_verified(tmp_path):
     assert verify(path)
     document = json.loads(path.read_text())
     assert len(document["terms"]) == 2
-    assert "of the last of 2 stages" in document["statement"]
+    assert "the best run of each of 2 searches" in document["statement"]
     document["terms"][0]["events"][0]["count"] = 100
     assert not verify(Certificate.from_dict(document))
 
@@ -168,3 +169,13 @@ def test_the_two_stage_oracle_is_the_one_stage_oracle_when_the_second_says_nothi
     np.testing.assert_allclose(found, exact_delta(first, pmf_of(law), band, EPSILONS), atol=1e-12)
     with pytest.raises(ValueError, match="5 releases"):
         two_stage_delta(first, pmf_of(law), band, [silent], np.array([0.0, 1.0]), Band(1, 1), EPSILONS)
+
+
+@pytest.mark.parametrize("law", [Geometric(mean=3), Pmf({1: 0.5, 3: 0.5}), Pmf({2: 1.0})], ids=repr)
+def test_pure_dp_composes_at_delta_zero_whatever_the_law(law):
+    """A grid leaves a trace of δ: before, ε was infinite at δ = 1e-6 where the law is not one of the paper's."""
+    search = account([PureDp(0.069), PureDp(0.0971)], law)
+    together = Composition.of(account_published(PureDp(0.36), 2), search)
+    assert search.epsilon(0.0) == pytest.approx(search.pure)
+    for delta in (0.0, 1e-9, 1e-6):
+        assert 0.7 < together.epsilon(delta) <= 2 * 0.36 + search.pure + 1e-9

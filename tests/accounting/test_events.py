@@ -165,7 +165,7 @@ def test_a_count_that_is_no_positive_whole_number_is_refused(count):
         (Composed([Gaussian(1.0), dp_event.NonPrivateDpEvent()]), "not private"),
         (Gaussian(0), "without noise"),
         (dp_event.RandomizedResponseDpEvent(0.0, 2), "without noise"),
-        (dp_event.UnsupportedDpEvent(), "UnsupportedDpEvent is not a kind of event"),
+        (dp_event.UnsupportedDpEvent(), "UnsupportedDpEvent is not supported"),
         (Composed([]), "one or more"),
         (Composed("ab"), "one or more"),
         (Repeated(PureDp(1.0), 3), "only events of dp_accounting"),

@@ -270,7 +270,7 @@ def test_the_same_array_does_not_train_and_score():
 def test_a_rule_has_to_be_stated():
     assert read_sides(None) is read_sides("same") is None
     assert read_sides(SPLITS[0]) == SPLITS[0].sides == read_sides(SPLITS[0].sides)
-    with pytest.raises(ValueError, match=r"split = 'disjoint'.*by which rule"):
+    with pytest.raises(ValueError, match=r"split = 'disjoint'.*state the rule"):
         read_sides("disjoint")
     for bad in ("", "a\nb", 3):
         with pytest.raises(ValueError, match="how"):

@@ -71,7 +71,7 @@ def test_a_seeded_search_cannot_be_called_private(tmp_path):
     assert verify(Certificate.from_dict(seeded)).warning == "no guarantee: seeded"
     seeded["public"]["warning"] = None
     seeded["statement"] = statement(seeded)
-    assert "the search was seeded, so that nothing is guaranteed" in answer(seeded, tmp_path)
+    assert "the search was seeded, so nothing is guaranteed" in answer(seeded, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_file_that_is_not_part_of_the_release_is_named(document, name, tmp_pat
     assert verify(folder)
     (folder / name).write_bytes(b"x")
     shown = str(verify(folder))
-    assert f"{printable(name)}: not part of the release, so that nothing is certified of it. Move it" in shown
+    assert f"{printable(name)}: not part of the release, so the certificate does not cover it. Move it" in shown
     (folder / name).unlink()
     (folder / name).mkdir()
     assert "not part of the release" in str(verify(folder))

@@ -56,9 +56,7 @@ def test_a_release_without_its_model_or_its_description(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no model of this release at .*model\.npz"):
         dphypo.load_release(folder)
     (folder / "release.json").unlink()
-    assert verify(folder).problems == (
-        "release: there is no release.json in the folder, so that it is no saved release",
-    )
+    assert verify(folder).problems == ("release: there is no release.json in the folder, so it is not a saved release",)
 
 
 def test_a_model_that_no_certificate_names(folder: Path) -> None:

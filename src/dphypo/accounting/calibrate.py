@@ -119,7 +119,7 @@ def solve_noise(
         guarantee_at: the guarantee as a function of a noise multiplier, or of a factor on several; more of it must not
             cost more.
         epsilon, delta: what all that is released may cost together.
-        side: count what its records meet, and nothing else.
+        side: count only the terms that use its records.
         start: a first guess; by default a Rényi bound gives one.
         smallest, largest: the range that is searched. If even ``smallest`` costs less than ε, it is the answer.
         decimals: what is tried is rounded up to this many, so that it can be written down; None rounds nothing.

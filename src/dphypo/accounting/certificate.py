@@ -107,7 +107,7 @@ class Certificate:
         shown = printable(found, 40)
         if shown.startswith("dphypo certificate"):
             why = f"of another version, which may state numbers that are too small: this one reads {FORMAT!r}"
-            raise FileError(f"format = {shown!r} is {why}. Account for the search again and certify it anew")
+            raise FileError(f"format = {shown!r} is {why}. Account for the search again and issue a new certificate")
         raise FileError(f"this is not a certificate: its format is {shown!r} and not {FORMAT!r}")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -129,7 +129,7 @@ class Certificate:
         return self._with(declared=day, release=None)
 
     def for_release(self, model: bytes | None, described: Json) -> Certificate:
-        """The certificate tied to the bytes of a model, if there is one, and to what is released beside it, as JSON."""
+        """The certificate tied to the bytes of a model, if there is one, and to what is released with it, as JSON."""
         return self._with(release=fingerprints(model, described, self.document))
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
@@ -237,7 +237,7 @@ def _refuse_contradictions(guarantee: Composition, delta: float) -> None:
 
 
 def fingerprints(model: bytes | None, described: Json, document: Json) -> dict[str, Any]:
-    """SHA-256 of the released model's bytes; and of what is released beside it with all else that is certified."""
+    """SHA-256 of the released model's bytes; and of everything else that is released or certified."""
     certified = {name: value for name, value in document.items() if name not in ("release", "signature")}
     together = canonical_json({"release": described, "certificate": certified})
     return {

@@ -3,7 +3,7 @@
 A *term* is a mechanism (a search that releases its best run, or runs that are all published) together with the side
 whose records it reads. Each term has a dominating pair, whatever it was told beforehand, so all together are dominated
 by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
-and Wang 2022). What a record meets depends on the sides that it is on: Proposition G of ``sides.py``.
+and Wang 2022). Which terms use a record depends on its sides: Proposition G of ``sides.py``.
 Runs that are all published may each be at any setting: k of them are the k-fold product of the pointwise supremum.
 
 Runs that train on one side and score on the other are two terms. Where a record is **replaced**, a search is **one**
@@ -33,7 +33,6 @@ from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for, round_epsilon
 from dphypo.accounting.sides import EVERYONE, Role, Side, Split
-from dphypo.accounting.theorems.theorem1_2_paper import pure_epsilon
 from dphypo.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -125,7 +124,9 @@ class Composition:
             raise _validate.fail("terms", self.terms, "give at least one")
         names = ", ".join(sorted({term.releases.relation.name for term in self.terms}))
         if names != self.relation.name:
-            raise ValueError(f"parts under different neighbouring relations ({names}) do not compose: state all alike")
+            raise ValueError(
+                f"parts under different neighbouring relations ({names}) do not compose: give one relation"
+            )
         if len({term.releases.grid for term in self.terms}) != 1:
             raise ValueError("parts accounted on different grids do not compose: give one grid for all")
         half = any(isinstance(term.releases, Guarantee) and term.side != EVERYONE for term in self.terms)
@@ -191,7 +192,7 @@ class Composition:
 
     @property
     def slack(self) -> float:
-        """How far all that a record meets is from the stated events, in total variation: the largest."""
+        """How far everything that uses one record is from the stated events, in total variation: the largest."""
         return max(one_run.total_slack(1, math.fsum(one.slack for one in met)) for met in self.met.values())
 
     def one_run(self, delta: float) -> dict[str, float]:
@@ -201,7 +202,7 @@ class Composition:
         return one_run.charge_slack(last.run.epsilons, _validate.delta(delta=delta), one_run.largest_slack(last.events))
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
-        """ε(α) without slack: the largest, over the combinations of parts, of the sum of what a record meets."""
+        """ε(α) without slack: the largest, over the combinations of parts, of what uses a record."""
         sums = [np.sum([one.rdp(alpha) for one in met], axis=0) for met in self.met.values()]
         return np.asarray(np.max(sums, axis=0))
 
@@ -235,7 +236,7 @@ class Composition:
 
     @cached_property
     def _combinations(self) -> dict[tuple[tuple[Split, Role], ...], tuple[Releases, ...]]:
-        """For every combination of parts of the splits, what a record on all of them meets, if anything."""
+        """For every combination of parts of the splits, the releases that use a record on all of them, if any."""
         splits = list(dict.fromkeys(split for term in self.terms for split, _ in _in_order(term.side.conditions)))
         if self.relation is REPLACE_ONE or len(splits) > _MOST_SPLITS:
             return {(): tuple(term.releases for term in self.terms)}
@@ -260,7 +261,7 @@ def _name(parts: set[tuple[Split, Role]], splits: Sequence[Split]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Composed:
-    """Several releases that one record meets, or published runs: their composition."""
+    """The composition of several releases that use the same record, or of published runs."""
 
     releases: tuple[Releases, ...]
     _known: dict[float, float] = field(default_factory=dict, init=False, repr=False)
@@ -300,8 +301,7 @@ class _Composed:
     def _pure(self) -> float:
         """The sum of the ε of pure DP; infinite where a release has none. Grids leave a trace of δ."""
         total = math.fsum(
-            one.count * one.run.pure if isinstance(one, PublishedRuns) else pure_epsilon(one.run, one.runs, one.band)
-            for one in self.releases
+            one.count * one.run.pure if isinstance(one, PublishedRuns) else one.pure for one in self.releases
         )
         return math.nextafter(total, math.inf) if 0 < total < math.inf else total
 

@@ -1,4 +1,4 @@
-"""The one gate for events: what is known of the privacy of a run, in canonical form.
+"""The gate for events: what is known about the privacy of one run, in canonical form.
 
 Every event passes :func:`canonical` before an accountant sees it, and certificates are written from what it returns.
 An accountant may treat 3 and 3.0 differently, or take a sampling rate of 30 for no event at all: behind the gate there
@@ -43,7 +43,7 @@ def _numbers(name: str, values: object) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PureDp:
-    """A run that is ``epsilon``-DP, δ = 0, and about which nothing else is known."""
+    """A run that is ``epsilon``-DP (δ = 0), if nothing else is known about it."""
 
     epsilon: float
 
@@ -53,7 +53,7 @@ class PureDp:
 
 @dataclass(frozen=True)
 class ApproximateDp:
-    """A run that is (``epsilon``, ``delta``)-DP: a search pays δ for every run, E[T] · δ. State its event if known."""
+    """A run that is (``epsilon``, ``delta``)-DP. A search pays δ for every run; state the event if you know it."""
 
     epsilon: float
     delta: float
@@ -191,21 +191,21 @@ class _Gate:
 
 def _unknown(name: str, event: object) -> Exception:
     if isinstance(event, dp_event.NonPrivateDpEvent):
-        return UnaccountableError(f"the event {event!r} is not private: it has no finite ε at any δ < 1")
+        return UnaccountableError(f"the event {event!r} is not private: ε is infinite at every δ < 1. Add noise")
     if isinstance(event, dp_accounting.DpEvent):
         return UnaccountableError(
-            f"{name} = {event!r} cannot be accounted: {type(event).__name__} is not a kind of event known here. "
-            f"Known are {', '.join(kind.__name__ for kind in _KINDS)}"
+            f"{name} = {event!r} cannot be accounted: {type(event).__name__} is not supported. "
+            f"Supported are {', '.join(kind.__name__ for kind in _KINDS)}"
         )
     return TypeError(
-        f"{name} = {event!r} is not a statement about privacy: give a dp_accounting.DpEvent, an RdpCurve, a PureDp, an "
+        f"{name} = {event!r} is not a privacy event: give a dp_accounting.DpEvent, an RdpCurve, a PureDp, an "
         "ApproximateDp, or a list of these"
     )
 
 
 def _noise(gate: _Gate, name: str, value: object) -> float:
     if (number := real(name, value)) == 0:
-        raise UnaccountableError(f"{name} = {value!r}: without noise the event is not private")
+        raise UnaccountableError(f"{name} = {value!r}: without noise the event is not private; give a positive number")
     number = _validate.positive(**{name: number})
     if number < _LEAST_NOISE:
         raise _validate.fail(name, value, f"give at least {_LEAST_NOISE:g}: with less, ε is in the thousands")
@@ -215,7 +215,7 @@ def _noise(gate: _Gate, name: str, value: object) -> float:
 def _rate(gate: _Gate, name: str, value: object) -> float:
     rate = _validate.probability(**{name: real(name, value)})
     if 0 < rate < 1e-15:
-        raise _validate.fail(name, value, "give 0, or a rate of at least 1e-15: below that floating point loses it")
+        raise _validate.fail(name, value, "give 0, or at least 1e-15: smaller rates are lost in floating point")
     return rate
 
 

@@ -1,4 +1,4 @@
-"""The guarantee of a whole search: a pure function of public values, known before anything has run."""
+"""The guarantee of a whole search: a pure function of public values, known before anything runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNIFORM = Band(1.0, 1.0)
 
 
 class PolicyClass(enum.Enum):
-    """What the search rule may look at. The less it is, the smaller is ε."""
+    """What the search rule may see. The less it sees, the smaller ε is."""
 
     ANYTHING = "anything"
     HISTORY = "history"
@@ -61,15 +61,15 @@ def account(
     (λ, outcome), under the conditions that the certificate lists; they cost less.
 
     Args:
-        event: what is known of one run: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a ``PureDp`` or an
+        event: what is known about one run: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a ``PureDp`` or an
             ``ApproximateDp``; a ``RoundedDp`` of one of these, if its arithmetic is exact; or a list of these, if the
             privacy of a run depends on λ (the worst counts).
         runs: the law of T.
         band: the band, a ``Band`` or its two numbers (c, C); uniform search when left out.
         relation: which data sets are neighbours.
         grid: spacing of the privacy-loss grid. A finer grid is slower and rounds up by less.
-        policy: what the search rule may look at: ``"anything"``, the data and T included, or ``"history"``.
-        first_from_prior: how many of the first runs are drawn from the prior exactly.
+        policy: what the search rule may see: ``"anything"``, including the data and T, or ``"history"``.
+        first_from_prior: the number of first runs that are drawn exactly from the prior.
 
     >>> import dp_accounting
     >>> from dphypo.laws import Geometric
@@ -97,7 +97,7 @@ def account(
 
 @dataclass(frozen=True, eq=False)
 class Guarantee:
-    """What the released run of a search reveals. Made by :func:`account`; every number is an upper bound."""
+    """The privacy of a search that releases its best run. :func:`account` makes it; every number is an upper bound."""
 
     events: tuple[Event, ...]
     runs: Law
@@ -157,7 +157,7 @@ class Guarantee:
         """The smallest δ that any of the bounds proves at this ε ≥ 0."""
         at = np.array([_validate.non_negative(epsilon=epsilon)])
         found = [self._profile_deltas(at), *(curve.delta(at) for curve in self._curves)]
-        if at >= theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band):
+        if at >= self.pure:
             found.append(np.zeros(1))
         return float(one_run.add_slack(at, np.min(found, axis=0), self.slack)[0])
 
@@ -245,13 +245,23 @@ class Guarantee:
         A loss distribution has a trace of infinite loss, which E[T] runs multiply. Where that is a tenth of δ or more,
         the run's profile is taken as the smaller of that distribution's and its RDP curve's, which has no such trace.
         """
-        epsilon = _epsilon(self.searches, delta)
-        if not math.isinf(self.run.pure):  # for runs that are ε₀-DP, at δ = 0: ε₀ + L + max log(g/g(τ))
-            shift = max(0.0, *(search.phi.largest_shift for search in self.searches))
-            epsilon = min(epsilon, (self.run.pure + self.band.log_ratio + shift) * (1 + 1e-9))
+        epsilon = min(_epsilon(self.searches, delta), self._pure_by_profile)
         if self._rest > 0.1 * delta and self.run.has_losses and self.run.curve is not None:
             epsilon = min(epsilon, _epsilon(self._searches_by_both, delta))
         return epsilon
+
+    @cached_property
+    def pure(self) -> float:
+        """The smallest ε that a bound proves at δ = 0, without slack; infinite if none does."""
+        return min(theorem1_2_paper.pure_epsilon(self.run, self.runs, self.band), self._pure_by_profile)
+
+    @cached_property
+    def _pure_by_profile(self) -> float:
+        """Theorem 4 at δ = 0, for runs that are ε₀-DP: ε₀ + L + max log(g/g(τ))."""
+        if math.isinf(self.run.pure):
+            return math.inf
+        shift = max(0.0, *(search.phi.largest_shift for search in self.searches))
+        return (self.run.pure + self.band.log_ratio + shift) * (1 + 1e-9)
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:

@@ -13,7 +13,7 @@ neighbours the release A is within total variation S of a release I that is (ε,
 the two: A(E) ≤ I(E) + S ≤ e^ε I′(E) + δ + S ≤ e^ε (A′(E) + S) + δ + S.
 
 S adds up over runs, since each can be coupled with its ideal given all that came before: ``count`` times the slack of
-published runs, E[T] times that of a search (the sum of P[T ≥ j]), and of a record the slack of the terms that it meets.
+published runs, E[T] times that of a search (the sum of P[T ≥ j]), and for a record the slack of the terms that use it.
 The slack of a run is the largest over λ.
 """
 

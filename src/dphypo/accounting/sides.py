@@ -1,4 +1,4 @@
-"""Which records a mechanism reads. A side is an identity: the records that a stated rule puts there, not a name.
+"""Which records a mechanism uses. A side is the set of records that a stated rule assigns to it, not a name.
 
 A *split* puts each record on one of two sides, looking at that record alone. Two splits are one and the same if all
 that is stated of them is equal; a record may be on either side of any other.
@@ -35,7 +35,7 @@ class Split:
         hashed: which values of a record decide; another form of the data set has other values.
         share: about how much is set apart for scoring.
         key: SHA-256 of the key, in hexadecimal.
-        data: the public name of the data set, where several are looked at together.
+        data: the public name of the data set, where several are used together.
 
     >>> by_number, by_key = Split("patients whose number ends in 9 score").sides, Split("hash", key="ab").sides
     >>> by_number.training.apart_from(by_number.scoring), by_number.training.apart_from(by_key.scoring)
@@ -80,8 +80,8 @@ class Side:
     def __post_init__(self) -> None:
         if len({split for split, _ in self.conditions}) < len(self.conditions):
             raise ValueError(
-                f"{self} is no side: it names both parts of one split, on which there is no record, so that nothing "
-                "would be paid for those that are meant. Records that were split before need another key="
+                f"{self} is not a side: it names both parts of one split, which have no record in common, so nothing "
+                "would be charged. To split records that were split before, give another key="
             )
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ def read_sides(split: Sides | Split | str | None) -> Sides | None:
     if isinstance(given, (Split, Sides)):
         return given.sides if isinstance(given, Split) else given
     remedy = (
-        "say by which rule records are set apart: parts of split_by_hash know it, and dphypo.Split(how) states a rule "
-        'of your own that looks at each record alone. If one record may train and score, say "same"'
+        "state the rule that separates the records: the parts of split_by_hash carry it, and dphypo.Split(how) states "
+        'your own, which must depend on each record alone. If a record may both train and score, give "same"'
     )
     raise _validate.fail("split", given, remedy)

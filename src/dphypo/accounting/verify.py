@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _FAR = 0.02  # an independent upper bound further away than this is worth a remark
-_LARGER = 1e-4  # relative: what is stated beside ε may be larger by a little
+_LARGER = 1e-4  # relative: other stated numbers may be slightly larger
 _SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
 _NOT_COMPARED = {"versions", "declared", "release", "signature"}  # the folder of a release has a hash of the first two
 _MOST_PROBLEMS = 20
@@ -63,7 +63,7 @@ BUDGET = 30.0
 # Seconds, measured on one core that was shared: for each event of published runs and of a search, for each value of a
 # law that is listed, for each run that a search by history may make, for each bin of a loss, and to compose a term.
 _PUBLISHED, _SEARCHED, _LISTED, _HISTORY, _BINS, _COMPOSED = 0.2, 0.5, 0.01, 0.05, 1e-5, 0.1
-_FILES = {"certificate.json", "release.json", "surveys.json"}  # of a release, beside its model
+_FILES = {"certificate.json", "release.json", "surveys.json"}  # of a release, besides its model
 _MOST_NAMED = 5  # of other files there
 _LONGEST_TEXT = 100_000  # letters of a text that is no name
 MOST_DEPTH, MOST_VALUES = 40, 200_000
@@ -164,7 +164,7 @@ def _verify(
         problems = _faults(document, guarantee)
     except FileError:
         raise
-    except Exception as error:  # whatever a stranger's file makes the accountant raise is the answer no
+    except Exception as error:  # whatever a file makes the accountant raise, the answer is no
         raise FileError(f"it cannot be recomputed: {type(error).__name__}: {error}") from None
     if folder is not None:
         problems += folder_faults(document, folder)
@@ -241,7 +241,7 @@ def _shape(document: Json) -> Iterator[str]:
         if text is not None and (not isinstance(text, str) or not text.isprintable()):
             yield f"public.{name}: {text!r} should be a text on one line, or null"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
-        yield "public.warning: the search was seeded, so that nothing is guaranteed, and there is no warning"
+        yield "public.warning: the search was seeded, so nothing is guaranteed, but there is no warning"
     if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:
         yield f"delta: {delta!r} should be a number in [0, 1)"
     for name, fits in _TIES.items():
@@ -265,7 +265,7 @@ def _is_release(value: object) -> bool:
 
 
 def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str], *, budget: float = BUDGET) -> Composition:
-    """The guarantee that a certificate states, accounted afresh: to compose or reserve it.
+    """The guarantee that a certificate states, recomputed: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
     """
@@ -280,7 +280,7 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str], *, bu
 
 
 def from_json(document: Json, budget: float = math.inf) -> Composition:
-    """The guarantee that a document states, accounted afresh: refused if that would take more work than ``budget``."""
+    """The guarantee that a document states, recomputed; refused if that would take more work than ``budget``."""
     relation, grid, work = dp_accounting.NeighboringRelation[document["relation"]], document["grid"], _Work(budget)
     terms = tuple(
         Term(
@@ -447,19 +447,19 @@ def _check_parts(event: Any) -> None:
 def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     """Whether the model and the parameters in a folder are those that the certificate names."""
     if document["release"] is None:
-        yield "release: the certificate names no model, so that it says nothing of the one in this folder"
+        yield "release: the certificate names no model, so it does not cover the one in this folder"
         return
     try:
         described = read(folder / "release.json", "description of a release", within=folder)
     except FileNotFoundError:
-        yield "release: there is no release.json in the folder, so that it is no saved release"
+        yield "release: there is no release.json in the folder, so it is not a saved release"
         return
     of_surveys = dict(_survey_models(document))
     stems = {path.name: path.name.partition(".")[0] for path in folder.glob("*")}
     more = sorted({name for name, stem in stems.items() if stem != "model" and stem not in of_surveys} - _FILES)
     if more:
         shown = ", ".join(more[:_MOST_NAMED]) + (" and others" if more[_MOST_NAMED:] else "")
-        yield f"release: {shown}: not part of the release, so that nothing is certified of it. Move it elsewhere"
+        yield f"release: {shown}: not part of the release, so the certificate does not cover it. Move it elsewhere"
     models, named = sorted(folder.glob("model.*")), document["release"]["model_sha256"]
     if len(models) != (0 if named is None else 1):
         many = "more than one model" if named else "a model that it does not name"
@@ -513,7 +513,7 @@ def _tables(document: Json, folder: Path) -> Iterator[str]:
         yield f"surveys.json: the folder has {len(found)} tables of surveys, and the certificate names {len(named)}"
         return
     if found != [sha256 for sha256, *_ in named]:
-        yield "surveys.json: it holds a table that the certificate does not name: it was changed"
+        yield "surveys.json: it holds a table that the certificate does not name, so it was changed"
         return
     with _files.parsing(path, "it was not written by Release.save"):
         scores = [[row["score"] for row in table["rows"]] for table in tables]

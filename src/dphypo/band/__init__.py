@@ -1,7 +1,7 @@
 """The band of densities that a private search may sample from, the projections into it, and the draw.
 
 :class:`Band` is the set S_{C,c} of the paper. The projections :class:`L2`, :class:`KL`, :class:`Mixed` and
-:class:`Greedy` say which of its densities stands in for the one that a sampler wants.
+:class:`Greedy` choose the density in the band that replaces the one a sampler asks for.
 """
 
 from dphypo.band.band import Band as Band

@@ -188,7 +188,7 @@ class Band:
 
 
 BandLike = Band | tuple[float, float]
-"""What stands for a band wherever one is asked for: the band, or its two numbers (c, C)."""
+"""A band, or its two numbers (c, C)."""
 
 
 def within(masses: Array, prior: Array | float, c: float, C: float) -> bool:

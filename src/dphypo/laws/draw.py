@@ -38,10 +38,10 @@ def draw(law: Drawable, entropy: _entropy.Entropy) -> int:
 
 
 def quantile(law: Drawable, q: float) -> int:
-    """The smallest k with P[T ≤ k] ≥ q: 1 − q = 1e-12 is met as accurately as q = 1e-12."""
+    """The smallest k with P[T ≤ k] ≥ q: accurate for q = 1e-12 and for 1 − q = 1e-12 alike."""
     q = _validate.probability(q=q)
     if q == 1:
-        raise _validate.fail("q", q, "this law has no largest value; give q below 1, or cap the law")
+        raise _validate.fail("q", q, "this law has no largest value: give q below 1, or law.capped(limit)")
     precision = _FIRST_BITS
     while q > 0:
         with ctx.workprec(precision):

@@ -62,7 +62,7 @@ class Words:
         return cls(_hash(b"seed", purpose.encode(), b"%x" % seed))
 
     def stream(self, name: str) -> Words:
-        """A stream of its own for one purpose. Asked for twice, it starts again from its first word."""
+        """A separate stream for one purpose. A second call starts again at its first word."""
         return Words(_hash(b"stream", self._root, name.encode()))
 
     def draw(self, count: int) -> U64:

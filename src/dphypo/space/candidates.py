@@ -212,7 +212,7 @@ def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tup
 
 
 def is_active(parameter: Parameter, parameters: Parameters, unit: Array) -> npt.NDArray[np.bool_]:
-    """In which rows of the cube a parameter has a value; only the coordinates of its ancestors are looked at."""
+    """The rows of the cube in which a parameter has a value; this depends only on the coordinates of its ancestors."""
     if parameter.parent is None:
         return np.ones(len(unit), dtype=np.bool_)
     parent = parameters[parameter.parent]

@@ -140,7 +140,7 @@ class Finite:
         return value if self.ordered and is_number(value) else key(value)
 
     def position(self, value: object) -> int:
-        """Where in the list a value stands."""
+        """The position of a value in the list."""
         found = self._positions.get(self._key(plain(self.name, value)))
         if found is None:
             shown = ", ".join(map(repr, self.choices[:10])) + (", …" if self.size > 10 else "")
@@ -378,7 +378,7 @@ def _dimension(where: str, prior: Any) -> Dimension:
             raise ValueError(f"{where} has a prior without a finite variance: cut it, or list (choices, probabilities)")
         try:
             low, middle, high = np.asarray(prior.ppf([0.5 / CELLS, MIDDLE, 1 - 0.5 / CELLS]), dtype=np.float64)
-        except Exception as error:  # scipy's solver, or a distribution of one's own
+        except Exception as error:  # scipy's solver, or a user's distribution
             remedy = "check the distribution's arguments, or list (choices, probabilities)"
             raise ValueError(f"{where} has no usable prior: its quantiles raise {error!r}; {remedy}") from error
     if not (np.isfinite([low, high]).all() and low <= middle <= high):

@@ -249,7 +249,7 @@ class Space:
         return rows
 
     def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Array:
-        """For each dict of parameters the point of the unit cube that stands for it.
+        """For each dict of parameters the corresponding point of the unit cube.
 
         It depends on the parameters alone: a level or category has the middle of its piece of the unit interval, an
         inactive parameter 0.5.
