@@ -1,7 +1,7 @@
 """How large the library is, and how much of it a call walks through.
 
-    python -m benchmarks.walk                        # the sources beside this file
-    python -m benchmarks.walk --against PATH/src     # beside other sources, for example of an earlier version
+    python -m benchmarks.walk                        # the sources of this repository
+    python -m benchmarks.walk --against PATH/src     # compared with other sources, such as an earlier version
 
 Lines and files by package; exported names; protocols, errors and module names; ``getattr`` and ``hasattr``; ``Any``;
 files and functions that six calls visit. Calls are executed in a process of their own, with a profile function in every

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,27 @@ def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder '.*none': make it first"):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*none: make it first"):
         _files.write_json(tmp_path / "none" / "it.json", {"a": 1})
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["a pipe", "a folder"])
+def test_only_files_are_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Renaming a file over /dev/null, as a superuser may, would break the machine."""
+    target = tmp_path / "it"
+    make(target)
+    with pytest.raises(FileExistsError, match="it is not a regular file: give another name"):
+        _files.write(target, b"one")
+    assert not target.is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "x" * 300])
+def test_errors_name_the_file_and_not_the_temporary_one(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OSError, match="too long") as caught:
+        _files.write(tmp_path / name, b"one")
+    assert caught.value.filename == str(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def link_to_pipe(path: Path) -> None:

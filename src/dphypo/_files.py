@@ -1,4 +1,4 @@
-"""Files: whatever a file holds, a reader gets its content or a ``FileError``; ours are written whole or not at all."""
+"""Files. Readers return the content or raise a ``FileError``, whatever a file holds; writers are atomic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dphypo.errors import FileError
 
 T = TypeVar("T")
 Json: TypeAlias = Mapping[str, Any]
-"""An object as a document holds it."""
+"""A JSON object."""
 MOST_BYTES, MOST_MODEL_BYTES, MOST_TABLE_BYTES = 4_000_000, 2**34, 2**28
 """Of a document, of a saved model, and of the tables of surveys."""
 _MOST_DIGITS = 25  # of a whole number
@@ -96,7 +96,7 @@ def parsed(
     most: int = MOST_BYTES,
     within: Path | None = None,
 ) -> T:
-    """What ``parse`` makes of the bytes of a file, read as by :func:`read`; a ``FileError`` if it raises anything.
+    """Parse the bytes of a file, read as by :func:`read`; raise a ``FileError`` if ``parse`` raises anything.
 
     ``wrong`` says what the file is not, such as "it is not JSON".
     """
@@ -175,20 +175,29 @@ def _check_header(member: IO[bytes], size: int) -> None:
 def writing(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[bytes]]:
     """Yield a file for the new content of ``path``, which replaces the old content when the block ends without error.
 
+    A link is replaced by a file. A folder, a device or a pipe is not replaced. Errors name ``path``, and not the
+    temporary file.
+
     Raises:
         FileNotFoundError: there is no such folder.
+        FileExistsError: there is something else than a file.
     """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r}: make it first")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    target, name = Path(path), None
+    if not is_folder(target.parent):
+        raise FileNotFoundError(f"there is no folder {printable(target.parent)}: make it first")
     try:
+        if target.exists() and not target.is_file():
+            raise FileExistsError(f"{printable(target)} is not a regular file: give another name")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             yield file
         os.chmod(name, mode)
         os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+    except BaseException as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.strerror is not None:
+            raise OSError(error.errno, error.strerror, str(target)) from None
         raise
 
 

@@ -89,7 +89,7 @@ def audit(
     **It runs the search 2 × ``repetitions`` times and keeps what it sees: use it on records that are not private.**
 
     Args:
-        make_search: makes a fresh search on given data, with ``journal=None``: a study, stages, or anything that has
+        make_search: creates a new search on given data, with ``journal=None``: a study, stages, or anything that has
             ``run(progress=False)``.
         data, neighbour: two data sets that differ in one record, as the neighbouring relation has it.
         repetitions: how often to run the search on each; half of them choose the event, half count it.
@@ -100,7 +100,7 @@ def audit(
         event: whether an observation is in E, if E was fixed before the first run, as one that is likelier on ``data``.
             All repetitions count it then.
         confidence: of the bound, over both directions.
-        progress: called with the number of searches made.
+        progress: called with the number of searches executed so far.
 
     >>> import dp_accounting as dp
     >>> import numpy as np
@@ -135,7 +135,7 @@ def audit_observations(
     event: Callable[[Any], bool] | None = None,
     confidence: float = 0.99,
 ) -> Audit:
-    """The bound of :func:`audit` from observations that were made already, as many on each side."""
+    """The bound of :func:`audit` from existing observations, equally many on each side."""
     delta = _validate.within(0.0, 1.0, closed="left", delta=delta)
     confidence = _validate.within(0.0, 1.0, confidence=confidence)
     here, there = _validate.sequence(here=here), _validate.sequence(there=there)
@@ -168,7 +168,7 @@ def audit_mechanism(
     **It trains 2 × ``repetitions`` times: use it on records that are not private.**
 
     Args:
-        make_mechanism: makes the mechanism on given data.
+        make_mechanism: creates the mechanism on given data.
         data, neighbour: two data sets that differ in one record.
         params: the hyperparameters of the runs.
         repetitions: how often to train on each; half of them choose the event, half count it.
@@ -211,7 +211,7 @@ def gradient_canary(
 
     Args:
         noise_multiplier, batch_size: of the training.
-        steps: how many steps a run makes.
+        steps: the number of steps of a run.
         records: how many records there are, the canary among them: a public constant.
         options: further fields of ``DPSGD``.
     """
@@ -252,7 +252,7 @@ def gradient_canary(
 
 
 def input_canary(data: Any, canary: Any, loss: Callable[..., Any] | None = None) -> tuple[Any, Any, Observe]:
-    """What :func:`audit_mechanism` needs for an input canary in records and a mechanism of one's own.
+    """What :func:`audit_mechanism` needs for an input canary in your own records and mechanism.
 
     Returns the data with the canary as the last record, the data without it, and ``observe``: minus the loss on the
     canary, which is larger if it was trained on. Give the mechanism the same number of records for both, and a model

@@ -148,7 +148,7 @@ def _new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> 
 
 
 def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> None:
-    """A marker at (ε, δ). There is no δ = 0 on a logarithmic axis: it stands on the lower edge of the picture."""
+    """A marker at (ε, δ). A logarithmic axis has no δ = 0: the marker is drawn on the lower edge."""
     if not math.isfinite(epsilon):
         return
     if delta == 0:

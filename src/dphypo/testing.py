@@ -153,7 +153,7 @@ def _history(space: Space, label: str, scores: Array) -> History:
 
 
 def _histories(space: Space, longest: int) -> Iterator[tuple[str, History]]:
-    """Histories that a rule may meet, by name."""
+    """Histories that a search may give to a sampler, by name."""
     values, numbers = uniforms(9, Seeded(2)), np.arange(9)
     for name, scores in (
         ("after one run", values[:1]),

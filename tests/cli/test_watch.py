@@ -195,6 +195,12 @@ def test_a_file_that_cannot_be_read_is_no_search(served, tmp_path):
     assert "no search is running" in ask(served)[1]
 
 
+def test_a_port_that_is_in_use_is_named(served, tmp_path):
+    port = str(served.server_port)
+    with pytest.raises(ValueError, match=f"--port {port} cannot be used"):
+        CliRunner().invoke(app, ["watch", str(tmp_path / "tune.db"), "--port", port], catch_exceptions=False)
+
+
 def test_a_missing_journal_is_named():
     with pytest.raises(ValueError, match=r"there is no journal at nowhere\.db"):
         CliRunner().invoke(app, ["watch", "nowhere.db"], catch_exceptions=False)

@@ -95,8 +95,8 @@ def main() -> None:
     except OSError as error:
         from dphypo._validate import printable
 
-        named = error.strerror is not None and error.filename is not None
-        said = f"{printable(error.filename)}: {error.strerror}" if named else str(error)
+        named = f"{printable(error.filename)}: " if error.filename is not None else ""
+        said = str(error) if error.strerror is None else f"{named}{error.strerror}"
     except (ValueError, TypeError, ImportError) as error:
         said = str(error)
     except RuntimeError as error:

@@ -196,7 +196,7 @@ def reserve(
 
 
 def _stated(path: Path) -> tuple[Any, float | None, str]:
-    """The guarantee of a certificate, accounted afresh, δ and unit; refused if it guarantees nothing."""
+    """The recomputed guarantee, δ and unit of a certificate; refused if the certificate guarantees nothing."""
     from dphypo._validate import printable
     from dphypo.accounting.certificate import read
     from dphypo.accounting.verify import guarantee_of

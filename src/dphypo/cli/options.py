@@ -103,7 +103,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer: a parameter whose type is a dataclass stands for the options that are its fields."""
+    """A command for typer: a parameter whose type is a dataclass is replaced by options, one for each field."""
     taken = inspect.signature(command, eval_str=True).parameters
     groups: dict[str, Any] = {n: one.annotation for n, one in taken.items() if dataclasses.is_dataclass(one.annotation)}
     options: list[inspect.Parameter] = []

@@ -88,7 +88,10 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             """Requests are not logged."""
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise ValueError(f"--port {port} cannot be used ({error.strerror}): give another, or 0 for any") from None
 
 
 def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
@@ -112,7 +115,7 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
     rows: list[tuple[object, object]] = []
     if not known:
         rows.append(("search", "no search is running on this journal"))
-    elif "written" not in known:  # the same when it has stopped: the page never tells how long a study took
+    elif "written" not in known:  # the same when it has stopped: the page never reveals how long a study took
         rows.append(("search", "started; the duration of a study is secret"))
     elif not runs:
         rows.append(("search", "stopped: it has released, or can be resumed"))

@@ -123,10 +123,10 @@ def picture(figure: Figure, key: str, alt: str, caption: str) -> Html:
 def page(
     title: str, lead: str, top: Html, sections: Sequence[tuple[str, str, Html]], foot: str, *, secret: str | None = None
 ) -> str:
-    """The whole document: a title, the sentence below it, what stands before the sections, and the last line.
+    """The whole document: a title, the sentence below it, what precedes the sections, and the footer.
 
     Each section is its name in links, its heading and its body. A warning ``secret`` stays in sight wherever the
-    reader scrolls, and stands on top of every printed page.
+    reader scrolls, and is at the top of every printed page.
     """
     css = resources.files("dphypo.report").joinpath("style.css").read_text(encoding="utf-8")
     if secret is not None:
