@@ -221,9 +221,9 @@ class Tuning:
         )
         if self.largest != 1:
             line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
-        if (noise := self.short.score_deviation) is not None:
+        if (deviation := self.short.score_deviation) is not None:
             line += (
-                f" A score has a noise of {noise:.2g}{self.short.score_assumes}: the survey cannot tell runs apart "
+                f" A score has a noise of {deviation:.2g}{self.short.score_assumes}: the survey cannot tell runs apart "
                 "whose scores differ by less."
             )
         if self.price > self.accepted:
