@@ -83,7 +83,7 @@ def test_without_tuning_there_is_one_run_with_the_least_noise(found):
 def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     result = plan(epsilon=2.0, delta=DELTA, compute=1.8, **TASK)
     assert result.best.name.startswith("survey")
-    assert "dphypo.tune(space, mechanism, epsilon=2, delta=1e-05" in result.code
+    assert "dphypo.tune(space, mechanism, epsilon=2.0, delta=1e-05" in result.code
     assert result.code in str(result)
     least = min((row for row in result.rows if row.design.kind not in ("none", "survey")), key=lambda row: row.price)
     assert f"of another kind ({least.name}) adds {100 * least.price:.2g} %" in result.why

@@ -199,16 +199,16 @@ class Comparison:
 
     @property
     def code(self) -> str:
-        """Python that runs what is recommended, for a ``space`` and a ``mechanism``."""
+        """Python that runs what is recommended, for a ``space`` and a ``mechanism``. Numbers are not rounded."""
         (first, *rest) = self.best.parts
         if self.best.design.kind == "survey" and rest:
             planned = f"survey=dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
-            return f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon:g}, delta={self.delta:g}, {planned})"
-        full = f"full = mechanism.at(noise_multiplier={self.best.noise_multiplier:g})"
+            return f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, {planned})"
+        full = f"full = mechanism.at(noise_multiplier={self.best.noise_multiplier!r})"
         if isinstance(first.runs, Law):
-            return f"{full}; release = dphypo.Study(space, {first.arguments()}, delta={self.delta:g}).run()"
+            return f"{full}; release = dphypo.Study(space, {first.arguments()}, delta={self.delta!r}).run()"
         parts = ", ".join(part.code() for part in self.best.parts)
-        return f"{full}; release = dphypo.Stages(space, [{parts}], delta={self.delta:g}).run()"
+        return f"{full}; release = dphypo.Stages(space, [{parts}], delta={self.delta!r}).run()"
 
     def __repr__(self) -> str:
         return f"<comparison of {len(self.rows)} designs: {self.best.name}>"

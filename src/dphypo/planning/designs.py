@@ -12,6 +12,7 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import Composition, solve_noise
+from dphypo.accounting.certificate import to_json
 from dphypo.accounting.guarantee import UNIFORM, PolicyClass
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
@@ -90,30 +91,14 @@ class PlannedPart:
             return f"dphypo.Stage({self.arguments()})"
         if self.runs is None:
             return "dphypo.LastRun(full)"
-        run = "full" if self.fraction == 1 else f"full.at(fraction={self.fraction:g}, match=True)"
+        run = "full" if self.fraction == 1 else f"full.at(fraction={self.fraction!r}, match=True)"
         prior = "" if self.around is None else ", prior=dphypo.PriorAround()"
         return f"dphypo.Survey({run}, {self.runs}{prior})"
 
     def arguments(self) -> str:
         """What a study is made of, in Python: the mechanism, the law and the band."""
-        band = "" if self.band == UNIFORM else f", band=({self.band.c:g}, {self.band.C:g})"
+        band = "" if self.band == UNIFORM else f", band=({self.band.c!r}, {self.band.C!r})"
         return f"full, dphypo.laws.{self.runs!r}{band}"
-
-    def to_dict(self) -> dict[str, Any]:
-        if self.runs is None:
-            return {"part": "last run", "noise_multiplier": self.noise_multiplier}
-        rule = self.around
-        publishes = {} if rule is None else {"next prior": {"spread": rule.spread, "floor": rule.floor}}
-        if not isinstance(self.runs, Law):
-            stated = {"part": "survey", "runs": self.runs, "fraction": self.fraction}
-            return {**stated, "matched_to": self.noise_multiplier, **publishes}
-        return {
-            "part": "study",
-            "law": self.runs.to_dict(),
-            "noise_multiplier": self.noise_multiplier,
-            "band": {"c": self.band.c, "C": self.band.C},
-            "policy": self.policy.value,
-        }
 
 
 @dataclass(frozen=True)
@@ -235,7 +220,7 @@ class Spent:
             "compute": self.design.compute,
             "chances": {f"{share:g}": list(self.design.chances(share)) for share in SHARES},
             "expected_score": self.score,
-            "parts": [part.to_dict() for part in self.parts],
+            **to_json(self.guarantee),
         }
 
 
