@@ -6,9 +6,11 @@ an interrupt, which is meant for the search.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,8 +26,34 @@ def on_terminal() -> bool:
     return shielded(lambda: bool(sys.stderr.isatty()), otherwise=False)
 
 
+@contextlib.contextmanager
+def usable() -> Iterator[None]:
+    """A block in which ``sys.stderr`` can be written: if it is missing or closed, what is written disappears.
+
+    Otherwise a run would fail because the code that it calls warns, or shows a progress bar.
+    """
+    before = sys.stderr
+    if before is not None and not shielded(lambda: bool(before.closed), otherwise=False):
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        sys.stderr = nowhere
+        _nowhere.append(nowhere)
+        try:
+            yield
+        finally:
+            sys.stderr = before
+            _nowhere.remove(nowhere)
+
+
+_nowhere: list[object] = []
+"""What stands for standard error where there is none."""
+
+
 def say(text: str, end: str = "\n") -> bool:
     """Write to standard error; return False if that is impossible."""
+    if any(sys.stderr is one for one in _nowhere):
+        return False
     return shielded(lambda: _write(text + end), otherwise=False)
 
 

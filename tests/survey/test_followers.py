@@ -9,8 +9,10 @@ import sys
 
 import pytest
 import torch
+from support import study_world
 from support.checkpoint_world import make
 
+import dphypo
 from dphypo import _files, _stderr
 from dphypo.errors import Stopped
 from dphypo.mechanisms.attempt import Pace, current_follower, followed_by
@@ -121,6 +123,21 @@ def closed():
 def test_standard_error_that_is_missing_or_closed_changes_nothing(made, shown, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", made())
     assert_undisturbed(tmp_path / "tune.db", undisturbed, progress=shown)
+
+
+@pytest.mark.parametrize("made", [lambda: None, closed], ids=["None", "closed"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_may_print_where_standard_error_is_missing_or_closed(made, workers, monkeypatch):
+    def talks(params, *, seed):
+        sys.stderr.write("a progress bar")
+        return study_world.train(params, seed=seed)
+
+    mechanism = dphypo.mechanism(event=study_world.EVENT, relation=study_world.RELATION, seeded=True)(talks)
+    monkeypatch.setattr(sys, "stderr", missing := made())
+    study = study_world.make(None, mechanism)
+    assert study.run(workers=workers, start_method="fork").model is not None
+    assert all(trial["failure"] is None for trial in study.curator().trials())
+    assert sys.stderr is missing
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing import connection as pipes
 from typing import Any
 
+from dphypo._stderr import usable
 from dphypo.errors import ExecutorError, UnsupportedModelError
 from dphypo.executors.executor import NO_WORKERS, attempt_elsewhere
 from dphypo.journal.journal import Trial
@@ -176,6 +177,12 @@ def _end(worker: _Worker) -> None:
 def _serve(theirs: Any, mechanism: Mechanism) -> None:
     """The loop of a worker. It ends when its pipe is closed or the coordinator ends."""
     os.setsid()
+    with usable():
+        _execute(theirs, mechanism)
+
+
+def _execute(theirs: Any, mechanism: Mechanism) -> None:
+    """Execute runs until the pipe is closed."""
     # An interrupt, or SIGTERM to all processes of a job, is meant for the coordinator, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = os.getpid()

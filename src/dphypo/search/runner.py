@@ -38,7 +38,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dphypo import _validate, errors
+from dphypo import _stderr, _validate, errors
 from dphypo._stderr import note, on_terminal, say
 from dphypo.accounting import Certificate
 from dphypo.entropy import Entropy, below
@@ -122,7 +122,7 @@ class Runner:
         if execution.devices is not None:
             devices = chosen_devices(parts[0].mechanism, execution.devices)
             execution = replace(execution, devices=devices, workers=max(execution.workers, len(devices)))
-        with interruptible(self.address), self.turn.long(), orderly():
+        with _stderr.usable(), interruptible(self.address), self.turn.long(), orderly():
             ours = False  # whether this process has the journal, and with it the file beside it
             try:
                 self._workers = execution.workers
