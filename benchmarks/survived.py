@@ -238,22 +238,24 @@ def jax(rng: random.Random, folder: Path) -> Iterator[Callable[[], int]]:
 
 
 def one_long_run(rng: random.Random, folder: Path) -> Iterator[Callable[[], int]]:
-    """One last run, whose coordinator is killed after each few checkpoints, until it ends."""
+    """One last run, whose coordinator is killed after every one or two checkpoints until the run ends."""
     world, server = tests("support.checkpoint_world"), tests("support.crash_server")
-    expected = told(world.make(mechanism=world.long).run(progress=False))
-    journal = folder / "long.db"
+    expected, numbers = told(world.make(mechanism=world.long).run(progress=False)), itertools.count()
     with server.serve("checkpoint_world") as serving:
         while True:
+            journal = folder / f"{next(numbers)}.db"
 
-            def case(after: int = rng.randrange(1, 4)) -> int:
+            def case(journal: Path = journal) -> int:
                 order = {"mechanism": "long", "run": {"checkpoint_every": 1}}
-                status = serving.run(str(journal), at_checkpoint={"after": after}, **order)
-                if status == KILLED:
-                    return 1
-                require(status == 0, f"status {status}")
-                require(told(world.make(journal, world.long).run(progress=False)) == expected, "another release")
-                journal.unlink()
-                return 0
+                for deaths in itertools.count():
+                    status = serving.run(str(journal), at_checkpoint={"after": rng.randrange(1, 3)}, **order)
+                    if status == 0:
+                        require(
+                            told(world.make(journal, world.long).run(progress=False)) == expected, "another release"
+                        )
+                        return deaths
+                    require(status == KILLED, f"status {status}")
+                raise AssertionError
 
             yield case
 

@@ -14,7 +14,7 @@ from dphypo.search import LastRun, Stages, Survey
 
 STEPS = 12
 train = dpsgd(epochs=STEPS / 2, average="last half", fixed={"momentum": 0.9})
-long = dpsgd(epochs=100)  # 200 steps
+long = dpsgd(epochs=60)  # 120 steps
 
 
 def make(journal: str | Path | None = None, mechanism: Any = train, name: str = "study") -> Stages:
