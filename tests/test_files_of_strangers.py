@@ -52,7 +52,7 @@ def test_only_files_are_replaced(tmp_path: Path, make: Callable[[Path], None]) -
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
-@pytest.mark.parametrize("name", ["x" * 250, "x" * 300])
+@pytest.mark.parametrize("name", ["x" * 256, "x" * 300])
 def test_errors_name_the_file_and_not_the_temporary_one(tmp_path: Path, name: str) -> None:
     with pytest.raises(OSError, match="too long") as caught:
         _files.write(tmp_path / name, b"one")
@@ -121,3 +121,8 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     _files.write_folder(target, {"one": b"1", "two": b"2"})
     with pytest.raises(FileExistsError, match="is not empty: give a new folder"):
         _files.write_folder(target, {"three": b"3"})
+
+
+def test_a_file_may_have_the_longest_name_that_the_system_allows(tmp_path: Path) -> None:
+    for name in ("a" * 255, "ä" * 127):
+        assert _files.write(tmp_path / name, b"content").read_bytes() == b"content"

@@ -188,7 +188,8 @@ def writing(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[byte
     try:
         if target.exists() and not target.is_file():
             raise FileExistsError(f"{printable(target)} is not a regular file: give another name")
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        short = target.name if len(os.fsencode(target.name)) <= 240 else target.name[:40]  # it must fit into 255 bytes
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{short}.")
         with os.fdopen(handle, "wb") as file:
             yield file
         os.chmod(name, mode)
