@@ -38,8 +38,8 @@ MUTANTS = (
         "the end of a study is logged",
         "no log tells how long a study took",
         "search/runner.py",
-        "        if self.declaration.timed:  # a log says when",
-        "        if True:  # a log says when",
+        "        if self.declaration.timed:  # a log has times",
+        "        if True:  # a log has times",
         ("stages/test_stages.py::test_the_logger_says_nothing_between_the_stages_or_at_the_end",),
     ),
     Mutant(

@@ -60,9 +60,9 @@ def _interruptible() -> Iterator[None]:
 def attempt_many(
     mechanism: Mechanism, params: Sequence[Mapping[str, Any]], seeds: Sequence[int], size: int
 ) -> list[Outcome]:
-    """Make several runs at once, as :func:`attempt` makes one, padded to ``size`` by repeats of the last.
+    """Execute several runs at once, as :func:`attempt` executes one, padded to ``size`` by repeats of the last.
 
-    If the group as a whole fails, its runs are made one by one: a failure of one must not be an outcome of the others.
+    If the group as a whole fails, its runs are executed one by one: no run may fail because another one does.
     """
     more = size - len(params)
     try:
@@ -112,7 +112,7 @@ class Follower(Protocol):
         """The runs begin. Returns a file with what :meth:`step` stored of a killed run, or None to begin at step 0."""
 
     def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
-        """This many steps are made; ``state`` writes all that is needed to resume after them to a file."""
+        """This many steps are complete; ``state`` writes all that is needed to resume after them to a file."""
 
     def end(self) -> None: ...
 

@@ -29,7 +29,7 @@ CALIBRATE = "calibrate"
 
 @dataclass(frozen=True)
 class RunKind:
-    """Runs with the same privacy but for their noise: what tells them apart, and their event as a function of noise."""
+    """Runs that differ in privacy only by their noise: their key, and their event as a function of noise."""
 
     key: Hashable
     event: Callable[[float], Event] = field(compare=False, repr=False)
@@ -47,7 +47,7 @@ class Mechanism(ABC):
     Attributes:
         event, relation, score_event, split, monotone, saver, seeded: as for :class:`Declared`.
         records: the declared number of records, n: δ should be well below 1/n.
-        metrics: names of the numbers that outcomes have beside the score; a survey publishes them.
+        metrics: names of the numbers that outcomes have in addition to the score; a survey publishes them.
         score_noise_multiplier: the noise of a score on private records; "calibrate" if it is to be solved for.
         score_records: the declared number of private records that score.
         transfer: how the hyperparameters of a full run become those of this short one, in values for a certificate.
@@ -120,7 +120,7 @@ class Mechanism(ABC):
             inspect.signature(self.at).bind(**dict.fromkeys(changes))
         except TypeError:
             return False
-        except ValueError:  # it has no signature that can be read: the call will tell
+        except ValueError:  # it has no signature that can be read: the call will show
             pass
         return True
 
@@ -270,14 +270,14 @@ class Declared(Mechanism):
         score_event: the event of computing the score, when it looks at private records and ``event`` leaves it out. It
             covers the value. Whatever the records are, there must be a finite one: a run that fails shows.
         split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
-            each record alone: a record then meets training or scoring, and the run costs the worse of the two. None,
-            the default, if one record may meet both: the two compose. Under ``REPLACE_ONE`` they always do.
+            each record alone: a record is then used to train or to score, and the run costs the worse of the two. None,
+            the default, if one record may be used for both: the two compose. Under ``REPLACE_ONE`` they always do.
         monotone: names of hyperparameters in which functional events are monotone (more of one is always more private,
             or always less): the supremum is then at an end of its range. ``event`` and ``score_event`` must **each** be
             monotone in it, be it in opposite directions, since neither is evaluated between the ends.
         saver: how the model becomes bytes.
         seeded: whether all randomness of a run comes from its seed, so that the same λ and seed give the same outcome
-            (``dphypo.testing.check_mechanism`` tests it). Then a run whose process died is made again.
+            (``dphypo.testing.check_mechanism`` tests it). If True, a lost run is repeated with the same seed.
     """
 
     train: Callable[..., Any]
@@ -319,7 +319,7 @@ class Declared(Mechanism):
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
 
     def __reduce__(self) -> Any:
-        """By name where the decorator put it in its module, so that other processes find it; else by value."""
+        """By name if the decorator put it in its module, so that other processes find it; otherwise by value."""
         module, name = getattr(self.train, "__module__", None), getattr(self.train, "__qualname__", "")
         if _find(module, name) is self:
             return _find, (module, name)
@@ -331,7 +331,7 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
     try:
         signature = inspect.signature(train)
     except (TypeError, ValueError):
-        return  # written in C: the rehearsal will tell
+        return  # written in C: the rehearsal will show
     name = getattr(train, "__qualname__", type(train).__qualname__)
     try:
         signature.bind({}, **dict.fromkeys(named))

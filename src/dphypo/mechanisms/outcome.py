@@ -30,7 +30,7 @@ class Outcome:
         model: the model as the run returned it; its bytes once it is saved.
         score: the score; None in a failed run.
         failure: why a failed run has no score. Secret: it is for the curator.
-        metrics: further numbers of the run, by name: a survey publishes them beside the score.
+        metrics: further numbers of the run, by name: a survey publishes them with the score.
         leaving: set by the library if the run asked to end its process; the outcome is recorded first.
         started_with: set by the library: the hyperparameters and the seed of the run. A search compares them with those
             of the run that it started.

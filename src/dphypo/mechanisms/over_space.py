@@ -30,7 +30,7 @@ _UNBOUNDED = (
 def check_fit(mechanism: Mechanism, space: Space) -> None:
     """Refuse a mechanism that cannot be called, and a space that it refuses.
 
-    A hyperparameter that changes what a run costs is refused where the event ignores it.
+    A hyperparameter that changes what a run costs is refused if the event ignores it.
     """
     check_signature(mechanism, "seed")
     split: object = mechanism.split
@@ -61,7 +61,7 @@ def by_side(
     space: Space,
     within: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> tuple[list[Any], list[Any]]:
-    """All events that records which train may meet in a run, and all that records which score may meet.
+    """All events of a run for records that train, and all for records that score.
 
     If one record may do both, or the score uses public records, the first list has all events and the second is empty.
     Hyperparameters for which ``within`` is false are
@@ -94,7 +94,7 @@ def _over(mechanism: Mechanism, space: Space, of: Callable[[_Watched], list[Any]
     """All events that ``of`` lists anywhere in the space, one of each, in canonical form."""
     from dphypo.accounting.events import canonical
 
-    # Canonical before they are told apart: the text of a long array leaves numbers out.
+    # Canonical before they are compared: the text of a long array leaves numbers out.
     found = everywhere(lambda params: [canonical(event) for event in of(params)], space, mechanism.monotone)
     return list(dict.fromkeys(found))
 
@@ -130,10 +130,10 @@ def everywhere(
 
 
 def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
-    """The events of one run at given parameters: training, and the score where it has an event of its own.
+    """The events of one run at given parameters: training, and the score if it has its own event.
 
-    One may cost most at the first end of a monotone parameter and the other at the last: each end of one meets each end
-    of the other.
+    One may cost most at the first end of a monotone parameter and the other at the last: each end of one is combined
+    with each end of the other.
     """
     import dp_accounting
 
@@ -156,7 +156,7 @@ def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
 
 
 def _composed(train: Any, score: Any) -> Any:
-    """Training and scoring, where one record can meet both."""
+    """Training and scoring, if one record may be used for both."""
     import dp_accounting
 
     from dphypo.accounting import PureDp, RoundedDp
@@ -170,7 +170,7 @@ def _composed(train: Any, score: Any) -> Any:
     if isinstance(train, PureDp) and isinstance(score, PureDp):
         return PureDp(train.epsilon + score.epsilon)
     raise TypeError(
-        f"a {type(train).__name__} and a {type(score).__name__} that one record can meet cannot be composed here: "
+        f"a {type(train).__name__} and a {type(score).__name__} that may use the same record cannot be composed here: "
         "state both as dp_accounting events, or one event that covers training and scoring"
     )
 

@@ -1,6 +1,6 @@
 """The event of DP-SGD, built here alone: a number of Poisson-sampled Gaussian mechanisms.
 
-:class:`OwnTraining` makes a mechanism of a training loop of one's own that is declared so.
+:class:`OwnTraining` makes a mechanism of your own training loop.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ DECLARED_PUBLIC = "public records alone, as whoever declared the training states
 
 @dataclass(frozen=True, repr=False)
 class OwnTraining(Mechanism):
-    """A training loop of your own, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
+    """Your own training loop, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
 
     **Guarantee.** One run costs ``run.event``, if ``train`` makes ``run.steps`` steps, each on a Poisson sample at
     ``run.rate``, with gradients clipped for each record and Gaussian noise of ``run.noise_multiplier`` times the

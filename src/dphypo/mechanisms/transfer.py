@@ -28,12 +28,12 @@ COSTS |= {"epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"
 """Usual names of hyperparameters that change what a run costs."""
 
 Transfer = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
-"""A rule of one's own: hyperparameters of the full run and the fraction, to those of the short run."""
+"""A rule: from the hyperparameters of the full run and the fraction to those of the short run."""
 
 Walk = Callable[[Mapping[str, Any], Iterable[Floats], int], Floats]
 """An optimiser: of hyperparameters, gradients and their number, to the weights after them, from zero.
 
-It has the schedule of a run of that many steps, and averages weights where the run does.
+It has the schedule of a run of that many steps, and averages weights if the run does.
 """
 
 
@@ -91,8 +91,8 @@ class NoiseRehearsal:
     """The learning rate of a short run by a rehearsal of the optimiser on pure noise; it needs no data.
 
     η_short is the learning rate with which weights that are driven by noise alone end as far out as in the full run.
-    Both runs are made, with the noise of each, on made-up weights. For plain SGD η stays. The rule is public and takes
-    milliseconds; on which tasks it was judged is in paper/ANCHORS.md.
+    Both runs are simulated, each with its noise, on made-up weights. For plain SGD η stays. The rule is public and
+    takes milliseconds; on which tasks it was judged is in paper/ANCHORS.md.
 
     Args:
         walk: the optimiser.
@@ -142,7 +142,7 @@ class NoiseRehearsal:
         return {"rule": "noise alone takes the weights as far as in the full run"}
 
     def _drift(self, params: Mapping[str, Any], run: SampledGaussian) -> float:
-        """How far noise takes the weights, beside the noise's own sum, which is known: so that few weights suffice."""
+        """How far noise takes the weights, relative to the sum of the noise, which is known: few weights suffice."""
         noise = self.deviation * run.noise_multiplier / self.run.noise_multiplier
         total = np.zeros(_WEIGHTS)
 

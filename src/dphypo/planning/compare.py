@@ -42,9 +42,9 @@ def plan(
     """Compare ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
 
     For each design the noise of its full runs is solved for, so that all that it releases costs ε at δ by the sharpest
-    bound we have; beside it stand the number of runs, the compute, and the chance that a run is among the best of the
-    prior. Only public values go in, so a comparison costs no privacy; choosing by a landscape does not either, if the
-    landscape is public.
+    bound we have. The table also shows the number of runs, the compute, and the chance that a run is among the best of
+    the prior. Only public values go in, so a comparison costs no privacy; choosing by a landscape does not either,
+    if the landscape is public.
 
     Args:
         mechanism: a full run that offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``; or None,
@@ -52,9 +52,9 @@ def plan(
         epsilon, delta: what all that is released may cost together.
         records, batch_size, epochs, steps: of DP-SGD: public constants.
         compute: the most compute that is expected, in full runs.
-        runs, fraction: a survey to compare beside the others: how many runs, and how short.
+        runs, fraction: another survey to compare: how many runs, and how short.
         bands: of the adaptive studies to compare; they take the longest.
-        space: what is tuned, where the mechanism's event depends on it.
+        space: what is tuned, if the mechanism's event depends on it.
         landscape: where expected scores are read: "mnist", "cifar10" or "federated", which come with the library; the
             path of an ``.npz`` file of the same form; or a :class:`dphypo.planning.Landscape`. **It must be public.**
         watch: wraps the designs while they are solved for, to show progress.
@@ -147,7 +147,7 @@ def _merit(row: Spent) -> tuple[float, float]:
 
 
 def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
-    """Why the survey that ``tune`` plans is recommended, beside the cheapest search of another kind."""
+    """Why the survey that ``tune`` plans is recommended, compared with the cheapest search of another kind."""
     said = f"it is the survey that dphypo.tune plans, and adds {100 * max(best.price, 0.0):.2g} % noise"
     others = [row for row in rows if row.design.kind not in ("none", "survey")]
     if others:
@@ -169,7 +169,7 @@ _WIDTH = 110  # of lines of prose, in letters
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Designs that spend one total (ε, δ), beside each other. ``str`` is a table that ends with a recommendation."""
+    """Designs that spend one total (ε, δ), compared. ``str`` is a table that ends with a recommendation."""
 
     rows: tuple[Spent, ...]
     best: Spent  # the one that is recommended

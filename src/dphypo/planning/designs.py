@@ -239,7 +239,7 @@ def spend(
 
 
 Watch = Callable[[Iterable[Design]], Iterable[Design]]
-"""Shows that work goes on: it is given the designs to solve for, and yields them."""
+"""Shows progress: it is given the designs to solve for, and yields them."""
 
 
 def spend_all(
@@ -285,7 +285,7 @@ class Batch:
 def batches(
     run: SampledGaussian, records: int, *, epsilon: float, delta: float, compute: float, alone: float
 ) -> Iterator[Batch]:
-    """What larger batches buy beside ``alone``: with as many examples, or as many steps where there is compute."""
+    """What larger batches buy compared with ``alone``: with as many examples, or with as many steps."""
     size = round(run.rate * records)
     for factor in (4, 8):
         if factor * size > records:

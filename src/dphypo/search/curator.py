@@ -43,7 +43,7 @@ class Curator:
 
     @property
     def space(self) -> dict[str, Any] | None:
-        """The space as it was declared, in JSON values; public, too. None where nothing has begun."""
+        """The space as it was declared, in JSON values; public, too. None if nothing has begun."""
         found: dict[str, Any] | None = (self._record().declaration or {}).get("space")
         return found
 
@@ -54,7 +54,7 @@ class Curator:
     def trials(self) -> list[dict[str, Any]]:
         """Every run in the order in which its λ was drawn: params, seed, score, failure, attempts, done.
 
-        ``failure`` says why a run has no score, with the traceback where there was one.
+        ``failure`` says why a run has no score, with the traceback if there was one.
         """
         record = self._record()
         rows = []
@@ -76,8 +76,8 @@ class Curator:
 class StoredSearch:
     """A study, or a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
 
-    What is public is an attribute: it is None until the search has released, and where its certificate does not list
-    it. The rest is behind :meth:`curator`. The λ that a survey recommends is not here: it takes the declaration.
+    Public values are attributes. They are None until the search has released, and if the certificate does not list
+    them. The rest is behind :meth:`curator`. The λ that a survey recommends is not here: it takes the declaration.
     """
 
     def __init__(self, store: Store, names: list[str]) -> None:

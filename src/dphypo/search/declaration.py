@@ -56,7 +56,7 @@ class Part(Protocol):
 
     @property
     def lost_runs(self) -> Lost:
-        """What becomes of a run whose process died."""
+        """How a run whose process died is treated."""
 
     @property
     def models(self) -> bool:
@@ -80,7 +80,7 @@ class Part(Protocol):
         """What determines the guarantee, as JSON: it may not change once the first part has begun."""
 
     def publishes(self, *, last: bool) -> dict[str, Any]:
-        """What the part publishes and what becomes of it, as JSON, for the declaration and the certificate."""
+        """What the part publishes and how it is used, as JSON, for the declaration and the certificate."""
 
     def search_rule(self) -> dict[str, Any] | None:
         """The search rule on which the guarantee relies, for the certificate; None if it relies on none."""
@@ -89,7 +89,7 @@ class Part(Protocol):
         """What the part costs in compute, in a sentence that depends on public values alone."""
 
     def read(self, record: Record) -> Any:
-        """What a part that is over has published. Nothing else of its record is looked at."""
+        """What a finished part has published. Nothing else of its record is used."""
 
     def state(self, published: Any) -> dict[str, Any]:
         """What was published, as JSON, for the certificate."""
@@ -221,7 +221,7 @@ class Declaration:
 
     @property
     def timed(self) -> bool:
-        """Whether a log may show when runs are made: the time of a study is secret, since it tells T."""
+        """Whether a log may show when runs are executed. The time of a study is secret: it reveals T."""
         return not any(part.secret for part in self.parts)
 
     def rehearse(self) -> None:
@@ -291,9 +291,9 @@ class Declaration:
 
 
 def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | None, now: Callable[[], str]) -> None:
-    """Refuse to go on with a search that was declared differently; the message names what differs.
+    """Refuse to resume a search that was declared differently; the message names what differs.
 
-    The totals are named too where they differ: noise is solved for, so that another ε changes every event.
+    It names the totals too if they differ: noise is solved for, so that another ε changes every event.
     """
     if "model" not in found:  # a journal that does not know its model belongs to whoever has it
         declared = {name: value for name, value in declared.items() if name != "model"}

@@ -41,7 +41,7 @@ Display = AbstractContextManager[Callable[[Trial, Outcome], object]]
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """How many runs are made at once, by a mechanism that can: ``first`` at the beginning, then ``later`` at a time."""
+    """How many runs a mechanism executes at once: ``first`` at the beginning, then ``later`` at a time."""
 
     first: int
     later: int
@@ -83,7 +83,7 @@ class Runs(ABC):
     """What decides the runs of a part: how many there are, λ of each, and what λ may depend on.
 
     Attributes:
-        space: where the search rule sees λ.
+        space: the space in which the search rule sees λ.
         lag: how many of the latest runs λ of the next one may not depend on; None: as many as are under way.
         published: whether all results are published.
         in_order: whether the guarantee assumes that results are used in the order of the runs, not in that of their
@@ -278,7 +278,7 @@ class DeclaredRuns(Runs):
     """What decides published runs, those of a survey or the last one."""
 
     runs: int
-    space: Space  # where the proposer sees them
+    space: Space  # in which the proposer sees λ
     prior: Space  # what is proposed must lie in it
     propose: Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]  # the λ are of pending runs
     lag: int | None = None

@@ -1,4 +1,4 @@
-"""What is made of published results: λ of the next run of a survey, and of the last run. There is no band.
+"""From published results to λ of the next run of a survey, and of the last run. There is no band.
 
 Any function of what is published may propose λ: our own search rules and Optuna's samplers have one face. The last run
 is made where the posterior mean of a Gaussian process is best: the best of many noisy scores is often a lucky one.

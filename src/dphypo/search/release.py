@@ -65,7 +65,7 @@ class Row:
 
 
 OnRun = Callable[[Row], object]
-"""A function of people's own that is told of every published run."""
+"""A function of the user that is called with every published run."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +144,7 @@ class SurveyTable:
         from optuna.study import StudyDirection, create_study
         from optuna.trial import TrialState, create_trial
 
-        params = [  # Optuna keeps no tuples: their text stands for them
+        params = [  # Optuna stores no tuples: their text is used instead
             {name: repr(value) if isinstance(value, tuple) else value for name, value in row.params.items()}
             for row in self.rows
         ]
@@ -175,7 +175,7 @@ class SurveyTable:
 
     @property
     def best(self) -> Row | None:
-        """The row with the best score. Scores are noisy: the last run is made where the posterior mean is best."""
+        """The row with the best score. Scores are noisy: the last run uses the best posterior mean instead."""
         sign = 1.0 if self.maximize else -1.0
         return max(done(self.rows), key=lambda row: sign * (row.score or 0.0), default=None)
 
@@ -336,8 +336,8 @@ class Release:
         certificate: the guarantee, in public values that anyone can check.
         ending: whether there is a model, and why not.
         saver: how the model is written.
-        read_from: the journal from which it was read again, if it was made before; None if it was just made.
-        surveys: the tables of the surveys that were made, in order: all results of all their runs.
+        read_from: the journal from which an earlier release was read again; None for a new one.
+        surveys: the tables of the surveys, in order: all results of all their runs.
         curator_view: makes what :meth:`curator` returns; None outside the process that ran the search.
     """
 
@@ -353,7 +353,7 @@ class Release:
 
     @property
     def survey(self) -> SurveyTable:
-        """The table of the survey, where there is one; of several, take one of ``surveys``."""
+        """The table of the only survey; if there are several, use ``surveys``."""
         if len(self.surveys) != 1:
             raise AttributeError(f"this release has {len(self.surveys)} surveys: see release.surveys")
         return self.surveys[0]

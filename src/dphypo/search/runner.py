@@ -100,7 +100,7 @@ class Runner:
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, RunningPart] = {}
         self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
-        self._workers: int | None = None  # how many runs are made at a time, if that is known
+        self._workers: int | None = None  # how many runs are executed at a time, if known
         self._records = SameRecords(declaration, self._journal(0), self.address)
         self.turn = OneRunner()
 
@@ -112,7 +112,7 @@ class Runner:
         on_run: OnRun | None = None,
         options: dict[str, object] | None = None,
     ) -> Release:
-        """Make the runs that are left, part by part, and return the release; one that was made before is read again."""
+        """Execute the runs that are left, part by part, and return the release; an earlier release is read again."""
         refuse_in_worker_start()
         declaration, parts, refused = self.declaration, self.declaration.parts, dict(options or {})
         if on_run is not None and not (declaration.timed and any(part.table for part in parts)):
@@ -143,7 +143,7 @@ class Runner:
                 if progress and not first and (counted := self.part(0).counted) is not None:
                     say(counted)
                 for number in range(first, self.last + 1):
-                    if progress and self.last and on_terminal():  # a log would tell how long parts take
+                    if progress and self.last and on_terminal():  # a log would show how long parts take
                         say(f"Part {number + 1} of {self.last + 1}.")
                     execute_runs(
                         self.part(number), execution, partial(self.publish, number), progress=progress, on_run=on_run
@@ -156,7 +156,7 @@ class Runner:
                 self.close()
 
     def ask(self) -> tuple[int, Trial] | None:
-        """The next run to make, with the number of its part; None when there is none to give out now."""
+        """The next run to execute, with the number of its part; None if there is none now."""
         refuse_in_worker_start()
         with self.turn.short():
             number = self._first()
@@ -174,7 +174,7 @@ class Runner:
             self.part(number).tell(trial, outcome)
 
     def publish_last(self) -> Release:
-        """The release, once, when all runs of all parts are told."""
+        """The release, once, after all outcomes of all parts have been told."""
         with self.turn.short():
             number = self._first()
             if number < self.last:
@@ -185,11 +185,11 @@ class Runner:
             return self.release()
 
     def _log_release(self) -> None:
-        if self.declaration.timed:  # a log says when: beside the start that would be the time of a study
+        if self.declaration.timed:  # a log has times: with the start they would show how long a study took
             note("released")
 
     def part(self, number: int) -> RunningPart:
-        """The secret side of a part. All parts before it must have published: its prior is made from that."""
+        """The secret side of a part. All parts before it must have published: its prior depends on that."""
         with self.turn.look:
             if number not in self._parts:
                 self._parts[number] = self._made(number)
@@ -198,7 +198,7 @@ class Runner:
             return self._parts[number]
 
     def _made(self, number: int) -> RunningPart:
-        if number:  # its prior is made from what another declaration may have published
+        if number:  # its prior depends on what another declaration may have published
             self.part(number - 1).record()
         declaration, setting = self.declaration, self._setting(number)
         if number and self._reservation is None and not self._journal(number).record.exists:
@@ -235,7 +235,7 @@ class Runner:
         """What all parts before a given one have published; refused if one has not."""
         published = self.published(number)
         if len(published) < number:
-            raise ValueError(f"part {number + 1} has not begun: its prior depends on what the stages before it release")
+            raise ValueError(f"part {number + 1} has not begun: its prior depends on what the parts before it publish")
         return published
 
     def release(self, *, again: bool = False) -> Release:
@@ -278,7 +278,7 @@ class Runner:
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
-        """A look at the journal. It is closed afterwards unless it was in use: what ask gave out would be lost."""
+        """Read the journal. It is closed afterwards unless it was in use: trials that were asked for would be lost."""
         with self.turn.look:
             in_use = any(self._store.holds(self._called(number)) for number in range(self.last + 1))
             try:
@@ -323,7 +323,7 @@ class Runner:
 def execute_runs(
     part: RunningPart, execution: Execution, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None = None
 ) -> None:
-    """Make the runs of a part, or those that are left, and publish.
+    """Execute the runs of a part, or those that are left, and publish.
 
     Nothing is published before the last run has ended. With ``progress`` people see the runs that are published.
     """
@@ -387,7 +387,7 @@ def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> 
 
 
 def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSteps:
-    """Follows published runs that one device of this machine makes; a last run keeps checkpoints."""
+    """Follows published runs on one device of this machine; a last run keeps checkpoints."""
     every, file = execution.checkpoint_every, None
     if part.last_run and part.checkpoint is not None and every is not None:
         file = CheckpointFile(part.checkpoint, every)
@@ -398,7 +398,7 @@ def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSte
 def _executor(
     execution: Execution, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool
 ) -> AbstractContextManager[Executor]:
-    """An executor for the mechanism, which is given once for each device; ``alone`` makes lost runs again alone."""
+    """An executor for the mechanism, given once for each device; ``alone`` repeats lost runs alone."""
     if groups is not None:
         return contextlib.closing(Groups(each, groups.of, alone=alone, start_method=execution.start_method))
     if len(each) == 1:
@@ -408,7 +408,7 @@ def _executor(
 
 
 class RunningPart:
-    """What a part has drawn and what has come back, as committed to its journal. Its methods are safe under threads."""
+    """The state of a part: what was drawn and how runs ended, as committed to its journal. It is thread-safe."""
 
     def __init__(
         self,
@@ -418,7 +418,7 @@ class RunningPart:
         journal: Journal,
         entropy: Entropy,
         turn: OneRunner,
-        live: LiveFile,  # where published runs are shown as they are made
+        live: LiveFile,  # shows published runs
         checkpoint: Path | None,  # the file in which a last run keeps its state, if the journal is a file
         records: SameRecords,
     ) -> None:
@@ -433,9 +433,9 @@ class RunningPart:
         self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = runs.lag, False
         self.last_run = runs.published and not part.table  # one run, which keeps checkpoints
-        self._here = True  # runs are made in this process, as far as one can know
+        self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
-        self._handed: dict[int, Trial] = {}  # given out and not finished yet
+        self._handed: dict[int, Trial] = {}  # started and not finished yet
         self._groups: GroupSizes | None = None
 
     def record(self) -> Record:
@@ -448,7 +448,7 @@ class RunningPart:
     def _begin(self) -> None:
         declaration, runs = self.declaration, self.runs
         declared = declaration.to_dict(self._number, self._prior)
-        # The day of a later part would tell how long runs took.
+        # The day of a later part would show how long runs took.
         notes: dict[str, Any] = {} if self._number else {DAY: date.today().isoformat()}
         if not self._journal.record.exists:
             if self._number == 0:
@@ -482,12 +482,12 @@ class RunningPart:
             raise
 
     def set_workers(self, runs: int) -> None:
-        """Set the number of runs at a time. It becomes the lag if none was declared or committed with T."""
+        """Set the number of runs at a time. It sets the lag if none was declared or committed with T."""
         if self.runs.lag is None and not (self.runs.in_order and self._lag is not None):
             self._lag = runs - 1
 
     def next(self) -> Trial | None:
-        """The next run to make, committed: first those that were lost, as they were, then new ones; None after T."""
+        """The next run, committed: first lost runs, with the same λ and seed, then new ones; None after T."""
         with self._turn.short():
             record = self.record()
             if record.released:
@@ -512,7 +512,7 @@ class RunningPart:
             return trial
 
     def ask(self) -> Trial | None:
-        """The next run, which the caller makes; None if there is none to give out."""
+        """The next run, which the caller executes; None if there is none now."""
         with self._turn.short():
             if (trial := self.next()) is None and self.runs.in_order and self.waiting:
                 raise Refusal(refusals.TELL_FIRST)
@@ -520,7 +520,7 @@ class RunningPart:
 
     @property
     def waiting(self) -> bool:
-        """Whether the next λ cannot be drawn before a run that is under way has ended."""
+        """Whether the next λ can be drawn only after a run in progress has ended."""
         record = self.record()
         if len(record.trials) == record.total:
             return False
@@ -530,11 +530,11 @@ class RunningPart:
         return self.runs.usable(number, self._lag or 0, self._groups)
 
     def _attempts(self, before: int) -> int:
-        """Attempts to commit before the run starts: one more if it is made here, or if lost runs are made again."""
+        """Attempts to commit before the run starts: one more if it is executed here, or if lost runs are repeated."""
         return before + 1 if self._here or self.lost_runs is Lost.AGAIN else before
 
     def _died(self, deaths: int) -> str | None:
-        """Why a run that was given out and never told counts as failed; None if it is to be repeated."""
+        """Why a run that was started and never finished counts as failed; None if it is to be repeated."""
         if deaths >= MAX_ATTEMPTS:
             return "the process that executed this run died three times without progress"
         if self.lost_runs is Lost.FAILED and deaths > 0:
@@ -542,7 +542,7 @@ class RunningPart:
         return None
 
     def _lost_run(self, record: Record) -> Trial | None:
-        """A run that was given out, is not under way, and has no outcome."""
+        """A run that was started, is not in progress, and has no outcome."""
         if len(record.results) + len(self._handed) == len(record.trials):
             return None
         under_way = record.results.keys() | self._handed.keys()
@@ -581,7 +581,7 @@ class RunningPart:
             raise outcome.leaving
 
     def tell(self, trial: Trial, outcome: Any) -> None:
-        """How a run ended that was made elsewhere: an ``Outcome`` or a ``(model, score)`` pair."""
+        """Commit how a run that was executed elsewhere ended: an ``Outcome`` or a ``(model, score)`` pair."""
         with self._turn.short():
             record = self.record()
             ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
@@ -600,11 +600,11 @@ class RunningPart:
     def withdraw(self, *trials: Trial) -> None:
         """Requeue runs, by default all that are unfinished, without counting the attempt.
 
-        For a clean shutdown, and where an executor took a worker back. With ``lost="failed"`` the count becomes zero.
+        For a clean shutdown, and if an executor took a worker back. With ``lost="failed"`` the count becomes zero.
         """
         with self._turn.short():
             taken = trials or tuple(self._handed.values())
-            if not trials:  # before a commit, which may fail: what is still given out is never made again
+            if not trials:  # before a commit, which may fail: a run that counts as started is never repeated
                 self._handed = {}
             for trial in taken:
                 if trial.number not in self.record().results:
@@ -614,7 +614,7 @@ class RunningPart:
 
     @contextlib.contextmanager
     def executing(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
-        """A block in which runs are made, ``here`` if in this process. After it no run is under way."""
+        """A block in which runs are executed, ``here`` if in this process. After it no run is in progress."""
         self._groups, self._here = groups, here
         try:
             self.withdraw()
@@ -627,7 +627,7 @@ class RunningPart:
             self._here, self._groups = True, None
 
     def stop_if_all_fail(self) -> None:
-        """Stop a survey whose first runs have all failed. All of them are published: this looks at nothing else."""
+        """Stop a survey whose first runs have all failed. It uses published results only."""
         record = self.record()
         first = [record.results.get(number) for number in range(HOPELESS)]
         if self._part.table and (record.total or 0) > HOPELESS and all(one and one.score is None for one in first):
@@ -708,7 +708,7 @@ class SameRecords:
 
 
 def machine() -> str:
-    """A name for this machine since it was started; empty where the system gives none."""
+    """A name for this machine since it was started; empty if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
@@ -733,7 +733,7 @@ def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
 
 
 def best_of(record: Record, sign: float) -> int | None:
-    """The best of all runs, afresh; None if none has a score."""
+    """The best of all runs, computed again; None if none has a score."""
     scored = [
         (sign * result.score, record.trials[number].tie_key, number)
         for number, result in record.results.items()
@@ -755,10 +755,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class OneRunner:
-    """A lock: while one thread makes the runs, others are refused."""
+    """A lock: while one thread executes the runs, others are refused."""
 
     def __init__(self) -> None:
-        self.look = threading.RLock()  # for steps that only read: they wait for the others' steps, and are not refused
+        self.look = threading.RLock()  # for steps that only read: they wait for other threads, and are not refused
         self._runner: threading.Thread | None = None
         _turns.add(self)
 
@@ -776,7 +776,7 @@ class OneRunner:
 
     @contextlib.contextmanager
     def long(self) -> Iterator[None]:
-        """Making all the runs: until the block ends, no other thread may take a step."""
+        """Executing all the runs: until the block ends, no other thread may take a step."""
         with self.look:
             if self._runner is not None:
                 raise Refusal(refusals.OTHER_THREAD)

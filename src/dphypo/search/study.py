@@ -1,4 +1,4 @@
-"""A study, and searches in several parts: what is declared, asked for and told in public.
+"""The public side of searches: a study, and a search in several parts.
 
 A survey may put the prior of the next part around what it found. Each part has its own guarantee, whatever prior it is
 given, so the whole is their adaptive composition.
@@ -202,24 +202,23 @@ class Search:
         on_run: OnRun | None = None,
         **options: object,
     ) -> Release:
-        """Framework 1: make T runs and release the best; in stages, stage by stage. What was interrupted goes on.
+        """Execute the runs and return the release. An interrupted search resumes.
 
-        Nothing is released before the last run: an interrupt leaves a search that can be resumed. A search that has
-        been released gives the same release again, and all that is printed is where it was read.
+        Nothing is released before the last run has ended. A search that has already been released returns the same
+        release again, and prints only from which journal it was read.
 
         Args:
-            workers: how many runs to make at a time; 1 makes them in this process. A worker that dies loses its run,
-                which then counts as failed, or is made again (see ``lost``).
-            progress: print the cost of the whole search before, and show a bar on a terminal, erased at the end. How
-                many runs it shows is secret, as is how long they take. The start of a later stage is shown on a
-                terminal only: a logger adds times, which would show how long the stage before took.
+            workers: how many runs to execute at a time; 1 executes them in this process. If a worker dies, its run is
+                repeated or counts as failed (see ``lost``).
+            progress: print the cost of the whole search first, and the published runs of surveys. The start of a
+                later part is shown on a terminal only: a log with times would show how long the part before took.
             start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
                 importable, from the top of a module; "fork" takes any function but not threads.
-            executor: who makes the runs: the name of one of ``dphypo.executors``, or an executor of
+            executor: what executes the runs: the name of one of ``dphypo.executors``, or an executor of
                 ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
             devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
             checkpoint_every: a ``datetime.timedelta`` or a number of steps; None writes none. A last run that was
-                killed resumes from its checkpoint, a file beside the journal and as secret. A study has none.
+                killed resumes from its checkpoint, a secret file next to the journal. A study has none.
             on_run: called on the curator's side with every published run of a survey, a row with ``params``, ``score``
                 and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
         """
@@ -230,7 +229,7 @@ class Search:
         return self._runner.run(execution, progress=progress, on_run=on_run, options=options)
 
     def release(self) -> Release:
-        """The best run of the last part, ties broken by the keys drawn with them. Once, and only when all are told."""
+        """Release the best run of the last part, once, after every outcome has been told. Random keys break ties."""
         return self._runner.publish_last()
 
     def shred(self) -> None:
@@ -242,7 +241,7 @@ class Search:
         self._runner.shred()
 
     def close(self) -> None:
-        """Let other processes use the journal. What ``ask`` gave out and was not told counts as lost."""
+        """Let other processes use the journal. A trial that was asked for and not told counts as lost."""
         self._runner.close()
 
     def __enter__(self) -> Self:
@@ -283,12 +282,12 @@ class Study(Search):
         projection: how its weights are projected into the band.
         delta: the δ of the certificate.
         journal: a file for SQLite, a ``postgresql://`` URL, an open store, or None to keep it in memory.
-        name: tells studies in one database apart.
+        name: distinguishes studies in one database.
         maximize: whether larger scores are better.
         candidates: how many fresh candidates are drawn for every run.
         grid: into how many cells to cut continuous parameters, ``{"lr": 32}``, to search over one fixed grid instead.
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
-        lost: what becomes of a run whose process died. "again" repeats it with its seed until it has died three times
+        lost: how to treat a run whose process died. "again" repeats it with its seed until it has died three times
             without progress, which is right if all its randomness comes from the seed; "failed" counts it as failed. By
             default what the mechanism says of itself (``seeded``). An orderly stop and the loss of the whole machine do
             not count as deaths, nor does a death after the run has written a checkpoint.
@@ -375,10 +374,10 @@ class Study(Search):
         return cls._over(Runner(declaration, journal, name, entropy, ledger))
 
     def ask(self) -> Trial | None:
-        """The next run to make, with its ``params`` and ``seed``; None when there is none to give out.
+        """The next run to execute, with its ``params`` and ``seed``; None if there is none now.
 
         That there is none is **secret**, like T: use it to end the loop and for nothing else. A run that an earlier
-        process was given and did not tell is given out again as it was.
+        process asked for and did not tell is returned again with the same λ and seed.
         """
         found = self._runner.ask()
         return None if found is None else found[1]
@@ -386,7 +385,7 @@ class Study(Search):
     def tell(self, trial: Trial, outcome: Any) -> None:
         """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
 
-        Anything else is a TypeError, and nothing is recorded: tell the trial again. A score that is a number but not
+        Anything else is a TypeError, and nothing is recorded: call ``tell`` again. A score that is a number but not
         finite is a failed run.
         """
         self._runner.tell(0, trial, outcome)
@@ -496,13 +495,13 @@ class Stages(Search):
         return cls._over(Runner(declaration, journal, name, entropy, ledger))
 
     def ask(self) -> StageTrial | None:
-        """The next run to make, of the stage that is under way; None when there is none to give out now.
+        """The next run to execute, of the part in progress; None if there is none now.
 
-        Make it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
+        Execute it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
         outcome. A trial has ``trial.params``, ``trial.seed``, ``trial.mechanism``, and ``trial.stage`` from 1 on.
-        Several may be asked for before the first is told: ask and tell from one thread, and make the runs anywhere.
-        When every run of a stage is told, the next ``ask`` makes that stage's release and begins the next stage: None
-        is the end only when nothing is left to be told. That there is nothing is **secret**, as in
+        Several may be asked for before the first is told: ask and tell from one thread, and execute the runs anywhere.
+        After the last outcome of a part, the next ``ask`` publishes that part and begins the next one. So None means
+        the end only when no outcome is missing. That there is nothing left is **secret**, as in
         :meth:`dphypo.Study.ask`.
         """
         found = self._runner.ask()

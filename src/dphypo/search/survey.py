@@ -71,7 +71,7 @@ class Survey:
 
     Args:
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
-        runs: how many. All are paid for, also those that fail. If the first five all fail, no other is made.
+        runs: how many. All are paid for, including those that fail. If the first five fail, the survey stops.
         proposer: what gives λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
             :class:`dphypo.search.proposer.Proposer`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
@@ -79,12 +79,12 @@ class Survey:
             as it is.
         models: whether the model of every run is published: ``release.survey.model(0)`` is that of the first. They are
             paid for, and the journal keeps them.
-        durations: "public" declares that how long runs take does not depend on the data. Runs that are made side by
+        durations: "public" declares that how long runs take does not depend on the data. Runs executed side by
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
-        within: a public function of λ; where it is false, λ is neither run nor accounted for. The nearest λ that may be
-            run takes the place of one that is proposed and may not.
+        within: a public function of λ; λ for which it is false are neither run nor accounted for. If one is proposed,
+            the nearest allowed λ takes its place.
         lag: how many of the latest runs λ of the next one does not depend on, so that lag + 1 runs can be made at a
-            time. By default one less than there are workers, and 0 where runs are asked for and told.
+            time. By default one less than there are workers, and 0 with ``ask`` and ``tell``.
         counts: a noisy count of the records that fit, which is paid for with the survey and taken before its first run;
             the search is refused where few fit. :func:`dphypo.tune` buys it.
 

@@ -50,7 +50,7 @@ PRICE = 0.01
 RUNS_OF_FEW_STEPS = 15
 """How many runs are left where runs cannot be made shorter and cost more than ``price``."""
 QUIET = 0.01
-"""The last run trains on the records that score, too, where the noise of a score stays below this."""
+"""The last run also trains on the records that score if the noise of a score stays below this."""
 
 
 @_validate.named_right
@@ -79,8 +79,8 @@ def tune(
 ) -> Release:
     """Tune the hyperparameters of a private training run, and train with them: all of it costs (ε, δ) together.
 
-    Short runs with more noise cost next to nothing beside the full run, so all of their results are published, an
-    ordinary optimiser follows them, and one full run is made at the λ they recommend. The noise of all runs is solved
+    Short runs with more noise cost little compared with the full run. So all of their results are published, an
+    ordinary optimiser uses them, and one full run is trained at the λ they recommend. The noise of all runs is solved
     for. What tuning costs, usually a few per cent more noise in the full run or less, is printed before it starts.
 
     **Guarantee.** The model, its λ and the whole table of the survey (``release.survey``) together are (ε, δ)-DP, by
@@ -103,11 +103,11 @@ def tune(
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
-        workers: how many runs to make at a time.
+        workers: how many runs to execute at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor, devices, checkpoint_every, on_run: as for :meth:`dphypo.Stages.run`.
-        journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Study`. A call that was interrupted
-            goes on.
+        journal, name, maximize, entropy, data_name, ledger: as for :class:`dphypo.Study`. An interrupted call
+            resumes.
 
     >>> import math
     >>> import dp_accounting as dp
@@ -174,7 +174,7 @@ class Tuning:
         epsilon: the total that was asked for.
         price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
-        records: whom the last run trains on, in a sentence, where the mechanism set records apart itself.
+        records: on which records the last run trains, in a sentence, if the mechanism set records apart itself.
     """
 
     survey: SurveyPlan
@@ -246,7 +246,7 @@ def plan_tuning(
     price: float = PRICE,
     keep: Keep | None = None,
 ) -> Tuning:
-    """A survey and one run that cost ε at δ; number and length of the short runs where not given.
+    """A survey and one run that cost ε at δ; the number and length of short runs are planned if not given.
 
     Runs are longer than the default if so few steps would be left that nothing is learnt. They are shorter, and then
     fewer, if the compute or the price would be exceeded (``paper/RESULTS.md`` has the evidence).
@@ -311,7 +311,7 @@ class NoiseProblem:
     where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
     that of the scores after it: as little as costs no more than training does.
 
-    ``keep`` keeps numbers that take long, so that a search that goes on has the very same noise at once.
+    ``keep`` stores numbers that take long to compute, so that a resumed search has the same noise at once.
     """
 
     space: Space
@@ -415,7 +415,7 @@ class NoiseProblem:
 
 
 def least_fraction(steps: int | None) -> float:
-    """The shortest run that still learns something; where the number of steps is unknown, a hundredth."""
+    """The shortest run that still learns something; a hundredth if the number of steps is unknown."""
     return LEAST_FRACTION if steps is None else min(FEWEST_STEPS / steps, 1.0)
 
 
