@@ -254,11 +254,11 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Outcome.failed": (dphypo.Outcome.failed, {"reason": "failed"}),
     "Survey with": (
         dphypo.Survey,
-        {"mechanism": train, "runs": 3, "models": None, "durations": "secret", "lag": None, "prior": None},
+        {"mechanism": train, "runs": 3, "models": False, "durations": "secret", "lag": None, "prior": None},
     ),
     "SurveyPlan with": (
         dphypo.SurveyPlan,
-        {"fallback": {"lr": 0.1}, "short": None, "last": None, "score": False, "models": None},
+        {"fallback": {"lr": 0.1}, "short": None, "last": None, "score": False, "models": False},
     ),
     "PoissonSampled": (
         lambda q, noise: dphypo.account(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise)), LAW),
