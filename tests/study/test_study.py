@@ -264,7 +264,7 @@ def _stateful():
 @pytest.mark.parametrize(
     ("function", "options", "match"),
     [
-        (lambda params, *, seed: (seed, 1.0), {"event": dp.NonPrivateDpEvent()}, "no finite ε"),
+        (lambda params, *, seed: (seed, 1.0), {"event": dp.NonPrivateDpEvent()}, "ε is infinite"),
         (lambda params, *, seed: (params["lr"], 1.0), {}, "two seeds gave the same model"),
         (lambda params, *, seed: (np.random.default_rng(None).normal(), 1.0), {}, "same λ and seed"),
         (_stateful(), {}, "after another run"),
