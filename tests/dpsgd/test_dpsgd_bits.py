@@ -11,7 +11,7 @@ from support.dpsgd_models import KINDS, cross_entropy
 from support.slow import mostly_slow
 from torch import nn
 
-from dphypo.dpsgd import Program, Run, Setting, Tensors, check, train
+from dphypo.dpsgd import Program, Run, Setting, Tensors, train, trainable
 from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnsupportedModelError
 
@@ -36,8 +36,8 @@ def test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_recor
     for runs in (1, 3):
         models = [KINDS[name].build() for _ in range(runs)]
         rows = made.layout.stacked(models, torch.device("cpu"))
-        assert check.same_places(made, rows, Shape(runs, 32))
-        assert check.same_alone(made, rows, Shape(runs, 32))
+        assert trainable.same_places(made, rows, Shape(runs, 32))
+        assert trainable.same_alone(made, rows, Shape(runs, 32))
 
 
 class Mixing(nn.Module):
@@ -53,10 +53,10 @@ class Mixing(nn.Module):
 
 def test_a_model_whose_records_touch_in_the_last_bits_is_not_trained_together(monkeypatch):
     """Also if no operator gives it away, its records are differentiated one by one, where they cannot touch."""
-    monkeypatch.setattr(check, "looks_across", lambda *_, **__: False)
+    monkeypatch.setattr(trainable, "looks_across", lambda *_, **__: False)
     made = Program.of(Mixing(), cross_entropy, KINDS["linear"].records(1))
     rows = made.layout.stacked([Mixing()], torch.device("cpu"))
-    assert not check.same_places(made, rows, Shape(1, 32))
+    assert not trainable.same_places(made, rows, Shape(1, 32))
     assert made.on(rows, Shape(1, 32)).axes is None
 
 
@@ -75,7 +75,7 @@ class Alternating(nn.Module):
 def test_places_are_moved_by_an_odd_number_too():
     made = Program.of(Alternating(), cross_entropy, KINDS["linear"].records(1))
     rows = made.layout.stacked([Alternating()], torch.device("cpu"))
-    assert not check.same_places(made, rows, Shape(1, 64))
+    assert not trainable.same_places(made, rows, Shape(1, 64))
 
 
 class Counting(nn.Module):

@@ -20,7 +20,7 @@ from scipy import stats
 from support.dpsgd_models import KINDS, cross_entropy
 
 from dphypo import noise
-from dphypo.dpsgd import Program, Run, Setting, Tensors, check, cuda_graph, run, train
+from dphypo.dpsgd import Program, Run, Setting, Tensors, cuda_graph, run, train, trainable
 from dphypo.dpsgd.layers import kernels as layer_kernels
 from dphypo.dpsgd.stack import Shape
 
@@ -182,7 +182,7 @@ def test_contributions_on_the_gpu_have_the_same_bits_in_other_places(name):
     made = Program.of(KINDS[name].build().to(DEVICE), cross_entropy, _records(1, name))
     for runs in (1, 3):
         rows = made.layout.stacked([KINDS[name].build() for _ in range(runs)], DEVICE)
-        assert check.same_places(made, rows, Shape(runs, 64))
+        assert trainable.same_places(made, rows, Shape(runs, 64))
 
 
 @needs_gpu

@@ -86,7 +86,7 @@ def test_the_certificate_of_a_study_charges_the_rounding_of_all_its_runs() -> No
     assert slack > 0
     assert not verify(certificate).problems
     assert not verify(dphypo.Certificate({**certificate.document, "slack": 0.5 * RUNS.mean * slack}))
-    assert "is in delta" in certificate.statement()
+    assert "is included in delta" in certificate.statement()
     real = "noise drawn in floating point is treated as real-valued"
     assert real not in assumptions(certificate.document)
     assert real in assumptions(opacus.certificate(DELTA).document)

@@ -29,6 +29,8 @@ from dphypo.space import Space
 
 SLIVER = 0.002
 """The share of the squared total, in units of a Gaussian mechanism, that a count costs: about 0.1 % more noise."""
+LEAST_NOISE = 4.0
+"""The smallest standard deviation: whatever the total, a sharper count would tell nothing more."""
 DEVIATIONS = 5
 TRAIN, SCORE = "train", "score"
 
@@ -50,7 +52,7 @@ class FitCount:
         """The counts for a total; None if the mechanism cannot count, or has too few records. No record is read."""
         if type(mechanism).fitting_records is Mechanism.fitting_records:
             return None
-        sigma = float(f"{1 / (_gaussian(epsilon, delta) * math.sqrt(SLIVER)):.3g}")
+        sigma = max(LEAST_NOISE, float(f"{1 / (_gaussian(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
         given = {TRAIN: mechanism.records, SCORE: mechanism.score_records}
         declared = {use: int(size) for use, size in given.items() if isinstance(size, int)}
         large = {use: size for use, size in declared.items() if DEVIATIONS * sigma <= size / 2}
