@@ -123,7 +123,8 @@ def test_every_other_step_is_refused(pipeline: Any, table: Any) -> None:
 def test_one_message_names_steps_and_an_estimator_that_is_not_private() -> None:
     whole = make_pipeline(StandardScaler(), LogisticRegression())
     with pytest.raises(
-        TypeError, match=r"(?s)'standardscaler'.*bounds=\(low, high\).*does not state its privacy event"
+        TypeError,
+        match=r"(?s)'standardscaler'.* DPSGDClassifier\(bounds=\(low, high\).*does not state its privacy event",
     ):
         PrivateSearch(whole, {"logisticregression__C": [1.0]}, ONCE).fit(X, Y)
 

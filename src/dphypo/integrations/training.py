@@ -51,7 +51,7 @@ def _check_schedule(schedule: object) -> None:
     if schedule is None:
         return
     remedy = (
-        "give a function of the share of the steps made so far, in [0, 1), whose value is a factor on the learning "
+        "give a function of the share of completed steps, in [0, 1), that returns a factor for the learning "
         "rate, such as lambda done: 0.5 * (1 + math.cos(math.pi * done)); or None"
     )
     if not callable(schedule):

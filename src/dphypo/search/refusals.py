@@ -61,8 +61,9 @@ OTHER_RECORDS = (
 )
 CHANGED_STUDY = (
     "The journal belongs to a search that was declared differently. The guarantee is computed from values fixed before "
-    "the data are read: space, events, number of runs or law of T, band, neighbouring relation, and which scores are "
-    "better. Open it with the same declaration, or start a new search with a new journal."
+    "the data are read: space, events (noise, steps, sampling rate and number of records), number of runs or law of T, "
+    "band, neighbouring relation, and which scores are better. Open it with the same declaration, or start a new "
+    "search with a new journal, which pays again."
 )
 CHANGED_SAMPLER = (
     "The study was started with another sampler. Its guarantee relies on a sampler that sees only the history: one "

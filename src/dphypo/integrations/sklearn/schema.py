@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
@@ -158,14 +158,17 @@ def steps_instead(steps: Sequence[tuple[str, Any]], last: Any, X: Any) -> str:
     if stateless:
         lines += ["Apply these to X before fit, if they treat each record by itself:", *_indented(stateless)]
     lines.append("Instead write, with ranges and categories from public knowledge:")
+    private = type(last).__name__
+    if not hasattr(last, "privacy_event"):
+        private = "DPSGDRegressor" if is_regressor(last) else "DPSGDClassifier"
     if not is_frame(X):
-        bounded = f"{type(last).__name__}(bounds=(low, high))"
+        bounded = f"{private}(bounds=(low, high), ...)"
         return "\n".join([*lines, f"  {bounded}, or name the columns of X in a pandas.DataFrame and give a Schema"])
     lines.append("  Schema({")
     for name in dict.fromkeys(X.columns):
         shown = f"{categories[name]!r}," if name in categories else _SHOWN[holds(X[name])]
         lines.append(f"      {name!r}: {shown}")
-    return "\n".join([*lines, f"  }}).pipeline({type(last).__name__}(...))"])
+    return "\n".join([*lines, f"  }}).pipeline({private}(...))"])
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -54,11 +54,17 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
                     "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
                     "records. Compute one value a record from the logits: loss=lambda logits, targets: ..."
                 ) from None
-            raise UnsupportedModelError(
-                f"the model cannot be tried on made-up records with the shape and type of the data "
-                f"({type(error).__name__}: {error}): check that model(inputs) and loss(model(inputs), targets) work "
-                f"for a batch of any size, with the batch in the first dimension"
-            ) from error
+            raise not_callable(error, example[0]) from error
+
+
+def not_callable(error: Exception, inputs: torch.Tensor) -> UnsupportedModelError:
+    """The error for a model, or a loss, that raises on records of the right shape; ``inputs`` is a batch of them."""
+    kind = str(inputs.dtype).removeprefix("torch.")
+    return UnsupportedModelError(
+        f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
+        f"({type(error).__name__}: {error}). Change the model, or reshape the records: model(inputs) and "
+        "loss(model(inputs), targets) must work for a batch of any size, with the batch in the first dimension"
+    )
 
 
 def synthetic_batches(example: Batch) -> tuple[Batch, Batch]:

@@ -230,7 +230,7 @@ def as_records(
     given = by_name(columns.only(data, taken), target) if arrays and not isinstance(data, Dataset) else None
     fields = None
     if given is not None and collate is None:
-        tensors = {name: _tensor(part) for name, part in given.items()}
+        tensors = {name: _tensor(part, f"the field {name!r}") for name, part in given.items()}
         fields = Fields.of(tensors if example is None else _one(example), target)
         data = fields.pack(tensors)
     if isinstance(data, Dataset) or not isinstance(data, Sequence) or not arrays or collate is not None:
@@ -240,7 +240,9 @@ def as_records(
         return read
     if len(data) != 2:
         raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
-    inputs, targets = data if fields is not None else (_tensor(part) for part in data)
+    if fields is None:
+        data = [_tensor(part, f"the {name}") for name, part in zip(("inputs", "targets"), data, strict=True)]
+    inputs, targets = data
     if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
         raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
     zeros = [part.new_zeros((1, *part.shape[1:])) for part in (inputs, targets)]
@@ -300,14 +302,17 @@ def _example(example: Any, collate: Collate | None, fields: Fields | None) -> Ba
     )
 
 
-def _tensor(part: Any) -> torch.Tensor:
+def _tensor(part: Any, name: str) -> torch.Tensor:
     if hasattr(part, "iloc") or (isinstance(part, np.ndarray) and not part.flags.writeable):
         part = np.array(part)
     try:
         return _single_precision(torch.as_tensor(part))
     except (TypeError, ValueError, RuntimeError):
         kind = type(part).__name__
-    raise TypeError(f"data holds a {kind} that is not a table of numbers: encode text as numbers first, or {_PAIR}")
+    raise TypeError(
+        f"data holds {name} as an object of type {kind} that is not a table of numbers: encode text as numbers first "
+        f"(labels as positions in a public list of classes), or {_PAIR}"
+    )
 
 
 def _single_precision(values: torch.Tensor) -> torch.Tensor:

@@ -350,7 +350,9 @@ def _device(given: object) -> torch.device:
     if given is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    usable = f"PyTorch can use {', '.join(['cpu', *gpus])} here: give one of them, or None for the best"
+    usable = (
+        f"PyTorch can use {' and '.join(['cpu', *gpus])} here: give a device that it can use, or None to let it choose"
+    )
     try:
         device = torch.device(given)  # type: ignore[call-overload]
         torch.empty(1, device=device)

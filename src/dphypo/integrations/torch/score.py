@@ -288,7 +288,11 @@ def refuse_targets(score: Any, model: nn.Module, loss: Any) -> None:
     named = getattr(score, "measure", "accuracy")
     inputs, targets = records.example
     device = next(model.parameters()).device
-    outputs = called(model, records.fields)(torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device))
+    made_up = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
+    try:
+        outputs = called(model, records.fields)(made_up)
+    except Exception as error:
+        raise check.not_callable(error, inputs) from error
     shape, kind = tuple(targets.shape[1:]), str(targets.dtype).removeprefix("torch.")
     values = math.prod(shape)
     if values != 1:
