@@ -87,7 +87,7 @@ class UnreachableError(ValueError):
 
 
 class UnfitRecordsError(RuntimeError):
-    """A noisy count says that few records look as declared. ``certificate`` states what the count has cost."""
+    """A noisy count says that few records fit the declaration. ``certificate`` states what the count cost."""
 
     def __init__(self, message: str, certificate: Any) -> None:
         self.certificate = certificate

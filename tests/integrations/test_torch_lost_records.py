@@ -80,7 +80,7 @@ def test_only_the_screen_of_the_curator_tells_how_many_records_fit(
             found[size, screen.isatty()] = searched(size, screen, folder, monkeypatch)
     monkeypatch.undo()
     for size, fit in ((4, COUNT), (5, 0)):
-        line = f"SECRET, for the curator alone: {fit} of the {COUNT} records given to train look as declared"
+        line = f"SECRET, for the curator alone: {fit} of the {COUNT} records given to train fit the declaration"
         assert line in found[size, True][0]
         assert "SECRET" not in found[size, False][0]  # a log, a pipe, a notebook
     assert len({str(rest[1:]) for rest in found.values()}) == 1  # the same files and the same certificate

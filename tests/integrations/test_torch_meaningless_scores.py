@@ -91,6 +91,6 @@ def test_tune_states_the_noise_of_the_measure_that_was_asked_for() -> None:
         said[rarest] = plan_tuning(space, mechanism, epsilon=8, delta=1e-5, survey=2).summary
     assert "if the rarest class has a fifth of an even share (assumed: state rarest=" in said[None]
     assert "where the rarest class has 5 % of the records" in said[0.05]
-    assert "cannot tell runs apart" in said[0.5]
+    assert "cannot distinguish runs" in said[0.5]
     with pytest.raises(ValueError, match="rarest"):
         dpsgd(labels, 2, score="auc", rarest=0.7)

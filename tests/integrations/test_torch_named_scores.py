@@ -256,7 +256,7 @@ def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
 
 @pytest.mark.slow
 def test_the_summary_says_whom_the_last_run_trains_on():
-    assert "It trains on all records, those that score included." in planned(20_000).summary
+    assert "It trains on all records, including those that score." in planned(20_000).summary
     whole = planned(20_000).cost.guarantee.certificate(1e-5)
     assert "those that score; one run trained on both, which is included." in whole.statement()
     few = planned(400)
@@ -265,7 +265,7 @@ def test_the_summary_says_whom_the_last_run_trains_on():
         in few.cost.guarantee.certificate(1e-5).statement()
     )
     assert re.search(
-        r"It trains on the records that do not score: on all, scores would have a noise of 0\.\d", few.summary
+        r"It trains only on records that do not score: on all, a score would have a noise of 0\.\d", few.summary
     )
     assert few.full.records == 320
 

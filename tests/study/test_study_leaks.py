@@ -119,7 +119,7 @@ def test_a_terminal_shows_the_cost_of_a_study_and_nothing_else(tmp_path):
         assert read_all(ours).replace("\r\n", "\n") == textwrap.dedent(
             """\
             Privacy: no guarantee: seeded. Whoever knows the seed can repeat every draw.
-            Compute: 12 runs expected; half of all studies make at most 8, 9 in 10 at most 27, 99 in 100 at most 53.
+            Compute: 12 runs expected; half of all studies execute at most 8, 9 in 10 at most 27, 99 in 100 at most 53.
             """
         )  # fmt: skip
 

@@ -102,7 +102,7 @@ def test_the_count_depends_on_the_records_that_fit_and_on_the_noise_alone() -> N
 def test_the_count_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     dphypo.tune(dpsgd(), **TOTAL, survey=1, journal=None, entropy=Seeded(1))
     said = capsys.readouterr().err
-    assert "Records that look as declared, by a noisy count (σ = " in said
+    assert "Records that fit the declaration, by a noisy count (σ = " in said
 
 
 class Wrong(torch.utils.data.Dataset[Any]):

@@ -42,7 +42,7 @@ def test_a_plan_that_costs_more_than_was_accepted_says_so_and_what_would_cost_le
     assert line == (
         "Tuning costs 300 % more noise and 15 runs of compute: 15 full runs, all published, then one full run."
     )
-    assert dear.startswith("That is more than the 1 % that was accepted (price). It costs less with more steps")
+    assert dear.startswith("That is more than the 1 % that is accepted (price=). It costs less with more steps")
 
 
 @pytest.mark.slow

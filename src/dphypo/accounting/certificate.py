@@ -376,7 +376,9 @@ def _covered(runs: int, searches: Sequence[Json], counts: int, sides: str) -> st
         c, C = search["band"]["c"], search["band"]["C"]
         chosen = f"chosen adaptively, with a density between {c:g} and {C:g} times the prior's"
         how = f"whose hyperparameters were {'drawn from the prior' if c == C else chosen}"
-        parts.append(f"a search with {search['runs']['mean']:g} runs on average, {how}, with the choice of the best")
+        parts.append(
+            f"a search with {search['runs']['mean']:g} runs on average, {how}, including the choice of the best"
+        )
     return f"all of this together: {'; '.join(parts)}.{sides}"
 
 

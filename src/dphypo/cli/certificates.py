@@ -36,9 +36,9 @@ def verify(
     certificate: Annotated[Path, typer.Argument(help="A certificate (a JSON file), or the folder of a release.")],
     key: Annotated[Path | None, typer.Option(help="The Ed25519 public key (PEM) of the signature.")] = None,
     approved: Annotated[
-        Path | None, typer.Option(help="The certificate saved before the search ran. Both must state the same.")
+        Path | None, typer.Option(help="The certificate saved before the search ran. The two must agree.")
     ] = None,
-    budget: Annotated[float, o.number("The most work, in seconds by a rough estimate.", 1, 1e6)] = 30,
+    budget: Annotated[float, o.number("Limit on the work, as a rough estimate in seconds.", 1, 1e6)] = 30,
 ) -> None:
     """Recompute a certificate in two independent ways. Prints yes, or no and why.
 

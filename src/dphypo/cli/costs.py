@@ -32,7 +32,7 @@ def account(
     from_certificate: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="What if: a certificate, or the folder of a release; the other options change its search."
+            "--from", help="Start from the search of this certificate or release folder; the other options change it."
         ),
     ] = None,
     search: Search,
@@ -195,7 +195,7 @@ def plan(
     Each design gets the least noise with which everything it releases costs at most ε. The last line is the Python
     code that runs the recommended design.
 
-    A landscape gives expected scores by run length and noise multiplier; it knows nothing of your model and data.
+    A landscape gives expected scores by run length and noise multiplier; these do not come from your model or data.
     """
     from dphypo.accounting.certificate import plain
     from dphypo.planning import plan as compare

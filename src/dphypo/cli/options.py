@@ -215,7 +215,9 @@ class Loss:
 class Search:
     """The law of T and the band."""
 
-    runs: Annotated[RunsKind | None, typer.Option(help="Distribution of the number of runs, T; geometric.")] = None
+    runs: Annotated[
+        RunsKind | None, typer.Option(help="Distribution of the number of runs, T; geometric by default.")
+    ] = None
     shape: Annotated[float | None, number("Shape of the negative binomial distribution.", -0.999, 1e6)] = None
     mean: Annotated[float | None, number("Mean of T.", 0.01, 1e9)] = None
     gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None

@@ -199,7 +199,7 @@ class Mechanism(ABC):
         return {}
 
     def fitting_records(self, space: Space) -> Mapping[str, tuple[int, int]]:
-        """For each use of records, how many of them look as declared, and how many were given. **Secret.**"""
+        """For each use of records, how many of them fit the declaration, and how many were given. **Secret.**"""
         return {}
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:

@@ -239,14 +239,14 @@ class Comparison:
     def _notes(self) -> list[str]:
         notes = [
             "noise: the noise multiplier of full runs; more: than without tuning. compute: expected, in full runs.",
-            "in best: the chance that a run is in the best 1, 5, 10 % of the prior, counting runs as drawn from it "
-            "(a band: from c to C times that).",
+            "in best: the chance that at least one run is in the best 1, 5, 10 % of the prior, if runs are drawn from "
+            "it (a band: from c to C times that).",
         ]
         if self.landscape is not None:
             about = f": {self.landscape.about}" if self.landscape.about else ""
             notes.append(
-                f"score: expected on {self.landscape.name!r}{about}; read by fraction and noise alone. Surveys count "
-                "as random search, bands as uniform search: their search rules do better."
+                f"score: expected on {self.landscape.name!r}{about}; it depends on fraction and noise only. Surveys "
+                "count as random search, bands as uniform search: their search rules do better."
             )
         notes += [f"left out: {name} ({why})" for name, why in self.left_out]
         return notes
@@ -275,7 +275,7 @@ class Comparison:
         if design.kind == "survey":
             words.append("All short runs are published: any optimiser, plot or dashboard may use them.")
             if self.batches and self.compute > design.compute:
-                words.append("Put compute that is left into a larger batch, not into more or longer runs (see above).")
+                words.append("Spend compute that is left on a larger batch, not on more or longer runs (see above).")
         else:
             words.append("Only the best run is released; the number of runs and the others are secret.")
         return words

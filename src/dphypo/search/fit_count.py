@@ -1,6 +1,6 @@
 """A noisy count of the records that fit the declaration, on each side, which ``tune`` buys before its first run.
 
-Records that do not look as declared are left out, and nothing may depend on how many they are. So a mistake in the
+Records that do not fit the declaration are left out, and nothing may depend on how many they are. So a mistake in the
 declaration, such as a wrong shape, would leave out all of them and spend the whole ε in silence. A noisy count that is
 paid for may be acted on. A search is refused if clearly fewer than half of the declared number of records fit: if the
 count and five standard deviations stay below it. Where five deviations exceed that half, a count could say nothing,
@@ -103,7 +103,7 @@ class FitCount:
         some = [
             f"about {max(counts[use], 0)} of {self.declared[use]} records to {use}" for use in uses or self.declared
         ]
-        return f"Records that look as declared, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
+        return f"Records that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
 
 
 def _gaussian(epsilon: float, delta: float) -> float:

@@ -74,7 +74,7 @@ def tell_fit(mechanism: Mechanism, space: Space, *, log: bool) -> None:
             return
         found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
         said = "" if on_terminal() else " Do not publish this log."
-        say(f"SECRET, for the curator alone: {found} look as declared. The others are left out.{said}")
+        say(f"SECRET, for the curator alone: {found} fit the declaration. The others are left out.{said}")
 
     shielded(tell, otherwise=None)
 
@@ -83,7 +83,7 @@ def compute(law: Law) -> str:
     """What a study costs in runs, as the law of T has it."""
     half, most, nearly_all = (law.quantile(q) for q in _QUANTILES)
     return (
-        f"Compute: {law.mean:.4g} runs expected; half of all studies make at most {half}, 9 in 10 at most {most}, "
+        f"Compute: {law.mean:.4g} runs expected; half of all studies execute at most {half}, 9 in 10 at most {most}, "
         f"99 in 100 at most {nearly_all}."
     )
 

@@ -223,12 +223,12 @@ class Tuning:
             line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
         if (deviation := self.short.score_deviation) is not None:
             line += (
-                f" A score has a noise of {deviation:.2g}{self.short.score_assumes}: the survey cannot tell runs apart "
-                "whose scores differ by less."
+                f" A score has a noise of {deviation:.2g}{self.short.score_assumes}: the survey cannot distinguish "
+                "runs whose scores differ by less."
             )
         if self.price > self.accepted:
             line += (
-                f"\nThat is more than the {100 * self.accepted:.2g} % that was accepted (price). It costs less with "
+                f"\nThat is more than the {100 * self.accepted:.2g} % that is accepted (price=). It costs less with "
                 "more steps (a smaller batch, or more epochs), fewer runs, more records or a larger epsilon; dphypo "
                 "plan compares other designs."
             )
@@ -288,8 +288,8 @@ def plan_tuning(
         whole = planned(replace(given, last=last))
         noise = whole.short.score_deviation
         if noise is None or noise <= QUIET:
-            return replace(whole, records=" It trains on all records, those that score included.")
-        records = f" It trains on the records that do not score: on all, scores would have a noise of {noise:.2g}."
+            return replace(whole, records=" It trains on all records, including those that score.")
+        records = f" It trains only on records that do not score: on all, a score would have a noise of {noise:.2g}."
         tuning = replace(planned(given), records=records)
     else:
         tuning = planned(given)
