@@ -388,7 +388,7 @@ def survive(name: str, count: int) -> dict[str, Any]:
 def page(found: list[dict[str, Any]]) -> str:
     """The table in docs."""
     lines = [
-        "# What was survived",
+        "# Faults that the library survived",
         "",
         "`python -m benchmarks.survived` makes this table. A kill is SIGKILL at a random moment, commit or checkpoint.",
         "After each one the search is resumed, and must end in the release that an undisturbed search makes: nothing",
