@@ -48,9 +48,9 @@ MUTANTS = (
     Mutant(
         "a confusion matrix counts a record twice",
         "a record is in one cell",
-        "integrations/torch/score.py",
-        "np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))",
-        "2 * np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))",
+        "integrations/measures.py",
+        "np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)",
+        "2 * np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)",
         ("integrations/test_torch_named_scores.py::test_a_record_is_in_one_cell_of_the_confusion_matrix",),
     ),
     Mutant(

@@ -21,7 +21,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
-from dphypo.integrations.measures import PrivateScore
+from dphypo.integrations.measures import MatrixMeasure, PrivateScore, read_rarest
 from dphypo.integrations.split import sides_of
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, transfer
 from dphypo.mechanisms.mechanism import RunKind
@@ -108,6 +108,7 @@ class GradientTraining(Mechanism):
     match: bool = False
     transfer_rule: transfer.Transfer | None = None
     schedule: Callable[[float], float] | None = None
+    rarest: float | None = None
     whole: AllRecords | None = None
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
@@ -125,6 +126,7 @@ class GradientTraining(Mechanism):
         _validate.positive(max_grad_norm=self.max_grad_norm)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         _check_schedule(self.schedule)
+        read_rarest(self.rarest)
         for score in self.score.values() if isinstance(self.score, Mapping) else [self.score]:
             _check_score(score)
         dpsgd.Setting(physical_batch_size=self.physical_batch_size, clipping=self.clipping, average=self.average)
@@ -154,6 +156,29 @@ class GradientTraining(Mechanism):
     @abstractmethod
     def private_score(self) -> PrivateScore | None:
         """The score, if it looks at private records; else None."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int | None:
+        """How many classes the model tells apart; None while that depends on hyperparameters that are not fixed."""
+
+    @property
+    def ranking_score(self) -> Any:
+        """The score that ranks the runs."""
+        return self.score
+
+    @property
+    def score_deviation(self) -> float | None:
+        """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
+        score = self.ranking_score
+        if isinstance(score, MatrixMeasure) and (classes := self.classes) is not None:
+            return score.deviation(classes)
+        return super().score_deviation
+
+    @property
+    def score_assumes(self) -> str:
+        """What the stated noise of the score assumes, in words."""
+        return self.ranking_score.assumes if isinstance(self.ranking_score, MatrixMeasure) else ""
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""

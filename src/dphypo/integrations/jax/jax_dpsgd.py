@@ -20,7 +20,14 @@ from dphypo.integrations import cost
 from dphypo.integrations.cost import batch_size, learning_rates
 from dphypo.integrations.jax import clipped_gradients, optax_optimisers
 from dphypo.integrations.jax.jax_program import Program, named
-from dphypo.integrations.jax.jax_scores import Private, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy
+from dphypo.integrations.jax.jax_scores import (
+    Private,
+    PrivateAccuracy,
+    PrivateConfusion,
+    PrivateLoss,
+    PublicAccuracy,
+    refuse_targets,
+)
 from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
 from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
@@ -37,8 +44,8 @@ OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 _SCORES: dict[str, Callable[..., Private]] = {
     "accuracy": PrivateAccuracy,
     "loss": PrivateLoss,
-    "f1": partial(PrivateConfusion, measure="f1"),
-    "balanced_accuracy": partial(PrivateConfusion, measure="balanced_accuracy"),
+    "f1": PrivateConfusion,
+    "balanced_accuracy": PrivateConfusion,
 }
 
 
@@ -67,6 +74,8 @@ class DPSGD(GradientTraining):
             which must read public records only.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
         start: the parameters that runs start from, which must be public or paid for.
+        rarest: the share of the rarest class, a public constant, for "f1" and "balanced_accuracy": their noise depends
+            on it, and is stated. By default a fifth of an even share is assumed.
         noise_multiplier: this and the following are as in :class:`dphypo.integrations.torch.DPSGD`.
 
     >>> import jax, numpy as np
@@ -115,8 +124,8 @@ class DPSGD(GradientTraining):
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
         _ = self.cost
-        if not self._fits and self._complete:
-            self.program(self.values({}))
+        if self._complete:
+            refuse_targets(self.score, self.program(self.values({})))
 
     def _set_apart(self, data: TreeRecords, size: int) -> tuple[TreeRecords, int, Private]:
         """The records that train, their declared number, and the named score on the others."""
@@ -128,13 +137,19 @@ class DPSGD(GradientTraining):
         share, scoring = scoring_share(size)
         pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
         training, held_out = split_by_hash(*pair, share=share)
-        score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring)
+        of_matrix = {"measure": name, "rarest": self.rarest} if _SCORES[name] is PrivateConfusion else {}
+        score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring, **of_matrix)
         return as_records(training), max(1, size - scoring), score
 
     @property
     def private_score(self) -> Private | None:
         """The score, if it looks at private records; else None."""
         return self.score if isinstance(self.score, Private) else None
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the model tells apart; None while it takes hyperparameters that are not fixed."""
+        return self.program(self.values({})).classes if self._complete else None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nothing uses."""
@@ -192,6 +207,7 @@ class DPSGD(GradientTraining):
         """Build and score a model without training it, to find errors before anything is drawn."""
         with quiet():
             begun, score = begin(self, params, seed), self.score
+            refuse_targets(score, begun.program)
             if (private := self.private_score) is not None:
                 records = TreeRecords(private.data.synthetic_rows(8))
                 score = replace(private, data=records, records=10**6, noise_multiplier=1.0)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
+from dphypo import _validate
 from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax import optax_optimisers
@@ -129,6 +130,10 @@ class Program:
 
     def _cross_entropy(self, params: Tree, record: Tree) -> Any:
         assert self._predict is not None
+        labels = record[1]
+        if labels.ndim or labels.dtype.kind not in "iu":
+            remedy = "the default loss takes one whole number a record, its class: encode them so, or give a loss"
+            raise _validate.fail("data", f"targets of {labels.dtype}, {labels.size} a record", remedy)
         return optax.softmax_cross_entropy_with_integer_labels(self._predict(params, record[0]), record[1])
 
     def predict(self, row: Any, inputs: Any) -> Any:
@@ -142,9 +147,14 @@ class Program:
         """The number of classes, found on made-up inputs; None without ``predict``."""
         if self._predict is None or not isinstance(self.records.tree, tuple):
             return None
-        record = self.records.synthetic_row()
-        shape = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), record[0]).shape
+        shape = self.outputs(self.records.tree[0])
         return max(2, shape[-1]) if shape else 2
+
+    def outputs(self, inputs: Tree) -> tuple[int, ...]:
+        """The shape of the model's output for one of these inputs; no value is read."""
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), inputs)  # type: ignore[no-untyped-call]
+        found: tuple[int, ...] = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), one).shape
+        return found
 
     def usable(self, records: TreeRecords) -> TreeRecords:
         """The records in the domain. With a single output, which may be a number, any label is in it."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import dp_accounting
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,9 +17,21 @@ import numpy as np
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
+from dphypo.integrations import measures
 from dphypo.integrations.jax.jax_program import Program
 from dphypo.integrations.jax.records import Tree, as_records
-from dphypo.integrations.measures import MEASURES, MOST_CELLS, Floats, declare, noise_of
+from dphypo.integrations.measures import (
+    MEASURES,
+    MOST_CELLS,
+    Floats,
+    MatrixMeasure,
+    declare,
+    event_of_counts,
+    event_of_sum,
+    noise_of,
+    noisy_matrix,
+    noisy_mean,
+)
 
 
 def _guess(program: Program, row: Any, record: Tree) -> Any:
@@ -77,11 +88,7 @@ class Private:
     @property
     def event(self) -> RoundedDp:
         """The event of one evaluation, under adding or removing one record."""
-        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), self.slack)
-
-    @property
-    def slack(self) -> float:
-        return noise.slack(1, self.sigma)
+        return event_of_counts(self.sigma)
 
     @property
     def sigma(self) -> float:
@@ -118,38 +125,59 @@ class PrivateLoss(Private):
     bound: float | None = None
 
     @property
-    def slack(self) -> float:
-        return noise.slack_of_sum(self.sigma)
+    def event(self) -> RoundedDp:
+        return event_of_sum(self.sigma)
 
     def __call__(self, program: Program, row: Any, *, seed: int) -> float:
         classes = program.classes
         if self.bound is None and classes is None:
             raise _validate.fail("bound", None, "give the largest loss of a record that counts, a public constant")
         bound = 2 * math.log(classes or 2) if self.bound is None else _validate.positive(bound=self.bound)
-        found = program.each(_loss, row, self.data)
-        losses = np.clip(np.nan_to_num(found, nan=bound), 0.0, bound)
-        return -noise.noisy_sum(losses, bound, self.sigma, self.words(seed)) / self.declared
+        losses = program.each(_loss, row, self.data)
+        return -noisy_mean(losses, bound, self.sigma, self.declared, self.words(seed))
 
 
 @dataclass(frozen=True, repr=False)
-class PrivateConfusion(Private):
+class PrivateConfusion(Private, MatrixMeasure):
     """A measure of the confusion matrix, with exact Gaussian noise on the count of every cell.
 
     Args:
-        measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), or a function of the noisy matrix,
-            whose rows are true classes.
+        measure: "f1" (the mean over classes), "balanced_accuracy" (the mean recall), "accuracy", or a function of the
+            noisy matrix, whose rows are true classes.
+        rarest: the share of the rarest class, a public constant: the noise of the measure depends on it, and is stated.
+            By default a fifth of an even share is assumed.
     """
 
     measure: str | Callable[[Floats], float] = "f1"
+    rarest: float | None = None
+
+    def __post_init__(self) -> None:
+        self.check_measure(MEASURES)
+        super().__post_init__()
 
     @property
-    def slack(self) -> float:
-        return noise.slack(MOST_CELLS, self.sigma)
+    def event(self) -> RoundedDp:
+        return event_of_counts(self.sigma, MOST_CELLS)
 
     def __call__(self, program: Program, row: Any, *, seed: int) -> float:
         classes = program.classes or 2
         measure = self.measure if callable(self.measure) else MEASURES[self.measure]
-        cells = program.each(_cell, row, self.data).astype(np.int64)
-        counts = np.bincount(cells[(cells >= 0) & (cells < classes**2)], minlength=classes**2)
-        noisy = counts + noise.rounded_gaussian(self.sigma, self.words(seed), classes**2)
-        return float(measure(np.maximum(noisy, 0).reshape(classes, classes).astype(np.float64)))
+        cells = program.each(_cell, row, self.data)
+        return float(measure(noisy_matrix(cells, (classes, classes), self.sigma, self.words(seed))))
+
+
+def refuse_targets(score: Any, program: Program) -> None:
+    """Refuse targets that a measure of labels cannot score, from types and shapes alone.
+
+    The loss is a function of one's own: whether it is one of regression cannot be seen. Labels are whole numbers.
+    """
+    if not isinstance(score, PublicAccuracy | PrivateAccuracy | PrivateConfusion):
+        return
+    named = getattr(score, "measure", "accuracy")
+    named = named if isinstance(named, str) else type(score).__name__
+    tree = as_records(score.data).tree
+    if not isinstance(tree, tuple | list) or len(tree) != 2 or not isinstance(tree[1], np.ndarray):
+        raise _validate.fail("score", named, "it compares labels: give it pairs, data=(inputs, labels)")
+    inputs, targets = tree
+    outputs = program.outputs(inputs)
+    measures.refuse_targets(named, targets.shape[1:], str(targets.dtype), outputs)

@@ -19,9 +19,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 
 from dphypo import _validate, noise
-from dphypo.accounting import RoundedDp
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.sides import Sides
+from dphypo.integrations.measures import event_of_counts, event_of_sum, noisy_mean
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.schema import (
     Holds,
@@ -220,8 +220,7 @@ class Fitting(Mechanism):
         if self.score_noise_multiplier == CALIBRATE:
             return lambda params: self._score_noise
         sigma = self._score_noise
-        slack = noise.slack(1, sigma) if self.error_bound is None else noise.slack_of_sum(sigma)
-        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
+        return event_of_counts(sigma) if self.error_bound is None else event_of_sum(sigma)
 
     def held_records(self) -> dict[str, Any]:
         """The private records that are fitted, and those that score: for the fingerprint of a search."""
@@ -301,8 +300,7 @@ class Fitting(Mechanism):
             return noise.noisy_count(correct, sigma, words) / records
         # One number per record: a column minus a row would be a table in which each record has a row and a column.
         targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
-        guesses = np.where(np.isnan(guesses), np.inf, guesses)  # a missing guess counts as the largest error
-        return -noise.noisy_sum(np.abs(targets - guesses), self.error_bound, sigma, words) / records
+        return -noisy_mean(np.abs(targets - guesses), self.error_bound, sigma, records, words)
 
     @property
     def _score_noise(self) -> float:

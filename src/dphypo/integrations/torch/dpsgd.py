@@ -124,7 +124,6 @@ class DPSGD(GradientTraining):
     target: str | None = None
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
-    rarest: float | None = None
     device: str | torch.device | None = None
     engine: Engine = Engine.DPHYPO
     augment: Callable[..., torch.Tensor] | None = None
@@ -238,25 +237,13 @@ class DPSGD(GradientTraining):
         return self.score if is_private(self.score) else None
 
     @property
-    def score_deviation(self) -> float | None:
-        """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
-        first = self._ranking
-        if isinstance(first, PrivateConfusion) and hyperparameters.complete(self.model, self.fixed):
-            return first.deviation(self._run({}).classes())
-        return super().score_deviation
+    def classes(self) -> int | None:
+        """How many classes the model tells apart; None while the model takes hyperparameters that are not fixed."""
+        return self._run({}).classes() if hyperparameters.complete(self.model, self.fixed) else None
 
     @property
-    def score_assumes(self) -> str:
-        """What the stated noise of the score assumes, in words."""
-        first = self._ranking
-        if not isinstance(first, PrivateConfusion) or first.deviation(2) is None:
-            return ""
-        if first.rarest is not None:
-            return f" where the rarest class has {100 * first.rarest:.2g} % of the records"
-        return " if the rarest class has a fifth of an even share (assumed: state rarest=, a public constant)"
-
-    @property
-    def _ranking(self) -> Any:
+    def ranking_score(self) -> Any:
+        """The score that ranks the runs: the first, where there are several."""
         return next(iter(self.score.scores.values())) if isinstance(self.score, Metrics) else self.score
 
     @property

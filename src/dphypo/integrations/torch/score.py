@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dp_accounting
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -28,17 +26,21 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
+from dphypo.integrations import measures
 from dphypo.integrations.measures import (
     BINS,
     GAPS,
     MEASURES,
     MOST_CELLS,
     Floats,
-    assumed_share,
+    MatrixMeasure,
     auc,
     declare,
-    deviation,
+    event_of_counts,
+    event_of_sum,
     noise_of,
+    noisy_matrix,
+    noisy_mean,
 )
 from dphypo.integrations.torch import check, seeds
 from dphypo.integrations.torch.data import DatasetRecords, as_records
@@ -101,7 +103,7 @@ class PrivateAccuracy:
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(1, noise_of(self)))
+        return event_of_counts(noise_of(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         assert self.records is not None
@@ -147,25 +149,20 @@ class PrivateLoss:
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack_of_sum(noise_of(self)))
+        return event_of_sum(noise_of(self))
 
     def __call__(self, model: nn.Module, *, seed: int) -> float:
         loss, records = per_record(self.loss), as_records(self.data, self.example)
         bound = 2 * math.log(classes_of(model, records)) if self.bound is None else self.bound
-
-        def cut_off(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            # A loss that is not a number counts as the worst one, so that no record can exceed the bound.
-            return loss(outputs, targets).nan_to_num(nan=bound).clamp(0.0, bound)
-
         check.refuse_mixed_scores(called(model, records.fields), loss, records.example)
         assert self.records is not None
-        losses = values(model, records, cut_off, self.records, loss)
-        mean = noise.noisy_sum(losses, bound, noise_of(self), seeds.words(seed, "score")) / self.records
+        losses = values(model, records, loss, self.records, loss)
+        mean = noisy_mean(losses, bound, noise_of(self), self.records, seeds.words(seed, "score"))
         return -mean if self.measure == "loss" else -math.exp(min(mean, _LARGEST))
 
 
 @dataclass(frozen=True, repr=False)
-class PrivateConfusion:
+class PrivateConfusion(MatrixMeasure):
     """A measure of the confusion matrix on private records, with Gaussian noise on the count of every cell.
 
     Formal guarantee: a record is in one cell, so adding or removing it changes one count by 1, and one evaluation is a
@@ -198,23 +195,13 @@ class PrivateConfusion:
 
     def __post_init__(self) -> None:
         known = [*MEASURES, "auc", *(GAPS if self.group is not None else ())]
-        if not callable(self.measure) and self.measure not in known:
-            raise _validate.fail("measure", self.measure, f"give one of {', '.join(known)}, or a function")
+        self.check_measure(known)
         _validate.integer(at_least=2, groups=self.groups)
-        if self.rarest is not None:
-            _validate.within(0.0, 0.5, closed="right", rarest=self.rarest)
         declare(self, _size(self))
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(noise_of(self)), noise.slack(MOST_CELLS, noise_of(self)))
-
-    def deviation(self, classes: int) -> float | None:
-        """The noise of the measure among so many classes; None if it is one of your own, or a gap between groups."""
-        if not isinstance(self.measure, str) or self.measure in GAPS or not isinstance(self.noise_multiplier, float):
-            return None
-        share = assumed_share(classes) if self.rarest is None else self.rarest
-        return deviation(self.measure, classes, share, self.records or 1, self.noise_multiplier)
+        return event_of_counts(noise_of(self), MOST_CELLS)
 
     @property
     def matrix_key(self) -> tuple[Any, ...]:
@@ -251,11 +238,9 @@ class PrivateConfusion:
                 found = group * classes + found
             return torch.where(inside, found * columns + column, -1.0)
 
-        cells = values(model, records, cell, self.records, beside=True, ignored=self.ignore_index).astype(np.int64)
+        cells = values(model, records, cell, self.records, beside=True, ignored=self.ignore_index)
         shape = (*([] if self.group is None else [self.groups]), classes, columns)
-        counts = np.bincount(cells[cells >= 0], minlength=int(np.prod(shape)))
-        noisy = counts + noise.rounded_gaussian(noise_of(self), seeds.words(seed, "score"), len(counts))
-        return np.asarray(np.maximum(noisy, 0).reshape(shape), dtype=np.float64)
+        return noisy_matrix(cells, shape, noise_of(self), seeds.words(seed, "score"))
 
     def measured(self, matrix: Floats) -> float:
         if callable(self.measure):
@@ -280,7 +265,7 @@ _REGRESSION = (
 
 @torch.no_grad()
 def refuse_targets(score: Any, model: nn.Module, loss: Any) -> None:
-    """Refuse targets that a measure of labels cannot score: it is seen from types and shapes alone."""
+    """Refuse targets that a measure of labels cannot score, from types and shapes alone."""
     if not isinstance(score, PublicAccuracy | PrivateAccuracy | PrivateConfusion):
         return
     how: dict[str, Any] = {"public": True} if isinstance(score, PublicAccuracy) else {"example": score.example}
@@ -293,21 +278,14 @@ def refuse_targets(score: Any, model: nn.Module, loss: Any) -> None:
         outputs = called(model, records.fields)(made_up)
     except Exception as error:
         raise check.not_callable(error, inputs) from error
-    shape, kind = tuple(targets.shape[1:]), str(targets.dtype).removeprefix("torch.")
-    values = math.prod(shape)
-    if values != 1:
-        several = 'give targets.argmax(1) if they are one-hot, and score="loss" if a record has several labels'
-        each = several if shape == tuple(outputs.shape[1:]) else 'use score="loss", which takes a mean over positions'
-        remedy = f"it compares one label a record, and the targets have {values} values a record: {each}"
-    elif targets.is_floating_point() and not is_single(outputs):
-        remedy = f"it compares labels, and the targets are {kind} numbers: give whole numbers, such as y.astype(int)"
-    elif loss in _REGRESSION or type(loss) in _REGRESSION:
-        remedy = (
-            'it compares labels, and the loss is one of regression: use score="loss", with a PrivateLoss(bound=...)'
-        )
-    else:
-        return
-    raise _validate.fail("score", named if isinstance(named, str) else type(score).__name__, remedy)
+    measures.refuse_targets(
+        named if isinstance(named, str) else type(score).__name__,
+        tuple(targets.shape[1:]),
+        str(targets.dtype).removeprefix("torch."),
+        tuple(outputs.shape[1:]),
+        regression=loss in _REGRESSION or type(loss) in _REGRESSION,
+        float_labels=is_single(outputs),
+    )
 
 
 def _size(score: Any) -> int:
