@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform, uniform
-from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, is_regressor
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -250,6 +250,18 @@ def test_any_estimator_that_states_its_event_can_be_searched() -> None:
     assert found.certificate_.epsilon == pytest.approx(worst, rel=1e-3)
     with pytest.raises(ValueError, match="noise_multiplier"):
         search(NoisyMean(), {"bound": [1.0]}, epsilon=1.0).fit(X, Y)
+
+
+class NoisyLine(RegressorMixin, NoisyMean):  # type: ignore[misc]
+    """Somebody else's private regressor."""
+
+
+@pytest.mark.parametrize("kind", [NoisyMean, NoisyLine])
+def test_private_scores_refuse_targets_of_several_columns_before_any_run(kind: Any) -> None:
+    """Before, every run of a regressor failed after ε was spent."""
+    several = np.eye(2)[Y]
+    with pytest.raises(ValueError, match=r"y = 'an array with 2 columns' is not valid.*argmax.*holdout"):
+        search(kind(), {"bound": [1.0]}, error_bound=1.0).fit(X, several)
 
 
 class Sampled(NoisyMean):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -242,6 +243,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
                 f"On private ones runs are ranked by accuracy or absolute error with noise, whose cost is known"
             )
+        if (columns := math.prod(getattr(y, "shape", ())[1:])) != 1:
+            remedy = (
+                "private scores compare one target per record: give one column (y.argmax(1) if y is one-hot), or "
+                "public records, holdout="
+            )
+            raise _validate.fail("y", f"an array with {columns} columns", remedy)
         if self.score_noise_multiplier is not None:
             score_noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
         bound = None
