@@ -103,6 +103,16 @@ def test_the_count_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     dphypo.tune(dpsgd(), **TOTAL, survey=1, journal=None, entropy=Seeded(1))
     said = capsys.readouterr().err
     assert "Records that fit the declaration, by a noisy count (σ = " in said
+    assert "clearly fewer than were declared" not in said
+
+
+def test_a_count_clearly_below_the_declared_number_comes_with_advice() -> None:
+    found = FitCount.of(dpsgd(), **TOTAL)
+    assert found is not None
+    counts = found.draw(dpsgd(), dpsgd().default_space(), Seeded(3))
+    assert "clearly fewer than were declared" not in found.said(counts)
+    fewer = {use: int(0.6 * count) for use, count in counts.items()}
+    assert "a model needs an output for every class" in found.said(fewer)
 
 
 class Wrong(torch.utils.data.Dataset[Any]):

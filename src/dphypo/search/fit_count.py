@@ -82,10 +82,7 @@ class FitCount:
 
     def check(self, counts: Mapping[str, int], mechanism: Mechanism, delta: float) -> None:
         """Refuse to go on if clearly fewer than half of the declared records of a side fit."""
-        few = [
-            use for use, size in self.declared.items() if counts[use] + DEVIATIONS * self.noise_multiplier < size / 2
-        ]
-        if not few:
+        if not (few := self._clearly_below(counts, 1 / 2)):
             return
         spent = Composition(self.terms(mechanism))
         public: dict[str, Any] = {"releases": [{"part": "count", "releases": ["counts"], **self.to_dict()}]}
@@ -103,7 +100,19 @@ class FitCount:
         some = [
             f"about {max(counts[use], 0)} of {self.declared[use]} records to {use}" for use in uses or self.declared
         ]
-        return f"Records that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
+        line = f"Records that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
+        if uses is None and self._clearly_below(counts, 9 / 10):
+            line += (
+                " That is clearly fewer than were declared, and the others are left out. If you did not expect it, "
+                "interrupt the search and check the declared shapes, types and labels: for example, a model needs an "
+                "output for every class."
+            )
+        return line
+
+    def _clearly_below(self, counts: Mapping[str, int], share: float) -> list[str]:
+        """The uses of which clearly less than a share of the declared records fit."""
+        room = DEVIATIONS * self.noise_multiplier
+        return [use for use, size in self.declared.items() if counts[use] + room < share * size]
 
 
 def _gaussian(epsilon: float, delta: float) -> float:
