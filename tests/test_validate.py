@@ -57,6 +57,7 @@ def test_values_pass_through(call: Callable[[], Any], value: float) -> None:
         (lambda: check.within(0, 1, closed="right", rate=0), "it must lie in (0, 1]"),
         (lambda: check.within(0, 1, closed="both", rate=2), "it must lie in [0, 1]"),
         (lambda: check.within(0, 1, why="a rate is a share", rate=2), "it must lie in (0, 1); a rate is a share"),
+        (lambda: check.positive_delta(delta=0), "delta = 0 is not valid: it must lie in (0, 1); choose δ well below"),
         (lambda: check.positive(rate=0), "rate = 0 is not valid: it must be greater than 0"),
         (lambda: check.non_negative(rate=-1), "rate = -1 is not valid: it must be 0 or greater"),
         (lambda: check.integer(rate=1.0), "rate = 1.0 is not valid: give a whole number"),

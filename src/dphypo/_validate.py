@@ -29,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 LONGEST_NAME = 200  # characters of a name in a document
 _LONGEST_VALUE = 200  # characters of a value in an error
+_CHOOSE_DELTA = "choose δ well below 1/(number of records), for example 1e-5"
 _LARGE_DELTA = 1e-3  # above this δ means little for any number of records
 _LOUD = 0.2  # above this standard deviation, in units of the score's range, noise decides which run is best
 
@@ -194,8 +195,12 @@ def probability(**named: SupportsFloat) -> float:
 
 def delta(**named: SupportsFloat) -> float:
     """A δ: a number in [0, 1)."""
-    why = "choose δ well below 1/(number of records), for example 1e-5"
-    return within(0.0, 1.0, closed="left", why=why, **named)
+    return within(0.0, 1.0, closed="left", why=_CHOOSE_DELTA, **named)
+
+
+def positive_delta(**named: SupportsFloat) -> float:
+    """A δ greater than 0: a number in (0, 1)."""
+    return within(0.0, 1.0, closed="neither", why=_CHOOSE_DELTA, **named)
 
 
 def warn_of_delta(delta: float, records: object) -> None:

@@ -139,7 +139,7 @@ def solve_noise(
     """
     _validate.positive(epsilon=epsilon)
     _validate.positive(close=close)
-    _validate.within(0.0, 1.0, delta=delta)
+    _validate.positive_delta(delta=delta)
 
     def cost(made: Made) -> float:
         return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)

@@ -142,7 +142,7 @@ class OptunaSurvey:
             )
             raise _validate.fail("scores", self.scores, remedy)
         _validate.positive(epsilon=self.epsilon)
-        _validate.within(0.0, 1.0, delta=self.delta)
+        _validate.positive_delta(delta=self.delta)
         _validate.integer(at_least=1, runs=self.runs)
         _validate.integer(at_least=0, reports=self.reports)
         _validate.integer(at_least=1, last_runs=self.last_runs)

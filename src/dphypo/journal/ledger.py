@@ -560,7 +560,7 @@ def _terms(content: Any) -> Terms:
     orders = tuple(_validate.within(1.0, math.inf, order=order) for order in terms["orders"])
     _require(bool(orders) and orders == tuple(sorted(set(orders))))
     relation, delta = dp_accounting.NeighboringRelation[terms["relation"]], terms["delta"]
-    epsilon, delta = _validate.positive(epsilon=terms["epsilon"]), _validate.within(0.0, 1.0, delta=delta)
+    epsilon, delta = _validate.positive(epsilon=terms["epsilon"]), _validate.positive_delta(delta=delta)
     return Terms(_validate.line(id=terms["id"]), relation, epsilon, delta, orders)
 
 

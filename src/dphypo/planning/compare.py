@@ -69,7 +69,7 @@ def plan(
     >>> found.rows[0].name, found.best.price < 0.05
     ('no tuning', True)
     """
-    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.within(0.0, 1.0, delta=delta)
+    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.positive_delta(delta=delta)
     compute = _validate.number(compute=compute)
     if not 1 <= compute <= MOST_COMPUTE:
         raise _validate.fail("compute", compute, f"one full run takes 1: give 1 to {MOST_COMPUTE}")
