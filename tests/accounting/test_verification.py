@@ -146,6 +146,18 @@ def test_a_document_that_would_take_too_long_is_refused_before_it_is_computed(ki
         guarantee_of(bomb)
 
 
+def test_the_number_of_published_runs_counts_as_work(document, tmp_path, monkeypatch):
+    """A million runs of a Gaussian took 44 seconds and 5 GB within a budget of 30."""
+    bomb = {**copy.deepcopy(document), "terms": [{"reads": [], "events": [event_to_dict(GaussianDpEvent(1.0))]}]}
+    for name in ("issue", "second_opinion"):
+        monkeypatch.setattr(sys.modules["dphypo.accounting.verify"], name, lambda *_: pytest.fail("it was computed"))
+    bomb["terms"][0]["published"] = 10**6
+    assert "too" in answer(bomb, tmp_path)
+    for runs in (0, -1, 1.5, True, "2"):
+        bomb["terms"][0]["published"] = runs
+        assert "published: should be a number of runs" in answer(bomb, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -253,6 +253,18 @@ def test_an_attribute_that_is_not_one_number_is_refused_where_numbers_cost(value
     survey(scores="public").optimize(study(), gives)
 
 
+def test_a_number_that_is_paid_for_holds_no_more_than_a_float():
+    def gives(trial):
+        trial.set_user_attr("note", 10**300 + 7)
+        return objective(trial)
+
+    driven = study()
+    survey(scores=None, score_event=NOISY, reports=5).optimize(driven, gives)
+    assert {type(trial.user_attrs["note"]) for trial in driven.trials} == {float}
+    with pytest.raises(Refusal, match="a step that is not a whole number"):
+        survey(scores=None, score_event=NOISY, reports=5).optimize(study(), lambda trial: trial.report(0.5, 0.25))
+
+
 @pytest.mark.parametrize("attribute", ["study", "storage", "_trial_id", "_get_latest_trial"])
 def test_an_objective_writes_by_declared_ways_alone(attribute):
     """Whatever a later version of Optuna adds to a trial is refused until it is looked at."""

@@ -18,6 +18,7 @@ from dphypo.errors import ChangedStudy
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
 from dphypo.integrations.torch.data import as_records
 from dphypo.mechanisms import OwnTraining, SampledGaussian
+from dphypo.mechanisms.fingerprint import fingerprint
 
 RAW = np.random.default_rng(0).integers(0, 256, size=(300, 5)).astype(np.float32)
 LABELS = (RAW[:, 0] > 128).astype(np.int64)
@@ -190,3 +191,29 @@ def test_jax_counts_the_records_that_fit() -> None:
     found = mechanism.fitting_records()
     assert sum(fit for fit, _ in found.values()) == 200
     assert sum(given for _, given in found.values()) == 300
+
+
+def test_records_that_are_made_anew_at_each_call_are_told_apart() -> None:
+    """Memory of the first part may be used again for the third: objects are not known by their address alone."""
+
+    def scoring(seed: int) -> DPSGD:
+        random = np.random.default_rng(seed)
+        score = PrivateAccuracy((random.normal(size=(300, 5)), random.integers(0, 2, 300)), noise_multiplier=50.0)
+        given: dict[str, Any] = {"noise_multiplier": 5.0, "epochs": 1, "device": "cpu"}
+        return DPSGD(model=net, data=(RAW / 255, LABELS), score=score, **given)
+
+    several = [scoring(seed) for seed in range(5)]
+    alone = [fingerprint([one], b"key") for one in several]
+    assert fingerprint(several, b"key") == b"".join(alone)
+
+
+def test_a_collate_that_is_random_after_a_split_counts_for_nothing() -> None:
+    """The split reads each record twice, and does not collate: survey and last run must find the same."""
+
+    def masked(rows: list[Any]) -> Any:
+        return torch.stack([inputs + torch.rand(5) for inputs, _ in rows]), torch.tensor([label for _, label in rows])
+
+    train, _ = split_by_hash(Rows(RAW / 255), share=0.2, key="a")
+    given: dict[str, Any] = {"example": (torch.zeros(5), 0), "collate": masked, "noise_multiplier": 5.0, "epochs": 1}
+    mechanism = DPSGD(model=net, data=train, score=lambda _: 0.5, device="cpu", **given)
+    assert {fit for fit, _ in mechanism.fitting_records().values()} == {0}

@@ -74,6 +74,7 @@ def test_few_records_that_fit_are_refused_with_the_count_alone_spent(tmp_path: P
         tuned(dpsgd(0), path)
     certificate = caught.value.certificate
     assert 0 < certificate.epsilon < 0.5
+    assert certificate.document["public"]["warning"] == "no guarantee: seeded"
     assert "a noisy count of the records that fit the declaration" in certificate.statement()
     with pytest.raises(UnfitRecordsError) as again:
         tuned(dpsgd(0), path)

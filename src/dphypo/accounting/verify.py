@@ -297,7 +297,9 @@ def from_json(document: Json, budget: float = math.inf) -> Composition:
 
 def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: float, work: _Work) -> Releases:
     published = term.get("published")
-    each, of_law, law = _PUBLISHED, 0.0, None
+    if "published" in term and (type(published) is not int or not 1 <= published <= MOST_STEPS):
+        raise FileError("published: should be a number of runs")
+    each, of_law, law, runs = _PUBLISHED, 0.0, None, published or 1
     if "published" not in term:
         of_law = _LISTED * len(listed) if isinstance(listed := term["runs"]["law"].get("probabilities"), Mapping) else 0
         work.add(of_law)  # before the list is read
@@ -309,15 +311,13 @@ def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: flo
     found = []
     for described in term["events"]:
         event = events.from_dict(described)
-        key = (json.dumps(described, sort_keys=True), each, of_law)
-        work.add(1e-4 if key in work.known else each + of_law + _BINS * check_event(event, grid))
+        key = (json.dumps(described, sort_keys=True), each, of_law, runs)
+        work.add(1e-4 if key in work.known else each + of_law + _BINS * check_event(event, grid, runs))
         work.known.add(key)
         found.append(event)
     if law is not None:
         return account(found, law, band, relation=relation, grid=grid, policy=policy, first_from_prior=first)
-    if not isinstance(published, int) or published > MOST_STEPS:
-        raise FileError("published: should be a number of runs")
-    return account_published(found, published, relation=relation, grid=grid)
+    return account_published(found, runs, relation=relation, grid=grid)
 
 
 class _Work:
@@ -325,7 +325,7 @@ class _Work:
 
     def __init__(self, budget: float) -> None:
         self.budget, self.seconds = budget, 0.0
-        self.known: set[tuple[str, float, float]] = set()
+        self.known: set[tuple[str, float, float, int]] = set()
 
     def add(self, seconds: float) -> None:
         self.seconds += seconds
@@ -403,18 +403,21 @@ def check_law(runs: Any) -> None:
         law = law.get("of")
 
 
-def check_event(event: object, grid: float) -> float:
+def check_event(event: object, grid: float, runs: int = 1) -> float:
     """Refuse a canonical event that would take too long or too much memory; otherwise, about how many bins it takes."""
     event = ideal(event)
     if isinstance(event, RdpCurve) and len(event.orders) > MOST_ORDERS:
         raise FileError(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")
     if not isinstance(event, dp_accounting.DpEvent):
-        return 0.0
+        spread = math.sqrt(runs) * min(getattr(event, "epsilon", 0.0), MOST_SPREAD)  # of randomised responses
+        if runs > 1 and not (spread <= MOST_SPREAD and spread * (spread / 2 + 9) / grid <= MOST_BINS):
+            raise FileError("the runs have so little noise that their losses are too large to be verified")
+        return spread * (spread / 2 + 9) / grid if runs > 1 else 0.0
     _check_parts(event)
     steps, variance, parts, most = 0, 0.0, 0, 0.0
     for leaf, count, rate in dp_library.leaves(event):
         steps, parts, moved = steps + count, parts + 1, dp_library.sensitivity(leaf)
-        variance += count * (rate * moved) ** 2
+        variance += runs * count * (rate * moved) ** 2
         if parts > MOST_PARTS or steps > MOST_STEPS:
             raise FileError(f"an event of over {MOST_STEPS} steps, or {MOST_PARTS} parts, is too long to be verified")
         spread = max(math.sqrt(variance), moved)

@@ -328,22 +328,22 @@ class PaidTrial:
 
     def report(self, value: float, step: int) -> None:
         """An intermediate score."""
-        self._pay(float(value))
-        self._trial.report(value, step)
+        if self._left is not None and type(step) is not int:
+            raise errors.Refusal("The objective reports a step that is not a whole number: give 0, 1, 2, ...")
+        self._trial.report(self._paid(float(value)), step)
 
     def set_constraint(self, key: str, value: float) -> None:
         """A constraint, which samplers of Optuna 5 read."""
-        self._pay(float(value))
-        self._trial.set_constraint(key, value)
+        self._trial.set_constraint(key, self._paid(float(value)))
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """An attribute, which a sampler's ``constraints_func`` reads."""
-        self._pay(value)
-        self._trial.set_user_attr(key, value)
+        self._trial.set_user_attr(key, self._paid(value))
 
-    def _pay(self, value: object) -> None:
+    def _paid(self, value: Any) -> Any:
+        """The value to store: one that is paid for as a float, since an integer may have any number of digits."""
         if self._left is None:  # public numbers cost nothing
-            return
+            return value
         if not isinstance(value, Real):
             raise errors.Refusal(
                 f"The objective gives Optuna a {type(value).__name__}, where each number is paid for and anything else "
@@ -352,6 +352,7 @@ class PaidTrial:
         if self._left == 0:
             raise errors.Refusal(_UNPAID)
         self._left -= 1
+        return float(value)
 
 
 def _declared_parameter(name: str) -> str:

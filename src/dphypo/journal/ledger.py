@@ -507,8 +507,8 @@ class Ledger:
 
 
 def _covers(reserved: Cost, asked: Cost) -> bool:
-    each = zip((*asked.renyi, asked.slack), (*reserved.renyi, reserved.slack), strict=True)
-    return all(a <= b * (1 + 1e-6) + 1e-12 for a, b in each)
+    each = zip(asked.renyi, reserved.renyi, strict=True)
+    return asked.slack <= reserved.slack * (1 + 1e-6) and all(a <= b * (1 + 1e-6) + 1e-12 for a, b in each)
 
 
 def _read_end(connection: Connection, name: str) -> _State | None:

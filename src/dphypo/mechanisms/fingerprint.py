@@ -40,10 +40,12 @@ def fingerprint(mechanisms: Iterable[Mechanism], key: bytes) -> bytes:
             known[same] = sum_of_rows(key, use, records) if columns else sum_of_digests(key, use, records.digests())
         return known[same]
 
-    found = b""
+    found, alive = b"", []  # objects that are alive have distinct ids
     for mechanism in mechanisms:
-        held = mechanism.held_records().items()
-        found += (sum(of_use(use, records) for use, records in held) % 2 ** (8 * SIZE)).to_bytes(SIZE, "little")
+        alive.append(mechanism.held_records())
+        found += (sum(of_use(use, records) for use, records in alive[-1].items()) % 2 ** (8 * SIZE)).to_bytes(
+            SIZE, "little"
+        )
     return found
 
 

@@ -89,10 +89,10 @@ class Mechanism(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a wrapper that forwards by ``__getattr__``: the defaults would hide the score's event, for example."""
         super().__init_subclass__(**options)
-        if "__getattr__" in vars(cls):
+        if hasattr(cls, "__getattr__"):
             raise TypeError(
-                f"{cls.__name__} defines __getattr__, which is not asked for attributes that Mechanism has a default "
-                "for, such as score_event: define each attribute that is forwarded"
+                f"{cls.__name__} has or inherits __getattr__, which Python does not ask for attributes with a default "
+                "in Mechanism, such as score_event: define each attribute that is forwarded"
             )
 
     @abstractmethod

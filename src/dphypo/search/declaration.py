@@ -266,11 +266,13 @@ class Declaration:
         else:
             public["releases"] = self._published
             public |= {"search rules": rules} if any(rules) else {}
-        if self.data is not None:
-            public["data_set"] = self.data
-        if not self.private:
-            public |= {"warning": SEEDED, "entropy": "seeded"}
-        return self.guarantee.certificate(self.delta, **public)
+        return self.guarantee.certificate(self.delta, **public, **self.stated)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What every certificate of this search states: the name of the data, and whether randomness was seeded."""
+        named = {} if self.data is None else {"data_set": self.data}
+        return named if self.private else {**named, "warning": SEEDED, "entropy": "seeded"}
 
     def certify(self, published: Sequence[Any]) -> Certificate:
         """The certificate, with what the parts have published."""

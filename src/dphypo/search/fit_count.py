@@ -20,6 +20,7 @@ from scipy.special import log_ndtr, ndtr
 
 from dphypo import noise
 from dphypo.accounting import Composition, RoundedDp, Term
+from dphypo.accounting.calibrate import round_epsilon
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE
 from dphypo.entropy import Entropy, below
@@ -80,17 +81,21 @@ class FitCount:
             found[use] = noise.noisy_count([*known, self.declared[use]][0], self.noise_multiplier, words.stream(use))
         return found
 
-    def check(self, counts: Mapping[str, int], mechanism: Mechanism, delta: float) -> None:
-        """Refuse to go on if clearly fewer than half of the declared records of a side fit."""
+    def check(self, counts: Mapping[str, int], mechanism: Mechanism, delta: float, stated: Mapping[str, Any]) -> None:
+        """Refuse to go on if clearly fewer than half of the declared records of a side fit.
+
+        ``stated`` is what every certificate of the search states.
+        """
         if not (few := self._clearly_below(counts, 1 / 2)):
             return
         spent = Composition(self.terms(mechanism))
-        public: dict[str, Any] = {"releases": [{"part": "count", "releases": ["counts"], **self.to_dict()}]}
+        public: dict[str, Any] = {"releases": [{"part": "count", "releases": ["counts"], **self.to_dict()}], **stated}
+        cost = f"ε = {round_epsilon(spent.epsilon(delta)):g} at δ = {delta:g} (error.certificate)"
         raise UnfitRecordsError(
-            f"{self.said(counts, few)} The search was refused before its first run: it has spent the count alone, "
-            f"ε = {spent.epsilon(delta):.2g} at δ = {delta:g} (error.certificate). Correct the example, the shapes, "
-            "the types or the labels that are declared, or how records are read (mechanism.fitting_records() counts "
-            "exactly, for the curator alone); then start a new search with another journal, which pays again",
+            f"{self.said(counts, few)} The search was refused before its first run: only the count was released, "
+            f"{cost}. Correct the example, the shapes, the types or the labels that are declared, or how records are "
+            "read (mechanism.fitting_records() counts exactly, for the curator alone); then start a new search with "
+            "another journal, which pays again",
             spent.certificate(delta, **public),
         )
 
@@ -121,4 +126,4 @@ def _gaussian(epsilon: float, delta: float) -> float:
     def excess(mu: float) -> float:
         return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)) - delta)
 
-    return float(brentq(excess, 1e-6, 1e3, xtol=1e-12))
+    return float(brentq(excess, 1e-6, 1e6, xtol=1e-12)) if excess(1e6) > 0 else 1e6

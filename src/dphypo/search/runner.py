@@ -465,7 +465,7 @@ class RunningPart:
             check(found, declared, kept.pop(TOTAL, None), declaration.total)
             self._records.check()
             if self._counts is not None and COUNTS in kept:
-                self._counts.check(kept[COUNTS], self.mechanism, declaration.delta)
+                self._counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
                 self.counted = self._counts.said(kept[COUNTS])
             record = self._journal.record
             if LAG in kept and not runs.in_order and not record.released:

@@ -251,6 +251,8 @@ class LastRun:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.fallback is not None:
             point_of(space, self.fallback)
+        if self.executed is not self.mechanism and self.executed.score_event is not None:
+            raise ValueError("without_score() of the mechanism returns one that still has a score_event: leave it out")
         return terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
 
     describe = staticmethod(describe_runs)

@@ -158,6 +158,7 @@ def _padded(clipped_grad: Callable[..., Any]) -> Callable[..., Any]:
         batched = options.get("batch_argnums", 1)
         numbers = (batched,) if isinstance(batched, int) else tuple(batched)
         compiled = jax.jit(inner)
+        step = options.get("microbatch_size") or 1  # which must divide the size
 
         def padded(*args: Any, is_padding_example: Any = None, **named: Any) -> Any:
             leaves = jax.tree.leaves((args, named))
@@ -166,7 +167,7 @@ def _padded(clipped_grad: Callable[..., Any]) -> Callable[..., Any]:
                 given = {} if is_padding_example is None else {"is_padding_example": is_padding_example}
                 return inner(*args, **given, **named)
             count = len(jax.tree.leaves(args[numbers[0]])[0])
-            size = _size(count)
+            size = -(-_size(count) // step) * step
             filled = [_filled(one, size) if place in numbers else one for place, one in enumerate(args)]
             is_padding = np.arange(size) >= count
             if is_padding_example is not None:

@@ -162,7 +162,9 @@ class _Readings:
     def digests(self) -> list[bytes | None]:
         if self._digests is None:
             dataset = self._way[0]
-            again = not isinstance(dataset, SideDataset)  # split_by_hash has read its records twice
+            again = (
+                not isinstance(dataset, SideDataset) or self._way[1] is not None
+            )  # a split reads twice, and does not collate
             self._digests = read_twice(self._read, len(dataset), self._workers, again=again)
         return self._digests
 
