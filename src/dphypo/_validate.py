@@ -60,12 +60,17 @@ def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
 
 
 def named_right(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that :func:`spelled` refuses misspelt arguments."""
+    """Decorate a function so that misspelt arguments, and a missing ε or δ, are refused."""
     names = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
         spelled(function.__name__, named, names)
+        if missing := [name for name in ("epsilon", "delta") if name in names and name not in named]:
+            raise TypeError(
+                f"{function.__name__} needs {' and '.join(missing)}: give epsilon=, the total privacy cost, such as 4, "
+                "and delta=, well below one over the number of records, such as 1e-6"
+            )
         return function(*args, **named)
 
     return call

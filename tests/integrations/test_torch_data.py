@@ -354,7 +354,10 @@ def test_a_label_of_a_type_that_pytorch_cannot_compare_is_a_label() -> None:
         ((INPUTS, LABELS, LABELS), "takes 2 positional arguments but 3 were given"),
         ((INPUTS, 3), "one target for every input"),
         ((np.array([["a", "b"]] * 60), LABELS), "data holds the inputs .*not a table of numbers"),
-        ((INPUTS, np.array(["a"] * 60)), "data holds the targets .*not a table of numbers: .*public list of classes"),
+        (
+            (INPUTS, np.array(["a"] * 60)),
+            "data holds the targets .*not a table of numbers: .*classes from public knowledge",
+        ),
         (Listed([EXAMPLE] * 60), r"data is a Listed, .* read by index: .* example=\(torch.zeros"),
     ],
 )

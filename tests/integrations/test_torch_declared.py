@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import accuracy_score
 from support.torch_world import dpsgd
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
+import dphypo
 from dphypo.errors import UnsupportedModelError
 
 
@@ -20,7 +24,9 @@ def test_a_device_that_is_not_there_is_refused(device):
         dpsgd(device=device)
 
 
-@pytest.mark.parametrize("schedule", ["cosine", 0.5, lambda: 1.0, lambda done: None, lambda done: 1 / done, math.log])
+@pytest.mark.parametrize(
+    "schedule", ["polynomial", ("cosine", 1.0), 0.5, lambda: 1.0, lambda done: None, lambda done: 1 / done, math.log]
+)
 def test_a_schedule_that_is_no_function_of_the_share_of_steps_is_refused(schedule):
     with pytest.raises(ValueError, match=r"schedule = .*function of the share of completed steps"):
         dpsgd(schedule=schedule)
@@ -43,3 +49,44 @@ def test_a_model_of_other_inputs_is_refused_with_the_shape_of_a_record(score):
         UnsupportedModelError, match=r"model fails on made-up records .*shape \(5,\).*reshape the records"
     ):
         dpsgd(model=lambda: nn.Linear(7, 2), score=score)
+
+
+@pytest.mark.parametrize(
+    ("named", "same"),
+    [
+        ("linear", lambda done: 1.0 - done),
+        (("constant", 0.5), lambda done: min(1.0, done / 0.5)),
+        ("cosine", lambda done: 0.5 * (1 + math.cos(math.pi * done))),
+    ],
+)
+def test_a_schedule_by_name_trains_as_its_function_does(named, same):
+    found = [dpsgd(schedule=one)({}, seed=3).model.state_dict() for one in (named, same)]
+    plain = dpsgd()({}, seed=3).model.state_dict()
+    for name, value in found[0].items():
+        assert torch.equal(value, found[1][name])
+        assert not torch.equal(value, plain[name])
+
+
+X, Y = np.zeros((60, 5), dtype=np.float32), np.arange(60) % 2
+
+
+@pytest.mark.parametrize(
+    ("data", "remedy"),
+    [
+        (DataLoader(TensorDataset(torch.tensor(X), torch.tensor(Y)), batch_size=7), r"loader\.dataset.*batch_size=7"),
+        ({"x": [[1.0] * (2 + place % 3) for place in range(60)], "labels": Y}, r"'x'.*pad.*public length"),
+        ((X, np.array(["no", "yes"])[Y]), r"the targets.*classes\.index"),
+        (pd.DataFrame(X).assign(y=Y), r"DataFrame.*frame\.drop\(columns='y'\)\.to_numpy\(\)"),
+        (((X * 255).astype(np.uint8), Y), r"uint8.*x\.astype\('float32'\) / 255"),
+        ((X, Y[:, None]), r"Targets are a column.*y\[:, 0\]"),
+        ((X, Y.astype(np.float32)), r"Targets are fractions.*y\.astype\('int64'\)"),
+    ],
+)
+def test_records_of_another_kind_are_answered_with_the_conversion(data, remedy):
+    with pytest.raises(TypeError, match=remedy):
+        dpsgd(data=data, score=lambda model: 0.5)
+
+
+def test_a_missing_total_is_asked_for_by_name():
+    with pytest.raises(TypeError, match=r"tune needs epsilon and delta: give epsilon=.*delta=.*records"):
+        dphypo.tune(dpsgd())

@@ -46,14 +46,42 @@ class AllRecords:
     fits: dict[str, Any] = field(default_factory=dict)
 
 
-def _check_schedule(schedule: object) -> None:
-    """Refuse a schedule that is not a function of the share of the steps made so far."""
+_SHAPES: Mapping[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule by name, after a linear warm-up over a share of the steps, as in ``transformers``.
+
+    >>> schedule = Schedule("linear", 0.2)
+    >>> schedule(0.1), schedule(0.2), schedule(0.6)
+    (0.5, 1.0, 0.5)
+    """
+
+    name: str
+    warmup: float = 0.0
+
+    def __call__(self, done: float) -> float:
+        if done < self.warmup:
+            return done / self.warmup
+        return _SHAPES[self.name]((done - self.warmup) / (1.0 - self.warmup))
+
+
+def _read_schedule(schedule: Any) -> Callable[[float], float] | None:
+    """A schedule as a function of the share of the steps made so far."""
     if schedule is None:
-        return
+        return None
     remedy = (
-        "give a function of the share of completed steps, in [0, 1), that returns a factor for the learning "
-        "rate, such as lambda done: 0.5 * (1 + math.cos(math.pi * done)); or None"
+        f'give one of {", ".join(_SHAPES)}; a name with the share of the steps for a warm-up, ("cosine", 0.1); or a '
+        "function of the share of completed steps, in [0, 1), that returns a factor for the learning rate"
     )
+    name, warmup = schedule if isinstance(schedule, tuple) and len(schedule) == 2 else (schedule, 0.0)
+    if isinstance(name, str) and name in _SHAPES and isinstance(warmup, int | float) and 0 <= warmup < 1:
+        return Schedule(name, float(warmup))
     if not callable(schedule):
         raise _validate.fail("schedule", schedule, remedy)
     for done in (0.0, 0.5):
@@ -65,6 +93,7 @@ def _check_schedule(schedule: object) -> None:
             ) from None
         if not math.isfinite(factor):
             raise _validate.fail("schedule", schedule, f"its value at {done} is {factor}: {remedy}")
+    return schedule  # type: ignore[no-any-return]
 
 
 def _check_score(score: object) -> None:
@@ -107,7 +136,7 @@ class GradientTraining(Mechanism):
     fraction: float = 1.0
     match: bool = False
     transfer_rule: transfer.Transfer | None = None
-    schedule: Callable[[float], float] | None = None
+    schedule: Any = None
     rarest: float | None = None
     whole: AllRecords | None = None
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
@@ -125,7 +154,7 @@ class GradientTraining(Mechanism):
         _validate.positive(learning_rate=self.learning_rate)
         _validate.positive(max_grad_norm=self.max_grad_norm)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        _check_schedule(self.schedule)
+        object.__setattr__(self, "schedule", _read_schedule(self.schedule))
         read_rarest(self.rarest)
         for score in self.score.values() if isinstance(self.score, Mapping) else [self.score]:
             _check_score(score)

@@ -54,16 +54,25 @@ def try_out(model: nn.Module, loss: Loss, example: Batch) -> None:
                     "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
                     "records. Compute one value a record from the logits: loss=lambda logits, targets: ..."
                 ) from None
-            raise not_callable(error, example[0]) from error
+            raise not_callable(error, *example) from error
 
 
-def not_callable(error: Exception, inputs: torch.Tensor) -> UnsupportedModelError:
-    """The error for a model, or a loss, that raises on records of the right shape; ``inputs`` is a batch of them."""
+def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> UnsupportedModelError:
+    """The error for a model, or a loss, that raises on records of the right shape; both are a batch of them."""
     kind = str(inputs.dtype).removeprefix("torch.")
+    remedy = (
+        "Change the model, or reshape the records: model(inputs) and loss(model(inputs), targets) must work for a "
+        "batch of any size, with the batch in the first dimension"
+    )
+    if inputs.dtype == torch.uint8:
+        remedy = "Convert pictures to fractions: x.astype('float32') / 255, or x.float() / 255 of a tensor"
+    elif targets is not None and targets.shape[1:] == (1,):
+        remedy += ". Targets are a column: where the loss takes one number a record, give y[:, 0]"
+    elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
+        remedy += ". Targets are fractions: where they are labels, give y.astype('int64')"
     return UnsupportedModelError(
         f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
-        f"({type(error).__name__}: {error}). Change the model, or reshape the records: model(inputs) and "
-        "loss(model(inputs), targets) must work for a batch of any size, with the batch in the first dimension"
+        f"({type(error).__name__}: {error}). {remedy}"
     )
 
 

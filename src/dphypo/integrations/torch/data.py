@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dphypo import _validate
 from dphypo.dpsgd.batches import Batch
@@ -227,6 +227,11 @@ def as_records(
         data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
         raise TypeError("data is an IterableDataset: Poisson sampling needs a data set that can be read by index")
+    if isinstance(data, DataLoader):
+        raise TypeError(
+            f"data is a DataLoader: give its records, data=loader.dataset, with batch_size={data.batch_size}. Batches "
+            "are Poisson samples, drawn from the seed of a run; pass a collator of your own as collate="
+        )
     data = _unwrapped(data)
     arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records
     given = by_name(columns.only(data, taken), target) if arrays and not isinstance(data, Dataset) else None
@@ -273,7 +278,10 @@ def _indexed(
 ) -> DatasetRecords:
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
     if not indexed or isinstance(data, str | torch.Tensor | np.ndarray) or hasattr(data, "iloc"):
-        raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data=(X, y)")
+        shown = "(X, y)"
+        if hasattr(data, "columns"):
+            shown = "(frame.drop(columns='y').to_numpy(), frame['y'].to_numpy())"
+        raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data={shown}")
     if example is None and not public:
         raise ValueError(
             f"data is a {type(data).__name__}, which is read by index: what its records look like is private. Give one "
@@ -311,10 +319,18 @@ def _tensor(part: Any, name: str) -> torch.Tensor:
         return _single_precision(torch.as_tensor(part))
     except (TypeError, ValueError, RuntimeError):
         kind = type(part).__name__
-    raise TypeError(
-        f"data holds {name} as an object of type {kind} that is not a table of numbers: encode text as numbers first "
-        f"(labels as positions in a public list of classes), or {_PAIR}"
-    )
+    rows = part if isinstance(part, list | tuple | np.ndarray) else []
+    if len(rows) and all(isinstance(row, list | tuple | np.ndarray | torch.Tensor) for row in rows):
+        remedy = (
+            "rows differ in length: pad them to one public length, such as tokenizer(texts, padding='max_length', "
+            "truncation=True, max_length=128)"
+        )
+    else:
+        remedy = (
+            "encode text as numbers. For labels, list the classes from public knowledge: classes = ['no', 'yes'], "
+            "y = np.array([classes.index(one) if one in classes else -1 for one in y])"
+        )
+    raise TypeError(f"data holds {name} as an object of type {kind} that is not a table of numbers: {remedy}")
 
 
 def _single_precision(values: torch.Tensor) -> torch.Tensor:

@@ -99,7 +99,8 @@ class DPSGD(GradientTraining):
         match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
         transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
             pure noise (:class:`dphypo.mechanisms.NoiseRehearsal`).
-        schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1).
+        schedule: of the learning rate: "constant", "linear" or "cosine"; ("cosine", 0.1) with a warm-up over a tenth of
+            the steps; or a function of the share of the steps made so far, in [0, 1), that returns a factor.
         threads: CPU threads of one run. One is fastest for small models; more pay off for large ones.
         start: a model whose weights a run starts from, where shapes agree; public, or paid for as a survey's are.
         whole: all records, where ``score`` is a word and some were set apart; it is filled in.
