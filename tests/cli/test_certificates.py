@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import dp_accounting as dp
@@ -35,6 +36,19 @@ def test_compose_says_what_both_cost_together(certificates: list[Path]) -> None:
     assert "only if no search was chosen after seeing" in done.output
 
 
+def test_compose_takes_delta_from_its_certificates_and_no_file_twice(certificates: list[Path], tmp_path: Path) -> None:
+    guarantee = account(dp.GaussianDpEvent(8.0), Geometric(mean=4))
+    stated = [guarantee.certificate(delta).save(tmp_path / f"{delta}.json") for delta in (1e-7, 1e-8)]
+    done = RUN.invoke(app, ["compose", *map(str, stated)])
+    assert f"ε = {round_up(guarantee.compose(guarantee).epsilon(1e-7), 4):.4f} at δ = 1e-07 for 2" in done.output
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / "certificate.json").symlink_to(certificates[0])
+    for again in (certificates[0], tmp_path / "release"):
+        done = RUN.invoke(app, ["compose", str(certificates[0]), str(again)])
+        assert done.exit_code == 2
+        assert "is given twice" in " ".join(done.output.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     ("public", "words"),
     [
@@ -58,6 +72,18 @@ def test_explain_says_what_is_assumed_and_what_would_break_it(certificates: list
     assert done.exit_code == 0
     for words in ("What it guarantees", "What it assumes", "What would break it", "drawn once", "dphypo verify"):
         assert words in done.output
+    assert "For a paper\n  All training runs, including those that chose the hyperparameters" in done.output
+
+
+def test_explain_marks_a_certificate_that_does_not_verify(certificates: list[Path]) -> None:
+    document = json.loads(certificates[0].read_text())
+    certificates[0].write_text(json.dumps({**document, "epsilon": document["epsilon"] / 2}))
+    done = RUN.invoke(app, ["explain", str(certificates[0])])
+    assert done.exit_code == 1
+    assert done.output.startswith("THIS DOES NOT VERIFY: do not rely on it.")
+    assert "epsilon: the certificate says" in done.output
+    assert "What it guarantees" not in done.output
+    assert "For a paper" not in done.output
 
 
 def test_a_ledger_from_the_command_line(certificates: list[Path], tmp_path: Path) -> None:

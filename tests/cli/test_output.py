@@ -17,7 +17,7 @@ COMMANDS = {  # in this order: later ones read what earlier ones wrote
     "calibrate": ["calibrate", "--event", "gaussian", "--mean", "5", "--epsilon", "1"],
     "explain": ["explain", "FOLDER/one.json"],
     "verify": ["verify", "FOLDER/one.json"],
-    "compose": ["compose", "FOLDER/one.json", "FOLDER/one.json"],
+    "compose": ["compose", "FOLDER/one.json"],
     "plot": ["plot", "FOLDER/one.json", "--out", "FOLDER/ε.svg"],
     "ledger open": ["ledger", "open", "FOLDER/ε.db", "--epsilon", "4", "--delta", "1e-5"],
     "ledger reserve": ["ledger", "reserve", "FOLDER/ε.db", "FOLDER/one.json", "--name", "λ中"],

@@ -163,3 +163,14 @@ def test_what_no_filter_can_hold_is_refused_where_it_is_declared(ledger):
         make(None, ledger=3)
     with pytest.raises(LedgerError, match="there is no ledger"):
         make(None, ledger="nowhere.db")
+
+
+def test_an_entry_has_a_name_that_somebody_gave(ledger, tmp_path):
+    make(tmp_path / "digits in May.db", ledger=ledger).ask()
+    make(tmp_path / "other.db", ledger=ledger, name="the second try").ask()
+    assert [entry.name for entry in ledger.entries] == ["digits in May", "the second try"]
+
+
+def test_the_certificate_states_the_total_of_the_ledger(ledger, tmp_path):
+    words = make(tmp_path / "digits.db", ledger=ledger).certificate.statement()
+    assert "All that is ever charged to it stays within epsilon = 2 at delta = 1e-06 together." in words

@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 _EVENTS, _SIDES = "accounting/test_events.py", "accounting/test_sides.py"
 _GUARANTEE, _ORACLE = "accounting/test_guarantee.py", "audit/test_oracle.py"
-_SLACK = "accounting/test_slack.py"
+_SLACK, _TRADEOFF = "accounting/test_slack.py", "accounting/test_tradeoff.py"
 _STAGES_SIDES = "stages/test_stages_sides.py"
 _HISTORY = "audit/test_history_oracle.py"
 
@@ -453,6 +453,42 @@ MUTANTS = (
         "    return scaled(ratios, found.value), found\n",
         "    return scaled(ratios, 1.0), found\n",
         ("accounting/test_calibrate.py::test_noise_for_several_kinds_of_run_costs_no_more_as_it_is_reported",),
+    ),
+    # What an attacker achieves.
+    Mutant(
+        "the trade-off curve knows one direction of a test",
+        "a true positive rate is bounded at every false positive rate",
+        "accounting/tradeoff.py",
+        "intercepts = -np.concatenate([rest, rest / factor, [0.0]])",
+        "intercepts = -np.concatenate([rest, rest, [0.0]])",
+        (f"{_TRADEOFF}::test_no_test_of_any_discrete_pair_does_better",),
+    ),
+    Mutant(
+        "μ is compared with the curve at round rates only",
+        "Gaussian DP holds at every false positive rate",
+        "accounting/tradeoff.py",
+        "alphas = np.concatenate([[0.0], self._lines[2]])",
+        "alphas = np.array([0.0, 0.001, 0.01, 0.1, 0.5])",
+        (
+            f"{_TRADEOFF}::test_mu_is_the_smallest_that_holds",
+            f"{_TRADEOFF}::test_randomised_response_has_its_closed_form",
+        ),
+    ),
+    Mutant(
+        "rates are rounded to the nearest",
+        "what a certificate states is an upper bound",
+        "accounting/officer.py",
+        "min(1.0, round_up(rate + 2e-7, 6))",
+        "min(1.0, round(rate, 6))",
+        (f"{_TRADEOFF}::test_what_is_stated_is_rounded_up",),
+    ),
+    Mutant(
+        "stated rates are not recomputed",
+        "a certificate cannot state less than its runs reveal",
+        "accounting/verify.py",
+        '    lines |= {f"attacker.{name}": value for name, value in attacker(guarantee, delta).items()}\n',
+        '    lines |= {f"attacker.{name}": 0.0 for name in attacker(guarantee, delta)}\n',
+        (f"{_TRADEOFF}::test_rates_that_are_too_small_do_not_verify",),
     ),
     Mutant(
         "calibration overshoots",

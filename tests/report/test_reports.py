@@ -11,6 +11,7 @@ import stat
 from dataclasses import replace
 
 import pytest
+import yaml
 from support.markup import tags
 from support.report_world import SCRIPT, study, surveyed_release
 from typer.testing import CliRunner
@@ -20,6 +21,8 @@ from dphypo.entropy import SYSTEM
 from dphypo.report.html import short, write
 from dphypo.report.release_report import read_tables, release_page, write_folder_report
 from dphypo.search.release import Ending, Row, SurveyTable
+
+RUN = CliRunner()
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,9 @@ def test_the_page_says_what_a_reader_needs(release, page):
         "What would break it",
         "NeurIPS 2023",
         "An explicit attack achieves",
+        "An attacker who knows all other data tests whether this record was used.",
+        "true positive rate, at most",
+        "All training runs, including those that chose the hyperparameters, together satisfy",
     ):
         assert needed in read, needed
     rows = re.findall(r"<tr>.*?</tr>", page)
@@ -83,6 +89,36 @@ def test_the_cost_is_one_number_on_the_whole_page(release, page):
     near = {found for found in re.findall(r"[0-9]+\.[0-9]+", page) if 0 < abs(float(found) - float(epsilon)) < 1e-3}
     assert page.count(epsilon) >= 5
     assert near == set()
+
+
+def test_an_entry_of_the_registry_has_its_fields_and_is_never_overwritten(release, folder, tmp_path):
+    """The names are those of the schema of opendp/deployments-registry-data; its tests refuse any other."""
+    path = tmp_path / "entry.yaml"
+    assert RUN.invoke(app, ["report", str(folder), "--registry", str(path)]).exit_code == 0
+    found = yaml.safe_load(path.read_text())
+    assert set(found) == {"url_slug", "status", "tier", "deployment"}
+    assert {name: set(part) for name, part in found["deployment"].items()} == {
+        "basic": {
+            *("name", "data_curators", "intended_use", "description", "publication_date"),
+            *("data_product_type", "data_product_region"),
+        },
+        "dp_variant": {"variant_name", "data_domain", "unprotected_quantities"},
+        "privacy_loss": {
+            *("privacy_unit", "privacy_unit_details", "privacy_parameters", "privacy_parameters_details"),
+        },
+        "deployment_model": {
+            *("model_name", "model_name_details", "release_type", "release_type_details"),
+            *("data_source_type", "access_type"),
+        },
+        "accounting": {"post_processing", "composition"},
+        "implementation": {"preprocessing_and_hyperparameter_tuning", "mechanisms", "justification"},
+        "administrative": {"sources", "notes", "registry_authors"},
+    }
+    stated = {"epsilon": release.certificate.epsilon, "delta": release.certificate.delta}
+    assert found["deployment"]["privacy_loss"]["privacy_parameters"] == stated
+    assert found["deployment"]["basic"]["name"] == "digits"
+    again = RUN.invoke(app, ["report", str(folder), "--registry", str(path)])
+    assert isinstance(again.exception, FileExistsError)
 
 
 def test_names_of_strangers_are_text(page):

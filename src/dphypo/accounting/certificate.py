@@ -25,7 +25,7 @@ import numpy as np
 from dphypo import _files, _validate
 from dphypo._files import Json
 from dphypo._validate import printable
-from dphypo.accounting import events
+from dphypo.accounting import events, officer
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
 from dphypo.accounting.profiles import round_epsilon
@@ -167,6 +167,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         "bounds": bounds,
         "slack": guarantee.slack,
         "one_run": {name: round_epsilon(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
+        "attacker": officer.rounded(officer.attacker(guarantee, delta)),
         **to_json(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
         "public": json.loads(json.dumps(stated)),
@@ -309,6 +310,7 @@ def statement(document: Json) -> str:
         f"Who is protected: every {unit} of the private data. {relation}.",
         f"What was released: {_released(runs, len(searches), counts, last=last)}{_scored_on(public, parts)}",
         f"What epsilon covers: {_covered(runs, searches, counts, sides)}{alone}",
+        *officer.lines(document),
         ASSUMPTIONS,
         *(f"- {line}." for line in assumptions(document)),
     ]

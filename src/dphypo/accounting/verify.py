@@ -45,6 +45,7 @@ from dphypo.accounting.certificate import (
 from dphypo.accounting.composition import Composition, Releases, Term, account_published
 from dphypo.accounting.events import RdpCurve, ideal
 from dphypo.accounting.guarantee import PolicyClass, account
+from dphypo.accounting.officer import attacker
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.sides import Side
 from dphypo.band import Band
@@ -190,6 +191,7 @@ def _faults(document: Json, guarantee: Composition) -> list[str]:
     bounds = guarantee.bounds(delta)
     lines = {f"bounds.{name}": epsilon for name, epsilon in bounds.items()}
     lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
+    lines |= {f"attacker.{name}": value for name, value in attacker(guarantee, delta).items()}
     least = {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
     return _shortened(list(_differences(document, expected, least, "")))
 
@@ -210,7 +212,7 @@ def _not_as_approved(document: Json, approved: Json) -> Iterator[str]:
 
 def _shortened(problems: list[str]) -> list[str]:
     """Where ε itself is wrong, the numbers that follow from it are not listed one by one."""
-    kept = [one for one in problems if not one.startswith(("bounds", "profile", "one_run", "statement"))]
+    kept = [one for one in problems if not one.startswith(("bounds", "profile", "one_run", "attacker", "statement"))]
     left = len(problems) - len(kept)
     if left < 2 or not any(one.startswith("epsilon:") for one in kept):
         return problems
@@ -571,7 +573,7 @@ def _same(found: Any, expected: Any, least: Mapping[str, float], path: str) -> b
     if not isinstance(found, (int, float)) or not isinstance(expected, (int, float)) or isinstance(found, bool):
         return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
     size = abs(expected)
-    most = expected + _LARGER * size + 1e-9
+    most = expected + _LARGER * size + (2e-5 if path.startswith("attacker.") else 1e-9)
     if path in least:
         return least[path] <= found <= most
     relative, absolute = _SMALLER_DELTA if path.startswith("profile.delta") else (1e-6, 5e-6)

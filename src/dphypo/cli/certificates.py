@@ -66,17 +66,27 @@ def sign(
 
 def compose(
     certificates: Annotated[list[Path], typer.Argument(help="Certificates, or folders of releases.")],
-    delta: o.Delta = 1e-5,
+    delta: Annotated[
+        float | None,
+        o.number("δ of the total; by default the largest that the certificates state.", 1e-300, 0.1, zero=True),
+    ] = None,
 ) -> None:
     """Compute what several searches on the same data cost together, if they were declared together."""
+    from dphypo._files import is_folder
     from dphypo.accounting import Composition
 
-    guarantees, _, units = zip(*map(_stated, certificates), strict=True)
+    files = [(path / "certificate.json" if is_folder(path) else path).resolve() for path in certificates]
+    for path, file in zip(certificates, files, strict=True):
+        if files.count(file) > 1:
+            raise typer.BadParameter(f"{path} is given twice: one search is paid for once. Give each certificate once")
+    guarantees, stated, units = zip(*map(_stated, certificates), strict=True)
     if len(set(units)) > 1:
         raise typer.BadParameter(
             f"the certificates protect different units ({', '.join(dict.fromkeys(units))}), so their numbers cannot be "
             "added: account for all searches with the same unit"
         )
+    if delta is None:
+        delta = max((one for one in stated if one is not None), default=1e-5)
     together = Composition.of(*guarantees)
     if len(guarantees) == 1:
         print(f"ε = {shown(together.epsilon(delta))} at δ = {delta:g}")
@@ -91,13 +101,21 @@ def compose(
 
 
 def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or the folder of a release.")]) -> None:
-    """Explain a certificate: what it guarantees, what it assumes, and what would break it."""
+    """Explain a certificate: what it guarantees, what it assumes, and what would break it.
+
+    The certificate is verified first. The exit status is that of dphypo verify.
+    """
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
+    from dphypo.accounting import verify as verify_certificate
     from dphypo.accounting.certificate import ASSUMPTIONS, assumptions, breaks
+    from dphypo.accounting.officer import paper_sentence
 
     found = Certificate.load(certificate)
-    print("What it guarantees")
+    checked = verify_certificate(certificate)
+    if checked.problems:
+        print(f"THIS DOES NOT VERIFY: do not rely on it. {checked}\n")
+    print("What it guarantees" if checked else "What it states")
     for line in found.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines():
         print(f"  {printable(line, 2000)}")
     for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
@@ -106,21 +124,29 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
             print(f"  - {line}")
     if found.warning:
         print(f"\nWarning: {printable(found.warning, 2000)}")
-    print(f"\nTo recompute its numbers: dphypo verify {certificate}")
+    if checked:
+        print(f"\nFor a paper\n  {paper_sentence(found.document)}")
+        print(f"\nIts numbers were recomputed. Again: dphypo verify {certificate}")
+    raise typer.Exit(checked.status)
 
 
 def report(
     release: Annotated[Path, typer.Argument(help="The folder of a saved release.")],
     out: Annotated[Path, typer.Option(help="The file to write. An earlier report is replaced.")] = Path("report.html"),
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="Write an entry for the public registry of DP deployments instead: a new YAML file."),
+    ] = None,
 ) -> None:
     """Write one self-contained page about a release. The release is verified first."""
     from dphypo.plots import require_matplotlib
-    from dphypo.report.release_report import write_folder_report
+    from dphypo.report.release_report import write_folder_entry, write_folder_report
 
-    require_matplotlib()
+    if registry is None:
+        require_matplotlib()
     if on_terminal():
         say("Recomputing the certificate, which takes up to a minute …")
-    print(write_folder_report(release, out))
+    print(write_folder_report(release, out) if registry is None else write_folder_entry(release, registry))
 
 
 def plot(

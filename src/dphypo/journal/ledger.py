@@ -663,6 +663,7 @@ class Reservation:
     def __init__(self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None) -> None:
         self._ledger, self._guarantee, self._name, self._delta = ledger, guarantee, name, delta
         self._key: str | None = None
+        self.total = (ledger.epsilon, ledger.delta)
 
     def begun(self, declaration: dict[str, Any]) -> dict[str, Any]:
         """The declaration of a new part, with the key of the search; refused if the search does not fit the ledger."""

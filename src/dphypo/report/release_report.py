@@ -18,11 +18,13 @@ from dphypo._files import is_folder, parsing
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks
+from dphypo.accounting.officer import lines, paper_sentence, percent
 from dphypo.accounting.profiles import round_up
 from dphypo.accounting.second_opinion import epsilon_from_below
+from dphypo.accounting.tradeoff import RATES
 from dphypo.accounting.verify import guarantee_of
 from dphypo.errors import FileError
-from dphypo.report import html
+from dphypo.report import html, registry
 from dphypo.report.html import SIZE, Html, block, bullets, facts, join, page, picture, short, table, tag
 from dphypo.search import Release
 from dphypo.search.release import Ending, SurveyTable, at_edge, read_description, read_surveys
@@ -42,6 +44,11 @@ def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
     """Verify a saved release and write its report."""
     return html.write(release_page(read_folder(folder), verified=True), path)
+
+
+def write_folder_entry(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    """Verify a saved release and write its entry for the registry of deployments; a file that exists is kept."""
+    return registry.write(registry.entry(read_folder(folder)), path)
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Release:
@@ -84,12 +91,13 @@ def release_page(release: Release, *, verified: bool = False) -> str:
     sections = [
         ("released", "What was released", _released(release)),
         ("statement", "Privacy statement", _statement(certificate)),
+        ("attacker", "What an attacker can achieve", _attacker(certificate)),
         ("profile", "Privacy profile", _profile(certificate)),
         ("one-run", "The cost of one run alone", _one_run(certificate)),
         *surveys,
         ("verify", "How to verify", _verify(certificate, verified=verified)),
         ("assumptions", "Assumptions", _assumptions(document)),
-        ("citation", "Citation", bullets(CITATIONS)),
+        ("citation", "For a paper", join(tag("p", paper_sentence(document)), bullets(CITATIONS))),
     ]
     data, day = document.get("data_set"), document.get("declared")
     lead = f"Data set: {data}. " if data else "The certificate names no data set. "
@@ -132,9 +140,24 @@ def _released(release: Release) -> Html:
 def _statement(certificate: Certificate) -> Html:
     """The statement of the certificate without its assumptions, by lines; a line "name: text" becomes a pair."""
     first, *rest = certificate.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines()
-    named = [line.split(": ", 1) for line in rest if ": " in line[:60]]
+    apart = ("What it means for one ", "Gaussian DP: ")  # in the section on the attacker
+    named = [line.split(": ", 1) for line in rest if ": " in line[:60] and not line.startswith(apart)]
     pairs = facts([(name, _capital(words)) for name, words in named], class_="facts")
     return join(tag("p", tag("strong", first)), pairs, *(tag("p", line) for line in rest if ": " not in line[:60]))
+
+
+def _attacker(certificate: Certificate) -> Html:
+    """The attacker's rates and μ, from the lines of the statement that say what they mean."""
+    stated, meant = certificate.document["attacker"], dict(line.split(": ", 1) for line in lines(certificate.document))
+    unit = certificate.document["public"].get("unit", "record")
+    rows = [(f"{100 * rate:g}%", percent(stated[f"{rate:g}"]), f"{100 * rate:g}%") for rate in RATES]
+    caption = f"An attacker who tests whether one {unit} was used"
+    heads = ["false positive rate", "true positive rate, at most", "by guessing"]
+    return join(
+        tag("p", _capital(meant[f"What it means for one {unit}"])),
+        table(caption, heads, rows, numbers=2),
+        tag("p", "As Gaussian DP: ", meant["Gaussian DP"]),
+    )
 
 
 def _profile(certificate: Certificate) -> Html:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from dphypo import _validate
+from dphypo._validate import printable
 from dphypo.accounting import Certificate, Composition, Term
 from dphypo.errors import ChangedStudy, Refusal
 from dphypo.executors.executor import Lost
@@ -29,6 +30,7 @@ from dphypo.space import Space
 from dphypo.space.around import Spread, read_spread
 
 SEEDED = "no guarantee: seeded"
+_MOST_CHANGES = 6  # values that differ, in one message
 FIRST, HISTORY_ONLY = "first from the prior", "history only"
 """In the journal: n₀ above 1, and the search rule if the guarantee counts on one that sees only the history."""
 
@@ -172,6 +174,7 @@ class Declaration:
     private: bool = True  # whether randomness comes from the operating system; there is no guarantee without
     data: str | None = None  # the name that the user gives to the data set: public
     model: str | None = None  # the SHA-256 of a text that describes the models, where mechanisms have one
+    ledger: tuple[float, float] | None = None  # the total (ε, δ) of the ledger to which the search is charged
 
     @classmethod
     def of(
@@ -266,6 +269,10 @@ class Declaration:
         else:
             public["releases"] = self._published
             public |= {"search rules": rules} if any(rules) else {}
+        if (records := records_of(*(part.mechanism for part in self.parts))) is not None:
+            public["records"] = records
+        if self.ledger is not None:
+            public["ledger"] = dict(zip(("epsilon", "delta"), self.ledger, strict=True))
         return self.guarantee.certificate(self.delta, **public, **self.stated)
 
     @property
@@ -292,8 +299,10 @@ class Declaration:
         return [part.publishes(last=number == last) for number, part in enumerate(self.parts, 1)]
 
 
-def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | None, now: Callable[[], str]) -> None:
-    """Refuse to resume a search that was declared differently; the message names what differs.
+def check(
+    found: Mapping[str, Any], declared: Mapping[str, Any], total: str | None, now: Callable[[], str], where: str
+) -> None:
+    """Refuse to resume a search that was declared differently; the message names the journal and what differs.
 
     It names the totals too if they differ: noise is solved for, so that another ε changes every event.
     """
@@ -305,7 +314,23 @@ def check(found: Mapping[str, Any], declared: Mapping[str, Any], total: str | No
     if changed and changed != [HISTORY_ONLY]:  # with any search rule at all, it costs more: that may be declared later
         remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
-        raise ChangedStudy(f"{refusals.CHANGED_STUDY} (Different: {', '.join(changed)}.{costs}{remedy})")
+        values = [one for name in changed for one in _changes(name, found.get(name), declared.get(name))]
+        more = f"; and {len(values) - _MOST_CHANGES} more" if len(values) > _MOST_CHANGES else ""
+        shown = f" In {where}, {'; '.join(values[:_MOST_CHANGES])}{more}."
+        raise ChangedStudy(f"{refusals.CHANGED_STUDY} (Different: {', '.join(changed)}.{shown}{costs}{remedy})")
+
+
+def _changes(name: str, was: Any, now: Any) -> Iterator[str]:
+    """Each value of a declaration that differs, by its path; all of them are public."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        for key in {**was, **now}:
+            yield from _changes(f"{name}.{key}", was.get(key), now.get(key))
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for number, (one, other) in enumerate(zip(was, now, strict=True)):
+            yield from _changes(f"{name}[{number}]", one, other)
+    elif was != now:
+        before, after = ("not there" if one is None else printable(one, 60) for one in (was, now))
+        yield f"{printable(name, 80)} was {before} and is {after} now"
 
 
 def check_space(space: object) -> None:

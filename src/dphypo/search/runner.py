@@ -94,7 +94,9 @@ class Runner:
         self._reservation: Reservation | None = None
         if ledger is not None:
             private, delta = declaration.private, declaration.delta
-            self._reservation = make_reservation(ledger, declaration.guarantee, name, private=private, delta=delta)
+            entry = _entry_name(name, journal)
+            self._reservation = make_reservation(ledger, declaration.guarantee, entry, private=private, delta=delta)
+            self.declaration = replace(declaration, ledger=self._reservation.total)
         self._shared, self._store = isinstance(journal, Store), open_store(journal)
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
@@ -462,7 +464,7 @@ class RunningPart:
         self._open = True
         try:
             kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS) if name in found}
-            check(found, declared, kept.pop(TOTAL, None), declaration.total)
+            check(found, declared, kept.pop(TOTAL, None), declaration.total, self._records.where)
             self._records.check()
             if self._counts is not None and COUNTS in kept:
                 self._counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
@@ -691,7 +693,8 @@ class SameRecords:
     """
 
     def __init__(self, declaration: Declaration, journal: Journal, address: str | None) -> None:
-        self._declaration, self._journal, self._address, self.checked = declaration, journal, address, False
+        self._declaration, self._journal, self.checked = declaration, journal, False
+        self.where = f"the journal {address}" if address else "this search"
 
     def check(self) -> None:
         record = self._journal.record
@@ -702,9 +705,14 @@ class SameRecords:
         if kept is None and not record.trials:
             self._journal.commit_fingerprint(found)
         elif found != kept:
-            where = f"the journal {self._address}" if self._address else "this search"
-            raise errors.ChangedStudy(refusals.OTHER_RECORDS.format(where=where))
+            raise errors.ChangedStudy(refusals.OTHER_RECORDS.format(where=self.where))
         self.checked = True
+
+
+def _entry_name(name: str, journal: str | Path | Store | None) -> str:
+    """What a search is called in a ledger: the name it was given, or else its journal's file, which has a name."""
+    given = name not in ("study", "stages", "tune") or not isinstance(journal, (str, Path)) or "://" in str(journal)
+    return name if given else Path(str(journal)).stem or name
 
 
 def machine() -> str:
