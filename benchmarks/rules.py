@@ -1,7 +1,7 @@
 """Which projection and which sampler: paired simulations at equal band and equal T on landscapes of different kinds.
 
 ``python -m benchmarks rules`` prints, for every sampler and projection, by how much the regret of the release is below
-that of uniform search (Algorithm 1), with 95 % intervals; and writes a figure and the numbers to
+that of uniform search (Algorithm 2), with 95 % intervals; and writes a figure and the numbers to
 ``benchmarks/results``. The regret is the best score of the landscape less the true score of the run with the best
 observed score. It is averaged over T, which has the same law for all.
 

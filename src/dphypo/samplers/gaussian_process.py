@@ -1,4 +1,4 @@
-"""Algorithm 2 of the paper: a Gaussian process as the sampler.
+"""Algorithm 3 of the paper: a Gaussian process as the sampler.
 
 The kernel has one lengthscale a feature (automatic relevance determination). With r² = Σ_d (x_d − x′_d)²/ℓ_d² and
 variance a:  k(x, x′) = a (1 + √5 r + 5r²/3) exp(−√5 r).
@@ -36,7 +36,7 @@ _LATEST = 32  # in longer histories the points before the last runs, at most thi
 class Units(Enum):
     """The units of the scores in the softmax exp(β s)."""
 
-    RAW = "the scores' own units, as Algorithm 2 is written"
+    RAW = "the scores' own units, as Algorithm 3 is written"
     STANDARD = "standard deviations of the scores seen so far"
     RANKS = "normal quantiles of the scores' ranks: any increasing function of the score gives the same search"
 
@@ -70,7 +70,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    r"""Algorithm 2: a Gaussian process scores each candidate, and the weights are the softmax of the scores.
+    r"""Algorithm 3: a Gaussian process scores each candidate, and the weights are the softmax of the scores.
 
         s_λ = μ_λ + τ σ_λ,   π⁽ᵗ⁺¹⁾(λ) ∝ π⁽⁰⁾(λ) exp(β s_λ)
 
@@ -104,7 +104,7 @@ class GaussianProcess:
     array([0.2, 0.2, 0.2, 0.2, 0.2])
 
     References:
-        Wang, Gao, Zhang, Su, Shen: DP-HyPO, NeurIPS 2023, Algorithm 2.
+        Wang, Gao, Zhang, Su, Shen: DP-HyPO, NeurIPS 2023, Algorithm 3.
         Rasmussen, Williams: Gaussian Processes for Machine Learning, 2006, chapters 2 and 5.
     """
 
@@ -281,7 +281,7 @@ def seen(history: History, units: Units) -> tuple[Array, float, float]:
 
 
 def softmax(scores: Array, beta: float, masses: Array) -> Array:
-    """Algorithm 2's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
+    """Algorithm 3's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
     exponent = beta * np.round(scores - scores.max(), _DIGITS)
     return np.asarray(masses * np.exp(np.maximum(exponent, _LEAST)))
 

@@ -48,7 +48,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Draws every run from the prior: Algorithm 1 of the paper, private random search.
+    """Draws every run from the prior: Algorithm 2 of the paper, private random search.
 
     It needs no band: with ``Band(1, 1)`` it costs as much as Papernot and Steinke's random search.
     """

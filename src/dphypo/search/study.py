@@ -277,7 +277,7 @@ class Study(Search):
         mechanism: what one run is, declared with ``@dphypo.mechanism``.
         runs: the law of T, the number of runs.
         band: how far the sampling density may move from the prior, a ``Band`` or its two numbers (c, C); (1, 1) is
-            private random search (Algorithm 1).
+            private random search (the paper's Algorithm 2).
         sampler: the search rule; it only matters inside a band, where a Gaussian process is the default.
         projection: how its weights are projected into the band.
         delta: the δ of the certificate.

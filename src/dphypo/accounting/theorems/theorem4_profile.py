@@ -9,9 +9,9 @@ Then δ_A(ε) ≤ P[T=0] (1−e^ε)₊ + Δ[F](ε), with Δ the transform of Lem
 
 **Theorem 4′**, for a search whose first n₀ runs are drawn from the prior; the policy may know D and T.
 With h(v) = Σ_k P[T=k] min(k, n₀) (1−v)^(k−1), g(v) = Σ_k P[T=k] k (1−v)^(k−1), and the pairs (w_j, w′_j) and masses
-m_j of Lemma 2,
+n_j of Lemma 2,
 
-    δ_A(ε) ≤ P[T=0] (1−e^ε)₊ + E_ℓ Σ_j m_j φ_j(e^(ε−ℓ)),
+    δ_A(ε) ≤ P[T=0] (1−e^ε)₊ + E_ℓ Σ_j n_j φ_j(e^(ε−ℓ)),
     φ_j(z) = max over v of (a_j(v) − z b_j(τ(v)))₊,    a_j = h + w_j (g − h),    b_j = h + w′_j (g − h).
 
 Both are polynomials in x = 1 − v with non-negative coefficients. T > K is left out of them, and P[T > K] added to δ.

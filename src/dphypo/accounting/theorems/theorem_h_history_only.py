@@ -9,17 +9,17 @@ they do on D and on D′ differs only as far as the histories do. Conditions, be
 * runs are ranked by (score, key) with a fresh uniform key; the mechanism is the same at every index;
 * the first n₀ runs are drawn from the prior exactly.
 
-With (w_j, w′_j) and m_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator, and for a family R_v:
+With (w_j, w′_j) and n_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator, and for a family R_v:
 F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
 
 **H-U**. R^{K+1} = Q^{K+1} = 0, and for i = K, …, 1
 
     R^i_v(s) = p_i (1 − e^(−s)) + 𝒮_v R^{i+1}_v(s),
     Q^i_v = w F^{i,+}_v − w′ F^{i,−}_v + 𝒮_v Q^{i+1}_v  for i > n₀,    R^i_v + 𝒮_v Q^{i+1}_v  for i ≤ n₀;
-    δ_A(ε) ≤ p₀ (1 − e^ε)₊ + P[T > K] + E_{ℓ∼P} Σ_j m_j sup over v of (Q^{1,w_j,w′_j}_v(ℓ − ε))₊.
+    δ_A(ε) ≤ p₀ (1 − e^ε)₊ + P[T > K] + E_{ℓ∼P} Σ_j n_j sup over v of (Q^{1,w_j,w′_j}_v(ℓ − ε))₊.
 
 Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``corners`` are the
-(w_j, w′_j, m_j); ``theorem_h_recursions.py`` has 𝒮_v and makes R, Q, F⁺ and F⁻. docs/theory.md has the proof.
+(w_j, w′_j, n_j); ``theorem_h_recursions.py`` has 𝒮_v and makes R, Q, F⁺ and F⁻. docs/theory.md has the proof.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class HistoryProfile:
         lattice = self._lattice(pair)
         value = self._payoff(pair, lattice, self.cells)
         masses = np.array([mass for _, _, mass in corners(self.band)])
-        best = masses @ np.max(value, axis=0)  # Σ_j m_j sup over v of (Q_v(s))₊, and the same at s = ∞
+        best = masses @ np.max(value, axis=0)  # Σ_j n_j sup over v of (Q_v(s))₊, and the same at s = ∞
         index, at = _shifts(pair, lattice, best)
         gain = best[at] @ pair.on + pair.told * best[-1]
         epsilon = np.asarray(index * pair.step, dtype=np.float64)
