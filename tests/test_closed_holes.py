@@ -88,7 +88,7 @@ def test_02_the_score_of_a_release_is_not_taken_on_records_that_trained_it(row: 
 
 
 def test_03_the_noise_of_an_auc_with_17_positives(row: Row) -> None:
-    from dphypo.integrations.measures import deviation
+    from dphypo.integrations.scores import deviation
     from dphypo.integrations.torch import DPSGD
 
     before, now = 15 / 1180, deviation("auc", 2, 17 / 1180, 1180, 15.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dphypo.integrations.measures import deviation
+from dphypo.integrations.scores import deviation
 from dphypo.search.tune import plan_tuning
 
 jax = pytest.importorskip("jax")
@@ -109,8 +109,8 @@ def test_the_stated_noise_is_that_of_the_measure() -> None:
     assert accuracy.score_assumes == ""
     with pytest.raises(ValueError, match="rarest"):
         dpsgd(LABELS, score="f1", rarest=0.7)
-    with pytest.raises(ValueError, match="measure = 'auc' is not valid"):
-        PrivateConfusion((ROWS, LABELS), 2.0, measure="auc")
+    with pytest.raises(ValueError, match="measure = 'ap' is not valid"):
+        PrivateConfusion((ROWS, LABELS), 2.0, measure="ap")
 
 
 @pytest.mark.filterwarnings("ignore:the noise of the score")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dphypo.integrations.measures import MEASURES, auc, deviation
+from dphypo.integrations.scores import MEASURES, auc, deviation
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PublicAccuracy
 from dphypo.search.tune import plan_tuning
 

@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "a confusion matrix counts a record twice",
         "a record is in one cell",
-        "integrations/measures.py",
+        "integrations/scores.py",
         "np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)",
         "2 * np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)",
         ("integrations/test_torch_named_scores.py::test_a_record_is_in_one_cell_of_the_confusion_matrix",),
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "measures of one matrix are drawn one by one",
         "what is paid for once is drawn once",
-        "integrations/torch/metrics.py",
+        "integrations/scores.py",
         "                if (key := score.matrix_key) not in matrices:\n",
         "                if key := score.matrix_key:\n",
         ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "one score under two names is paid for once",
         "what is drawn twice is paid for twice",
-        "integrations/torch/metrics.py",
+        "integrations/scores.py",
         "else name, score)",
         "else id(score), score)",
         ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "a rehearsal calls a private score of one's own",
         "a rehearsal reads no private record",
-        "integrations/torch/metrics.py",
+        "integrations/scores.py",
         "    return no_score if is_private(score) else score\n",
         "    return score\n",
         ("integrations/test_torch_one_run.py::test_a_rehearsal_does_not_call_a_private_score_of_ones_own",),
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "of several metrics only the first one's arrays are compared",
         "a record that trains and scores is charged for both",
-        "integrations/torch/metrics.py",
+        "integrations/scores.py",
         "for origin in known for array in",
         "for origin in known[:1] for array in",
         ("integrations/test_torch_sides.py::test_one_array_is_not_two_sides_in_any_of_several_metrics",),
@@ -356,17 +356,17 @@ MUTANTS = (
     Mutant(
         "a score's loss may mix records",
         "one record moves a score by at most its bound",
-        "integrations/torch/score.py",
-        "        check.refuse_mixed_scores(called(model, records.fields), loss, records.example)\n",
+        "integrations/torch/record_values.py",
+        "        check.refuse_mixed_scores(called(self._called, records.fields), each, records.example)\n",
         "",
         ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
     ),
     Mutant(
         "a score's noise is a float",
         "a score betrays no count by its last bits",
-        "integrations/torch/score.py",
-        '        return noise.noisy_count(right, noise_of(self), seeds.words(seed, "score")) / self.records\n',
-        "        return (right + noise_of(self) * float(torch.randn(()))) / self.records\n",
+        "integrations/scores.py",
+        "        return noise.noisy_count(right, self.sigma, words) / self.declared\n",
+        "        return (right + self.sigma * np.random.default_rng().normal()) / self.declared\n",
         (f"{_SCORE}::test_a_score_is_a_whole_number_over_the_declared_size",),
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import math
@@ -21,9 +22,21 @@ from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
-from dphypo.integrations.measures import MatrixMeasure, PrivateScore, read_rarest
+from dphypo.integrations.scores import (
+    Metrics,
+    PrivateConfusion,
+    PrivateScore,
+    RecordScore,
+    TrainedModel,
+    is_private,
+    no_score,
+    read_by,
+    read_rarest,
+    scores_of,
+)
 from dphypo.integrations.split import sides_of
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, transfer
+from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer
 from dphypo.space import Space
@@ -142,6 +155,8 @@ class GradientTraining(Mechanism):
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    library: ClassVar[type[TrainedModel]]
+    """How its library's models are scored."""
     own: ClassVar[frozenset[str]]
     """Hyperparameters that the mechanism reads itself."""
     same_fits: ClassVar[frozenset[str]]
@@ -181,10 +196,18 @@ class GradientTraining(Mechanism):
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
 
+    def read_score(self) -> Any:
+        """The score that was given, if it is not a name, with its records read."""
+        if not callable(self.score) and not isinstance(self.score, Mapping):
+            raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
+        score = Metrics(dict(self.score)) if isinstance(self.score, Mapping) else self.score
+        is_private(score)  # refuses one that states its event alone
+        return read_by(self.library, score)
+
     @property
-    @abstractmethod
     def private_score(self) -> PrivateScore | None:
         """The score, if it looks at private records; else None."""
+        return self.score if is_private(self.score) else None
 
     @property
     @abstractmethod
@@ -193,21 +216,26 @@ class GradientTraining(Mechanism):
 
     @property
     def ranking_score(self) -> Any:
-        """The score that ranks the runs."""
-        return self.score
+        """The score that ranks the runs: the first, where there are several."""
+        return next(iter(scores_of(self.score).values()))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics, where there are several."""
+        return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
     @property
     def score_deviation(self) -> float | None:
         """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
         score = self.ranking_score
-        if isinstance(score, MatrixMeasure) and (classes := self.classes) is not None:
+        if isinstance(score, PrivateConfusion) and (classes := self.classes) is not None:
             return score.deviation(classes)
         return super().score_deviation
 
     @property
     def score_assumes(self) -> str:
         """What the stated noise of the score assumes, in words."""
-        return self.ranking_score.assumes if isinstance(self.ranking_score, MatrixMeasure) else ""
+        return self.ranking_score.assumes if isinstance(self.ranking_score, PrivateConfusion) else ""
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
@@ -312,9 +340,15 @@ class GradientTraining(Mechanism):
         return self._recosted(changes) if whole.fits else replace(self, **changes)  # which checks the model once
 
     def held_records(self) -> dict[str, Any]:
-        """The records that train, and those that score: for the fingerprint of a search."""
-        score = self.private_score
-        return {"train": self.data.held(), **({} if score is None else {"score": score.data.held()})}
+        """The records that train, and those of each score: for the fingerprint of a search."""
+        found: dict[str, Any] = {"train": self.data.held()}
+        for name, score in scores_of(self.score).items():
+            if isinstance(score, RecordScore):
+                found[f"score {name}"] = self.library.records(score.data, score.example).held()
+            elif is_private(score):
+                with contextlib.suppress(TypeError):  # a score of one's own may hold its records in a way of its own
+                    found[f"score {name}"] = held(score.data)
+        return found
 
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
@@ -384,10 +418,6 @@ def make_in_groups(
         else:
             found[next(iter(group))] = models
     return found
-
-
-def no_score(model: object) -> float:
-    return 0.0
 
 
 def _tried(call: Callable[[], T]) -> T | Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,20 +16,11 @@ import numpy.typing as npt
 from dphypo import _validate, dpsgd, noise
 from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.entropy import Seeded
-from dphypo.integrations import cost
+from dphypo.integrations import scores
 from dphypo.integrations.cost import batch_size, learning_rates
 from dphypo.integrations.jax import clipped_gradients, optax_optimisers
-from dphypo.integrations.jax.jax_program import Program, named
-from dphypo.integrations.jax.jax_scores import (
-    Private,
-    PrivateAccuracy,
-    PrivateConfusion,
-    PrivateLoss,
-    PublicAccuracy,
-    refuse_targets,
-)
+from dphypo.integrations.jax.jax_program import JaxModel, Program, named
 from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
-from dphypo.integrations.measures import scoring_share
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
@@ -40,13 +31,6 @@ from dphypo.space.dimension import Finite
 _FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average")
 OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 """Hyperparameters that DPSGD reads itself."""
-
-_SCORES: dict[str, Callable[..., Private]] = {
-    "accuracy": PrivateAccuracy,
-    "loss": PrivateLoss,
-    "f1": PrivateConfusion,
-    "balanced_accuracy": PrivateConfusion,
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -69,13 +53,14 @@ class DPSGD(GradientTraining):
             where a record is (input, label).
         predict: ``predict(params, input) -> outputs``, of one record, for our scores; such as ``net.apply`` of flax.
         data: the private records: arrays with one row per record, in tuples, lists or dicts.
-        score: what to maximise. "accuracy", "loss", "f1" or "balanced_accuracy" on records that a hash sets apart; a
-            :class:`PrivateAccuracy` or similar on records that you set apart; or a function of the trained parameters,
-            which must read public records only.
+        score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity" on records that a
+            hash sets apart; a :class:`PrivateAccuracy` or similar on records that you set apart; or a function of the
+            trained parameters, which must read public records only. Several names, or a mapping of names to such
+            scores: the first ranks, and a survey publishes all.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
         start: the parameters that runs start from, which must be public or paid for.
-        rarest: the share of the rarest class, a public constant, for "f1" and "balanced_accuracy": their noise depends
-            on it, and is stated. By default a fifth of an even share is assumed.
+        rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
+            depends on it, and is stated. By default a fifth of an even share is assumed.
         noise_multiplier: this and the following are as in :class:`dphypo.integrations.torch.DPSGD`.
 
     >>> import jax, numpy as np
@@ -94,6 +79,7 @@ class DPSGD(GradientTraining):
     predict: Callable[..., Any] | None = None
     start: Any = None
 
+    library: ClassVar[type[scores.TrainedModel]] = JaxModel
     own: ClassVar[frozenset[str]] = OWN
     saver: ClassVar[Trees] = Trees()
     same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict"})
@@ -111,40 +97,35 @@ class DPSGD(GradientTraining):
         data = as_records(self.data)
         size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
         changes: dict[str, Any] = {}
-        if isinstance(self.score, str):
+        if isinstance(self.score, str | tuple | list):
             changes["whole"] = AllRecords(data, size)
             data, size, changes["score"] = self._set_apart(data, size)
-        elif not callable(self.score):
-            raise _validate.fail("score", self.score, 'give a function of the parameters, or "accuracy"')
-        elif not isinstance(self.score, Private) and hasattr(self.score, "event"):
-            remedy = 'it states an event, which would not be charged: give "accuracy", or a PrivateAccuracy'
-            raise _validate.fail("score", type(self.score).__name__, remedy)
+        else:
+            changes["score"] = self.read_score()
         default = batch_size(declared) if self.batch_size is None else self.batch_size
         for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
         _ = self.cost
         if self._complete:
-            refuse_targets(self.score, self.program(self.values({})))
+            self._refuse_targets(self.program(self.values({})))
 
-    def _set_apart(self, data: TreeRecords, size: int) -> tuple[TreeRecords, int, Private]:
-        """The records that train, their declared number, and the named score on the others."""
-        name = str(self.score)
-        if name not in _SCORES:
-            raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the parameters")
+    def _refuse_targets(self, program: Program) -> None:
+        for score in scores.scores_of(self.score).values():
+            scores.refuse_targets(score, JaxModel(program))
+
+    def _set_apart(self, data: TreeRecords, size: int) -> tuple[TreeRecords, int, Any]:
+        """The records that train, their declared number, and the named scores on the others."""
+        names = scores.names_in(self.score)
         if not isinstance(data.tree, tuple) or len(data.tree) != 2:
-            raise TypeError(f"score = {name!r} sets records apart by a hash, which takes pairs: data=(inputs, targets)")
-        share, scoring = scoring_share(size)
+            raise TypeError(
+                f"score = {names[0]!r} sets records apart by a hash, which takes pairs: data=(inputs, targets)"
+            )
+        share, scoring = scores.scoring_share(size)
         pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
         training, held_out = split_by_hash(*pair, share=share)
-        of_matrix = {"measure": name, "rarest": self.rarest} if _SCORES[name] is PrivateConfusion else {}
-        score = _SCORES[name](held_out, cost.CALIBRATE, records=scoring, **of_matrix)
+        score = scores.named(self.score, rarest=self.rarest, data=as_records(held_out), records=scoring)
         return as_records(training), max(1, size - scoring), score
-
-    @property
-    def private_score(self) -> Private | None:
-        """The score, if it looks at private records; else None."""
-        return self.score if isinstance(self.score, Private) else None
 
     @property
     def classes(self) -> int | None:
@@ -206,11 +187,9 @@ class DPSGD(GradientTraining):
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """Build and score a model without training it, to find errors before anything is drawn."""
         with quiet():
-            begun, score = begin(self, params, seed), self.score
-            refuse_targets(score, begun.program)
-            if (private := self.private_score) is not None:
-                records = TreeRecords(private.data.synthetic_rows(8))
-                score = replace(private, data=records, records=10**6, noise_multiplier=1.0)
+            begun = begin(self, params, seed)
+            self._refuse_targets(begun.program)
+            score = scores.on_synthetic(self.score, lambda one: TreeRecords(as_records(one.data).synthetic_rows(8)))
             return finish(score, begun, begun.row)
 
     def architecture(self, space: Space) -> str:
@@ -220,8 +199,10 @@ class DPSGD(GradientTraining):
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
         """How many records fit, and how many were given, to train and to score. **Secret**: for the curator alone."""
         program = self.program(self.values({} if space is None else space.sample(Seeded(0))))
-        score = self.private_score
-        used = {"train": self.data, **({} if score is None else {"score": score.data})}
+        used = {"train": self.data}
+        for name, score in scores.scores_of(self.score).items():
+            if isinstance(score, scores.RecordScore):
+                used[f"score by {name}" if name else "score"] = as_records(score.data)
         return {use: (len(program.usable(records)), len(records)) for use, records in used.items()}
 
     def __repr__(self) -> str:
@@ -339,8 +320,8 @@ def finish(score: Any, begun: Begun, row: npt.NDArray[Any]) -> Outcome:
         raise DivergedError("the weights are not finite: training diverged")
     program = begun.program
     model = program.tree([np.asarray(leaf) for leaf in program.leaves(row)])
-    ours = isinstance(score, PublicAccuracy | Private)
-    return Outcome(model, float(score(program, row, seed=begun.run.seed) if ours else score(model)))
+    score, metrics = scores.scored(score, JaxModel(program, row, model), begun.run.seed)
+    return Outcome(model, score, metrics=metrics)
 
 
 @contextlib.contextmanager

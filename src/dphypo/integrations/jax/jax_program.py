@@ -1,4 +1,4 @@
-"""A model as JAX sees it: a row of trained numbers, the gradients of single records, and an optimiser's step."""
+"""A model as JAX sees it: a row of trained numbers, the gradients and scores of single records, an optimiser's step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax import optax_optimisers
 from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
-from dphypo.integrations.jax.records import Tree, TreeRecords
+from dphypo.integrations.jax.records import Tree, TreeRecords, as_records
 from dphypo.integrations.jax.tracing import traced
+from dphypo.integrations.scores import Floats, TrainedModel, Value
+from dphypo.mechanisms.one_record import or_none
 
 _DRAWS = 3  # weights at which places are compared
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
@@ -283,3 +285,59 @@ def _is_array(leaf: Any) -> bool:
 
 def _is_trained(leaf: Any) -> bool:
     return _is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def _outputs(program: Program, row: Any, record: Tree) -> Any:
+    return program.predict(row, record[0]).reshape(-1)
+
+
+def _loss(program: Program, row: Any, record: Tree) -> Any:
+    return program.loss(row, record, jax.random.key(0))
+
+
+class JaxModel(TrainedModel):
+    """A program of JAX as scores see it, with its trained parameters: as one row, and as ``init`` returned them."""
+
+    def __init__(self, program: Program, row: Any = None, model: Any = None) -> None:
+        self._program, self._row, self.model = program, row, model
+
+    @classmethod
+    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> TreeRecords:
+        return as_records(data)
+
+    def classes(self, records: TreeRecords) -> int | None:
+        return self._program.classes
+
+    def labelled(
+        self,
+        records: TreeRecords,
+        value: Value,
+        *,
+        declared: int | None = None,
+        ignored: int | None = None,
+        group: Callable[[Any], Any] | None = None,
+    ) -> Floats:
+        inside = self._program.usable(records)
+        if not len(inside):
+            return np.zeros(0)
+        inputs, labels = inside.tree
+        groups = None
+        if group is not None:
+            each = (jax.tree.map(lambda leaf, at=at: leaf[at], inputs) for at in range(len(inside)))
+            read = [or_none(partial(lambda one: float(np.reshape(group(one), ())), one)) for one in each]
+            groups = np.array([-1.0 if one is None else one for one in read])
+        found = value(self._program.each(_outputs, self._row, inside), labels.astype(np.float64), groups)
+        return found if ignored is None else found[labels.reshape(len(labels)) != ignored]
+
+    def losses(self, records: TreeRecords, loss: Callable[..., Any] | None, declared: int) -> Floats:
+        if loss is not None:
+            raise _validate.fail("loss", loss, "in JAX a score takes the loss of the training: leave it out")
+        return self._program.each(_loss, self._row, records)
+
+    def targets(self, measure: str, records: TreeRecords) -> dict[str, Any]:
+        """The loss is a function of one's own: whether it is one of regression cannot be seen."""
+        tree = records.tree
+        if not isinstance(tree, tuple | list) or len(tree) != 2 or not isinstance(tree[1], np.ndarray):
+            raise _validate.fail("score", measure, "it compares labels: give it pairs, data=(inputs, labels)")
+        inputs, labels = tree
+        return {"shape": labels.shape[1:], "kind": str(labels.dtype), "outputs": self._program.outputs(inputs)}

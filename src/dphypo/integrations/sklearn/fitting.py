@@ -5,7 +5,6 @@ Runs are scored on public records without cost, or on private ones with noise.
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +17,11 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 
-from dphypo import _validate, noise
+from dphypo import _validate
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.sides import Sides
-from dphypo.integrations.measures import event_of_counts, event_of_sum, noisy_mean
 from dphypo.integrations.record_hash import record_bytes
+from dphypo.integrations.scores import Floats, PrivateAccuracy, PrivateLoss, RecordScore, TrainedModel, Value, no_score
 from dphypo.integrations.sklearn.schema import (
     Holds,
     Schema,
@@ -219,8 +218,7 @@ class Fitting(Mechanism):
             return None
         if self.score_noise_multiplier == CALIBRATE:
             return lambda params: self._score_noise
-        sigma = self._score_noise
-        return event_of_counts(sigma) if self.error_bound is None else event_of_sum(sigma)
+        return self._private_score.event
 
     def held_records(self) -> dict[str, Any]:
         """The private records that are fitted, and those that score: for the fingerprint of a search."""
@@ -253,7 +251,7 @@ class Fitting(Mechanism):
 
     def without_score(self) -> Fitting:
         """The same fit, which looks at no private record for a score."""
-        return self if self.scorer is not None else replace(self, scorer=_no_score, score_noise_multiplier=None)
+        return self if self.scorer is not None else replace(self, scorer=no_score, score_noise_multiplier=None)
 
     def architecture(self, space: Space) -> str:
         """The kind of estimator and the number of columns, which must be the same when a search resumes."""
@@ -290,17 +288,16 @@ class Fitting(Mechanism):
         X, y = self.held_out
         if self.scorer is not None:
             return float(self.scorer(whole, X, y))
-        sigma, records = self._score_noise, self.score_records
-        assert records is not None
-        guesses = last.predict(X) if len(y) else np.zeros(0)
-        words = noise.Words.of_seed(seed).stream("score")
-        if self.error_bound is None:
-            # Compared by value, one record at a time: one label of another type changes the type of all labels.
-            correct = sum(map(operator.eq, record_bytes(guesses), record_bytes(y)))
-            return noise.noisy_count(correct, sigma, words) / records
-        # One number per record: a column minus a row would be a table in which each record has a row and a column.
-        targets, guesses = (np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), guesses))
-        return -noisy_mean(np.abs(targets - guesses), self.error_bound, sigma, records, words)
+        return self._private_score(FittedEstimator(last), seed=seed)
+
+    @property
+    def _private_score(self) -> RecordScore:
+        """The accuracy of a classifier, or minus the mean absolute error of a regressor."""
+        given: dict[str, Any] = {"data": self.held_out, "noise_multiplier": self._score_noise}
+        with warnings.catch_warnings(action="ignore"):  # the search warns of much noise, once
+            if self.error_bound is None:
+                return PrivateAccuracy(**given, records=self.score_records)
+            return PrivateLoss(**given, records=self.score_records, bound=self.error_bound)
 
     @property
     def _score_noise(self) -> float:
@@ -355,8 +352,41 @@ class Fitting(Mechanism):
         return replace(self, fraction=1.0)._event(params, 1.0)
 
 
-def _no_score(*_: object) -> float:
-    return 0.0
+class FittedEstimator(TrainedModel):
+    """A private estimator as scores see it: its predictions, one by one."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @classmethod
+    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> Any:
+        return data
+
+    def correct(self, records: Any, *, declared: int | None = None, ignored: int | None = None) -> Floats:
+        """Compared by value, one record at a time: one label of another type changes the type of all labels."""
+        pairs = zip(record_bytes(self._guesses(records)), record_bytes(records[1]), strict=True)
+        return np.array([guess == label for guess, label in pairs], dtype=np.float64)
+
+    def losses(self, records: Any, loss: Any, declared: int) -> Floats:
+        """Absolute errors, one number per record: a column minus a row would be a table."""
+        y = records[1]
+        targets, guesses = (
+            np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), self._guesses(records))
+        )
+        return np.abs(targets - guesses)
+
+    def _guesses(self, records: Any) -> Any:
+        X, y = records
+        return self.model.predict(X) if len(y) else np.zeros(0)
+
+    def classes(self, records: Any) -> None:
+        return None
+
+    def labelled(self, records: Any, value: Value, **_: Any) -> Floats:
+        raise NotImplementedError("an estimator predicts a label, and states no outputs")
+
+    def targets(self, measure: str, records: Any) -> dict[str, Any]:
+        raise NotImplementedError("the targets of an estimator are checked before it is fitted")
 
 
 def _canonical(event: Event | Sequence[Event]) -> list[Event]:

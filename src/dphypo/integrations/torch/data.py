@@ -94,6 +94,11 @@ class DatasetRecords:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    @property
+    def read_from(self) -> Any:
+        """What the records are read from: copies of these records have the same."""
+        return self.dataset
+
     def held(self) -> _Readings:
         """The records, for a fingerprint."""
         assert self.readings is not None

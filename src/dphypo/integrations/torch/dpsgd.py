@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -14,33 +13,22 @@ from torch.nn.functional import cross_entropy
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
 from dphypo.integrations.cost import batch_size, learning_rates
-from dphypo.integrations.measures import PrivateScore, scoring_share
+from dphypo.integrations.scores import TrainedModel, named, names_in, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters, seeds
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.columns import taken_by
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
-from dphypo.integrations.torch.metrics import Metrics, is_private
-from dphypo.integrations.torch.record_values import per_record
+from dphypo.integrations.torch.record_values import TorchModel, per_record
 from dphypo.integrations.torch.runs import Engine, TorchRun
 from dphypo.integrations.torch.saver import Safetensors, build
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.integrations.training import AllRecords, GradientTraining
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.fingerprint import held
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
 _AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
 _OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
-_SCORES: Mapping[str, Callable[..., RecordScore]] = {
-    "accuracy": PrivateAccuracy,
-    "loss": PrivateLoss,
-    "f1": PrivateConfusion,
-    "balanced_accuracy": PrivateConfusion,
-    "auc": PrivateConfusion,
-    "perplexity": PrivateLoss,
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -133,6 +121,7 @@ class DPSGD(GradientTraining):
     threads: int = 1
     start: nn.Module | None = None
 
+    library: ClassVar[type[TrainedModel]] = TorchModel
     own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
     same_fits: ClassVar[frozenset[str]] = frozenset(
         {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment"}
@@ -156,12 +145,8 @@ class DPSGD(GradientTraining):
         changes["device"] = _device(self.device)
         if isinstance(self.score, str | tuple | list):
             changes |= self._set_apart(AllRecords(records, size))
-        elif isinstance(self.score, Mapping):
-            changes["score"] = Metrics(dict(self.score))
-        elif not callable(self.score):
-            raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
         else:
-            is_private(self.score)  # refuses one that states its event alone
+            changes["score"] = self.read_score()
         hyperparameters.refuse_unknown(self.model, self.fixed)
         vars(self).update(changes)
         self._refuse_what_opacus_lacks([name for name, default in _OURS.items() if getattr(self, name) != default])
@@ -182,24 +167,19 @@ class DPSGD(GradientTraining):
 
     def _set_apart(self, whole: AllRecords) -> dict[str, Any]:
         """The records that train, their declared number, a share of that of all, and the named scores on the others."""
-        words = [self.score] if isinstance(self.score, str) else list(self.score)
-        for name in words or [""]:
-            if name not in _SCORES:
-                raise _validate.fail("score", name, f"give one of {', '.join(_SCORES)}, or a function of the model")
+        names_in(self.score)
         share, scoring = scoring_share(whole.records)
         training, held_out = self._parts(whole.data, share)
-        options: dict[str, Any] = {"data": held_out, "noise_multiplier": "calibrate", "records": scoring}
-        options["example"] = self.example if isinstance(held_out, tuple) else None
-        scores = {}
-        for name in words:
-            # Accuracy is of the same matrix, where there is one.
-            of_matrix = name == "accuracy" and not {"f1", "balanced_accuracy"}.isdisjoint(words)
-            kind: Callable[..., RecordScore] = PrivateConfusion if of_matrix else _SCORES[name]
-            own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
-            own |= {"loss": self.loss} if kind is PrivateLoss else {"ignore_index": per_record(self.loss).ignored}
-            own |= {"rarest": self.rarest} if kind is PrivateConfusion else {}
-            scores[name] = kind(**options, **own)
-        score = scores[words[0]] if isinstance(self.score, str) else Metrics(scores)
+        example = self.example if isinstance(held_out, tuple) else None
+        score = named(
+            self.score,
+            rarest=self.rarest,
+            loss=self.loss,
+            ignored=per_record(self.loss).ignored,
+            data=held_out,
+            records=scoring,
+            example=example,
+        )
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 
     def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
@@ -233,24 +213,9 @@ class DPSGD(GradientTraining):
         return self.engine is not Engine.OPACUS
 
     @property
-    def private_score(self) -> PrivateScore | None:
-        """The score, if it looks at private records; else None."""
-        return self.score if is_private(self.score) else None
-
-    @property
     def classes(self) -> int | None:
         """How many classes the model tells apart; None while the model takes hyperparameters that are not fixed."""
         return self._run({}).classes() if hyperparameters.complete(self.model, self.fixed) else None
-
-    @property
-    def ranking_score(self) -> Any:
-        """The score that ranks the runs: the first, where there are several."""
-        return next(iter(self.score.scores.values())) if isinstance(self.score, Metrics) else self.score
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The names of the metrics, where there are several."""
-        return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
     @property
     def seeded(self) -> bool:
@@ -314,17 +279,6 @@ class DPSGD(GradientTraining):
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
         """How many records fit, and how many were given: to train, and to score. **Secret**: for the curator alone."""
         return self._run({} if space is None else space.sample(Seeded(0))).fitting()
-
-    def held_records(self) -> dict[str, Any]:
-        """The records that train, and those of each score: for the fingerprint of a search."""
-        found: dict[str, Any] = {"train": self.data.held()}
-        for name, score in (self.score.scores if isinstance(self.score, Metrics) else {"": self.score}).items():
-            if isinstance(score, RecordScore):
-                found[f"score {name}"] = as_records(score.data, score.example).held()
-            elif is_private(score):
-                with contextlib.suppress(TypeError):  # a score of one's own may hold its records in a way of its own
-                    found[f"score {name}"] = held(score.data)
-        return found
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"

@@ -22,16 +22,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from dphypo.dpsgd import synthetic_records
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.dpsgd.trainable import extreme, looks_across
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.measures import Floats
-from dphypo.integrations.torch.data import TorchRecords
+from dphypo.integrations.scores import Floats, TrainedModel, Value, as_trained
+from dphypo.integrations.torch import check
+from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain, is_single
-from dphypo.integrations.torch.fields import called
+from dphypo.integrations.torch.fields import Called, called, plain
 from dphypo.mechanisms.one_record import or_none
 
 
@@ -83,17 +85,6 @@ def per_record(loss: Callable[..., Any]) -> PerRecord:
 
 
 _CHUNK = 1024
-
-
-def correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """1 for each record classified correctly."""
-    labels = targets.reshape(len(targets)) > 0.5 if is_single(outputs) else targets
-    return (predicted(outputs, targets) == labels).double()
-
-
-def predicted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The class of each record: that of the largest output, or by the sign of a single one."""
-    return outputs.reshape(len(targets)) > 0 if is_single(outputs) else outputs.argmax(1)
 
 
 @torch.no_grad()
@@ -181,3 +172,82 @@ def _at(
     if found.shape != (size,):
         raise UnsupportedModelError("the score is not one value a record")
     return found[: len(places)].double().cpu()
+
+
+_REGRESSION = (
+    *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.GaussianNLLLoss, nn.PoissonNLLLoss),
+)
+
+
+class TorchModel(TrainedModel):
+    """A model of PyTorch as scores see it; ``loss`` is that of its training, where it is known."""
+
+    def __init__(self, model: nn.Module, loss: Any = None) -> None:
+        self._called, self.model, self._loss = model, plain(model), loss
+
+    @classmethod
+    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> TorchRecords:
+        return as_records(data, example, public=public)
+
+    @classmethod
+    def reads_once(cls, records: Any) -> bool:
+        """Those of a data set, which are read twice."""
+        return isinstance(records, DatasetRecords)
+
+    def classes(self, records: TorchRecords) -> int:
+        return classes_of(self._called, records)
+
+    def labelled(
+        self,
+        records: TorchRecords,
+        value: Value,
+        *,
+        declared: int | None = None,
+        ignored: int | None = None,
+        group: Callable[[Any], Any] | None = None,
+    ) -> Floats:
+        fields = self._called.fields if isinstance(self._called, Called) else records.fields
+
+        def group_of(row: torch.Tensor) -> float:
+            assert group is not None
+            found = torch.as_tensor(group(row if fields is None else fields.unpack(row)))
+            return float(found.reshape(()).double())
+
+        def of_batch(outputs: torch.Tensor, targets: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+            groups = None
+            for rows in inputs:  # each record by itself: its group must not depend on the others
+                read = [or_none(functools.partial(group_of, row)) for row in rows.unsqueeze(1)]
+                groups = np.array([-1.0 if one is None else one for one in read])
+            numbers, labels = (part.double().cpu().numpy() for part in (outputs, targets))
+            return torch.from_numpy(value(numbers, labels, groups))
+
+        given: dict[str, Any] = {} if declared is None else {"declared": declared}
+        return values(self._called, records, of_batch, **given, beside=group is not None, ignored=ignored)
+
+    def losses(self, records: TorchRecords, loss: Callable[..., Any] | None, declared: int) -> Floats:
+        each = per_record(functional.cross_entropy if loss is None else loss)
+        check.refuse_mixed_scores(called(self._called, records.fields), each, records.example)
+        return values(self._called, records, each, declared, each)
+
+    @torch.no_grad()
+    def targets(self, measure: str, records: TorchRecords) -> dict[str, Any]:
+        inputs, targets = records.example
+        device = next(self._called.parameters()).device
+        made_up = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
+        try:
+            outputs = called(self._called, records.fields)(made_up)
+        except Exception as error:
+            raise check.not_callable(error, inputs) from error
+        return {
+            "shape": tuple(targets.shape[1:]),
+            "kind": str(targets.dtype).removeprefix("torch."),
+            "outputs": tuple(outputs.shape[1:]),
+            "regression": self._loss in _REGRESSION or type(self._loss) in _REGRESSION,
+            "float_labels": is_single(outputs),
+        }
+
+
+@as_trained.register
+def _(model: nn.Module) -> TorchModel:
+    return TorchModel(model)

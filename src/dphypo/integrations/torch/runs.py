@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.batches import Batch
+from dphypo.integrations import scores
 from dphypo.integrations.torch import check, hyperparameters, saver, seeds, state
 from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
-from dphypo.integrations.torch.metrics import Metrics, is_private, on_records
-from dphypo.integrations.torch.record_values import classes_of, per_record
-from dphypo.integrations.torch.score import PrivateAccuracy, PrivateConfusion, PrivateLoss, refuse_targets
+from dphypo.integrations.torch.record_values import TorchModel, classes_of, per_record
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
 from dphypo.mechanisms.attempt import current_follower
@@ -88,9 +88,8 @@ class TorchRun:
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot score."""
-        score: Any = self.mechanism.score
-        for one in score.scores.values() if isinstance(score, Metrics) else [score]:
-            refuse_targets(one, model, self.mechanism.loss)
+        for score in scores.scores_of(self.mechanism.score).values():
+            scores.refuse_targets(score, TorchModel(model, self.mechanism.loss))
 
     def classes(self) -> int:
         """How many classes the model tells apart."""
@@ -98,17 +97,14 @@ class TorchRun:
 
     def fitting(self) -> dict[str, tuple[int, int]]:
         """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
-        score: Any = self.mechanism.score
-        scores: dict[str, Any] = {"score": score}
-        if isinstance(score, Metrics):
-            scores = {f"score by {name}": one for name, one in score.scores.items()}
         used: dict[str, tuple[TorchRecords, dict[str, Any]]] = {
             "train": (self.mechanism.data, {"loss": per_record(self.mechanism.loss)})
         }
-        for name, one in scores.items():
-            if isinstance(one, PrivateLoss):
-                used[name] = as_records(one.data, one.example), {"loss": per_record(one.loss)}
-            elif isinstance(one, PrivateAccuracy | PrivateConfusion):
+        for name, one in scores.scores_of(self.mechanism.score).items():
+            name = f"score by {name}" if name else "score"
+            if isinstance(one, scores.PrivateLoss):
+                used[name] = as_records(one.data, one.example), {"loss": per_record(one.loss or cross_entropy)}
+            elif isinstance(one, scores.PrivateAccuracy | scores.PrivateConfusion):
                 used[name] = as_records(one.data, one.example), {"labelled": True, "ignored": one.ignore_index}
         model, found = self._built(), {}
         for name, (records, how) in used.items():
@@ -133,8 +129,7 @@ class TorchRun:
         records = TensorRecords(*dpsgd.synthetic_records(self._example(), 8), self._example())
         told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([replace(begun, told=told, records=records)])
-        synthetic: dict[str, Any] = {"data": records, "example": None, "records": 10**6, "noise_multiplier": 1.0}
-        score = on_records(self.mechanism.score, **synthetic)
+        score = scores.on_synthetic(self.mechanism.score, lambda _: records)
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
@@ -147,10 +142,7 @@ class TorchRun:
     def _scored(self, score: Any, model: nn.Module) -> tuple[float, dict[str, float]]:
         """What ranks the run, and all its metrics where it has several."""
         with self._alone("scoring"), torch.no_grad():
-            if isinstance(score, Metrics):
-                metrics = score(model, seed=self.seed)
-                return next(iter(metrics.values())), metrics
-            return float(score(model, seed=self.seed) if is_private(score) else score(plain(model))), {}
+            return scores.scored(score, TorchModel(model), self.seed)
 
     def _told(self, run: SampledGaussian) -> tuple[dpsgd.Run, dpsgd.Setting, int]:
         """What an engine is told, and how many views of a record are averaged."""
