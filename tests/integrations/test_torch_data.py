@@ -148,7 +148,7 @@ def test_a_domain_that_nothing_public_states_is_refused() -> None:
     records = Listed([EXAMPLE] * 60)
     for score in (PrivateAccuracy, lambda *given, **named: PrivateLoss(*given, bound=1.0, **named)):
         with pytest.raises(ValueError, match="what its records look like is private"):
-            score(records, noise_multiplier=2.0)
+            dpsgd(score=score(records, noise_multiplier=2.0))
     for wrong in (torch.zeros(5), ("text", 0), 7):
         with pytest.raises(TypeError, match=r"example is a .* give a pair"):
             dpsgd(data=records, example=wrong)

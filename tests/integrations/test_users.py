@@ -102,7 +102,7 @@ def test_private_records_rank_with_a_split_by_hash() -> None:
     score = PrivateAccuracy(rank, noise_multiplier=2.0)
     assert released(dpsgd(data=train, score=score)).certificate.warning is None
     with pytest.warns(UserWarning, match="standard deviation of 0.5 of the score's whole range"):
-        PrivateAccuracy((INPUTS[:20], LABELS[:20]), noise_multiplier=10.0)
+        dpsgd(score=PrivateAccuracy((INPUTS[:20], LABELS[:20]), noise_multiplier=10.0))
     with pytest.warns(UserWarning, match="noise decides which run is best"):
         PrivateSearch(classifier(), {"learning_rate": [0.5]}, ONCE).fit(INPUTS[:50], LABELS[:50])
 
@@ -123,9 +123,9 @@ def test_a_split_by_position_is_refused() -> None:
     train, rank = random_split(records, [250, 50])
     with pytest.raises(TypeError, match="split_by_hash"):
         PrivateAccuracy(rank, noise_multiplier=2.0)
-    same = PrivateAccuracy(rank, noise_multiplier="calibrate", split="same")  # type: ignore[arg-type]
-    assert same.records == 50
+    same = PrivateAccuracy(rank, noise_multiplier="calibrate", split="same")
     mechanism = dpsgd(data=train, score=same).at(score_noise_multiplier=2.0)  # what was declared stays declared
+    assert mechanism.score_records == 50
     assert mechanism.split is None
 
 

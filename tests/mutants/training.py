@@ -367,7 +367,18 @@ MUTANTS = (
         "integrations/scores.py",
         "        return noise.noisy_count(right, self.sigma, words) / self.declared\n",
         "        return (right + self.sigma * np.random.default_rng().normal()) / self.declared\n",
-        (f"{_SCORE}::test_a_score_is_a_whole_number_over_the_declared_size",),
+        (
+            f"{_SCORE}::test_a_score_is_a_whole_number_over_the_declared_size",
+            "integrations/test_sklearn_records.py::test_a_private_score_is_a_whole_number_over_the_declared_size",
+        ),
+    ),
+    Mutant(
+        "the bin of an AUC is that of a margin's sign",
+        "an AUC is of the model's probabilities",
+        "integrations/scores.py",
+        'np.searchsorted(_MARGINS, np.where(np.isnan(margin), -np.inf, margin), side="right")',
+        "np.where(np.isnan(margin) | (margin < 0), 0, BINS - 1)",
+        ("integrations/test_scores.py::test_bins_of_an_auc_compare_margins_with_their_edges",),
     ),
     Mutant(
         "the last batch of a score is not filled up",
@@ -501,14 +512,6 @@ MUTANTS = (
         "            total += values[:, place, None] * weight[:, place]\n",
         "            total += (values @ weight.T) / weight.shape[1]\n",
         ("integrations/test_sklearn_records.py::test_a_prediction_does_not_depend_on_the_rows_beside_it",),
-    ),
-    Mutant(
-        "a private accuracy has float noise",
-        "a noisy count is a whole number",
-        "integrations/sklearn/fitting.py",
-        "            return noise.noisy_count(correct, sigma, words) / records\n",
-        "            return (correct + sigma * 0.1234) / records\n",
-        ("integrations/test_sklearn_records.py::test_a_private_score_is_a_whole_number_over_the_declared_size",),
     ),
     Mutant(
         "a release is loaded with any schema",
