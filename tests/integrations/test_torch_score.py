@@ -263,7 +263,7 @@ def test_wrong_scores_are_refused() -> None:
     with pytest.raises(ValueError, match="bound"):
         PrivateLoss((INPUTS, LABELS), 1.0, bound=0.0)
     with pytest.raises(ValueError, match="apart"):
-        PrivateAccuracy((INPUTS, LABELS), 1.0, split="apart")  # type: ignore[arg-type]
+        PrivateAccuracy((INPUTS, LABELS), 1.0, split="apart")
 
 
 def test_a_score_that_states_an_event_is_charged_or_refused() -> None:
