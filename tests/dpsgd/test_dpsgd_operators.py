@@ -15,6 +15,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize, grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from dphypo.dpsgd.operators import ALLOWED, check_constants, check_graph, check_kernels, constants
@@ -104,7 +105,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "threshold": [(X, 0.1, 0.0)],
     "_to_copy": [(X, {"dtype": torch.float64}), (X, {"dtype": torch.int64}), (X, {"dtype": torch.uint8}), (b(3),)],
     "elu_backward": [(X, 1.0, 1.0, 1.0, False, Y)],
-    **many("gelu_backward silu_backward mish_backward hardswish_backward hardsigmoid_backward tanh_backward", X, Y),
+    **many("gelu_backward silu_backward hardswish_backward hardsigmoid_backward tanh_backward", X, Y),
     "sigmoid_backward": [(X, Y)],
     "logit_backward": [(X, Y)],
     "glu_backward": [(f(3, 2), X, 1)],
@@ -147,7 +148,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     **many("bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar", z(3, 4), 3),
     "where.self": [(b(3, 4), X, Y), (b(4), X, f())],
     "masked_fill.Scalar": [(X, b(3, 4), 2.0)],
-    "masked_fill.Tensor": [(X, b(4), f())],
     **many("sum.dim_IntList mean.dim", X, [1], True),
     "prod.dim_int": [(X, 1, True)],
     **many("any.dim all.dim", b(3, 4), 0),
@@ -197,7 +197,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "roll": [(X, [1], [0]), (X, [1])],
     **many("tril triu", X, 1),
     "unfold": [(X, 1, 2, 1)],
-    "unfold_backward": [(f(3, 3, 2), [3, 4], 1, 2, 1)],
     "constant_pad_nd": [(X, [1, 1], 2.0)],
     "copy": [(X, f(4)), (z(3, 4), f(4))],
     "pixel_shuffle": [(PICTURE, 2)],
@@ -241,8 +240,6 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "native_layer_norm_backward": [(X, Y, [4], f(3, 1), f(3, 1), f(4), f(4), [True] * 3)],
     "native_group_norm": [(PICTURE, f(4), f(4), 1, 4, 36, 2, 1e-5)],
     "native_group_norm_backward": [(PICTURE, PICTURE, f(1, 2), f(1, 2), f(4), 1, 4, 36, 2, [True] * 3)],
-    "_weight_norm_interface": [(X, f(3, 1), 0)],
-    "_weight_norm_interface_backward": [(X, Y, f(3, 1), f(3, 1), 0)],
     "max_pool2d_with_indices": [(PICTURE, [2, 2])],
     "max_pool2d_with_indices_backward": [
         (f(1, 4, 3, 3), PICTURE, [2, 2], [2, 2], [0, 0], [1, 1], False, i(36, 1, 4, 3, 3))
@@ -479,6 +476,28 @@ def total_of(function: Callable[..., Any], *examples: torch.Tensor) -> fx.GraphM
     return gm
 
 
+def test_decomposed_operators_keep_their_values() -> None:
+    def all_of(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        norm = torch._weight_norm(x, g, 0)
+        return (
+            functional.mish(x).sum()
+            + norm.sin().sum()
+            + (x.unfold(1, 2, 1) ** 2).sum()
+            + x[0].dot(x[1])
+            + functional.prelu(x, g[:1, 0]).sum()
+            + functional.binary_cross_entropy(x.sigmoid(), x.cos() ** 2)
+            + functional.huber_loss(x, x.detach() * 2)
+            + functional.batch_norm(x, None, None, training=True).sin().sum()
+            + x.masked_fill(x > 0, g[0, 0]).sum()
+            + functional.soft_margin_loss(x, x.detach().sign())
+        )
+
+    x, g = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), torch.rand(3, 1) + 0.5
+    gm = traced(lambda *tensors: list(grad(all_of, (0, 1))(*tensors)), [x, g])
+    for ours, theirs in zip(gm(x, g), grad(all_of, (0, 1))(x, g), strict=False):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 LINE, TABLE = torch.arange(4.0), torch.arange(12.0).reshape(4, 3)
 
 
@@ -486,7 +505,7 @@ LINE, TABLE = torch.arange(4.0), torch.arange(12.0).reshape(4, 3)
     ("look", "inside", "outside"),
     [
         (lambda index: LINE[index], [0, 3, -1, -4], [4, -5, 2**40]),
-        (lambda index: torch.nn.functional.embedding(index, TABLE), [0, 3], [4, -1]),
+        (lambda index: functional.embedding(index, TABLE), [0, 3], [4, -1]),
         (lambda index: LINE.gather(0, index), [0, 3], [4, -1]),
         (lambda index: LINE.index_select(0, index), [0, 3], [4, -1]),
         (lambda index: LINE.scatter(0, index, 9.0), [0, 3], [4, -1]),
@@ -495,9 +514,9 @@ LINE, TABLE = torch.arange(4.0), torch.arange(12.0).reshape(4, 3)
         (lambda index: LINE.index_copy(0, index, torch.ones(1)), [0, 3], [4, -1]),
         (lambda index: LINE.index_fill(0, index, 9.0), [0, 3], [4, -5]),
         (lambda index: LINE.index_put((index,), torch.ones(1)), [0, 3, -4], [4, -5]),
-        (lambda index: torch.nn.functional.one_hot(index, 4), [0, 3], []),
-        (lambda index: torch.nn.functional.nll_loss(LINE[None], index), [0, 3, -100], [4, -1]),
-        (lambda index: torch.nn.functional.cross_entropy(LINE[None], index, ignore_index=-1), [0, 3, -1], [4, -2]),
+        (lambda index: functional.one_hot(index, 4), [0, 3], []),
+        (lambda index: functional.nll_loss(LINE[None], index), [0, 3, -100], [4, -1]),
+        (lambda index: functional.cross_entropy(LINE[None], index, ignore_index=-1), [0, 3, -1], [4, -2]),
         (lambda index: 7 // index, [1, -3], [0]),
         (lambda index: 7 % index, [1, -3], [0]),
         (lambda index: torch.fmod(index + 7, index), [1, -3], [0]),
@@ -517,7 +536,7 @@ def test_values_outside_are_reported_and_raise_nothing(
 
 
 def test_a_probability_outside_raises_nothing() -> None:
-    gm = total_of(lambda x: torch.nn.functional.binary_cross_entropy(x, torch.ones(2)), torch.rand(2))
+    gm = total_of(lambda x: functional.binary_cross_entropy(x, torch.ones(2)), torch.rand(2))
     assert gm(torch.tensor([0.5, 0.5]))[0] == torch.log(torch.tensor(2.0))
     gm(torch.tensor([2.0, torch.nan]))
 
@@ -599,9 +618,9 @@ def test_a_custom_operator_is_refused() -> None:
 @pytest.mark.parametrize(
     ("draw", "low", "high", "mean", "deviation"),
     [
-        (lambda x: torch.nn.functional.dropout(x + 1, 0.25), 0, 4 / 3, 1, 3**-0.5),
-        (lambda x: torch.nn.functional.dropout(x + 1, 0.0), 1, 1, 1, 0),
-        (lambda x: torch.nn.functional.dropout(x + 1, 1.0), 0, 0, 0, 0),
+        (lambda x: functional.dropout(x + 1, 0.25), 0, 4 / 3, 1, 3**-0.5),
+        (lambda x: functional.dropout(x + 1, 0.0), 1, 1, 1, 0),
+        (lambda x: functional.dropout(x + 1, 1.0), 0, 0, 0, 0),
         (lambda x: torch.native_dropout(x + 1, 0.25, True)[0], 0, 4 / 3, 1, 3**-0.5),
         (lambda x: torch.rand_like(x), 0, 1, 0.5, 12**-0.5),
         (lambda x: torch.rand(x.shape), 0, 1, 0.5, 12**-0.5),

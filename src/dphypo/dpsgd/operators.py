@@ -28,7 +28,7 @@ abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh digamma erf erfc 
 isinf lgamma log log10 log1p log2 logical_not neg reciprocal round rsqrt sgn sigmoid sign sin sinc sinh sqrt tan tanh
 trunc nan_to_num celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu log_sigmoid_forward logit mish relu silu
 softplus softshrink hardshrink threshold elu_backward gelu_backward glu_backward hardsigmoid_backward hardswish_backward
-hardtanh_backward leaky_relu_backward log_sigmoid_backward logit_backward mish_backward sigmoid_backward silu_backward
+hardtanh_backward leaky_relu_backward log_sigmoid_backward logit_backward sigmoid_backward silu_backward
 softplus_backward softshrink_backward hardshrink_backward tanh_backward threshold_backward
 
 add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Scalar mul.Tensor mul.Scalar div.Tensor div.Scalar div.Tensor_mode
@@ -37,7 +37,7 @@ pow.Tensor_Scalar pow.Scalar pow.Tensor_Tensor maximum minimum fmax fmin atan2 h
 logaddexp logaddexp2 lerp.Scalar lerp.Tensor addcmul addcdiv clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor
 clamp_max.Tensor bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar bitwise_xor.Tensor
 bitwise_xor.Scalar logical_and logical_or logical_xor eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar
-le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar where.self masked_fill.Scalar masked_fill.Tensor
+le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar where.self masked_fill.Scalar
 
 sum sum.dim_IntList mean mean.dim prod prod.dim_int amax amin max max.dim min min.dim argmax argmin any any.dim any.dims
 all all.dim all.dims var.correction var_mean.correction std.correction linalg_vector_norm norm.ScalarOpt_dim norm.Scalar
@@ -47,20 +47,19 @@ _log_softmax _log_softmax_backward_data _safe_softmax
 reshape view _unsafe_view expand permute transpose.int t squeeze squeeze.dim squeeze.dims unsqueeze slice.Tensor
 slice_backward slice_scatter select.int select_backward select_scatter diagonal diagonal_backward diagonal_scatter
 diag_embed cat stack split.Tensor split_with_sizes unsafe_split.Tensor unbind.int repeat flip roll tril triu unfold
-unfold_backward constant_pad_nd clone detach alias _to_copy copy lift_fresh_copy pixel_shuffle pixel_unshuffle
-reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad1d
-replication_pad1d_backward replication_pad2d replication_pad2d_backward im2col col2im
+constant_pad_nd clone detach alias _to_copy copy lift_fresh_copy pixel_shuffle pixel_unshuffle reflection_pad1d
+reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad1d replication_pad1d_backward
+replication_pad2d replication_pad2d_backward im2col col2im
 
 zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange arange.start arange.start_step eye
 eye.m scalar_tensor linspace
 
 mm bmm addmm baddbmm mv addmv convolution convolution_backward native_layer_norm native_layer_norm_backward
-native_group_norm native_group_norm_backward _weight_norm_interface _weight_norm_interface_backward
-max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward
-_adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d adaptive_max_pool2d_backward upsample_nearest1d
-upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward upsample_linear1d upsample_linear1d_backward
-upsample_bilinear2d upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward grid_sampler_2d
-grid_sampler_2d_backward
+native_group_norm native_group_norm_backward max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d
+avg_pool2d_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward
+adaptive_max_pool2d adaptive_max_pool2d_backward upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d
+upsample_nearest2d_backward upsample_linear1d upsample_linear1d_backward upsample_bilinear2d
+upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward grid_sampler_2d grid_sampler_2d_backward
 
 nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward embedding embedding_dense_backward gather
 scatter.src scatter.value scatter_add index.Tensor _unsafe_index.Tensor index_put _unsafe_index_put index_select

@@ -22,15 +22,35 @@ from torch.utils.weak import WeakIdKeyDictionary
 from dphypo.dpsgd.operators import BY_ADDRESS, attribute, name_of, refusal
 
 A = torch.ops.aten
-DECOMPOSED = get_decompositions(
+
+
+def _weight_norm_backward(
+    upstream: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The derivatives of w = g·v/|v| by v and g, where a norm is over all dimensions but one."""
+    along = (upstream * v).sum([place for place in range(v.dim()) if place != dim], keepdim=True) / norms
+    return g / norms * (upstream - v * along / norms), along
+
+
+def _masked_fill(value: torch.Tensor, mask: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.where(mask, other.to(value.dtype), value)
+
+
+_KNOWN = get_decompositions(
     [
         *(A.native_batch_norm, A.native_batch_norm_backward, A._native_batch_norm_legit),
         *(A._native_batch_norm_legit_no_training, A.dot, A.index_fill, A._prelu_kernel, A._prelu_kernel_backward),
         *(A.binary_cross_entropy, A.binary_cross_entropy_backward, A.binary_cross_entropy_with_logits),
         *(A.mse_loss, A.mse_loss_backward, A.smooth_l1_loss, A.smooth_l1_loss_backward, A.huber_loss),
-        *(A.huber_loss_backward, A.soft_margin_loss, A.soft_margin_loss_backward),
+        *(A.huber_loss_backward, A.soft_margin_loss, A.soft_margin_loss_backward, A.mish_backward),
+        *(A.unfold_backward, A._weight_norm_interface),
     ]
 )
+DECOMPOSED: dict[Any, Callable[..., Any]] = {
+    **_KNOWN,
+    A._weight_norm_interface_backward.default: _weight_norm_backward,
+    A.masked_fill.Tensor: _masked_fill,
+}
 """Operators that raise by value, or lack a rule for some uses under ``vmap``: ``make_fx`` decomposes them."""
 
 
