@@ -10,6 +10,7 @@
 | an outcome both scored and failed, or neither, or an infinite score | |
 | the model of a run without a score | the model comes with the score |
 | a release before the last outcome, or a second one; anything after it | |
+| a stop before the last outcome, or a second one; anything but the release after it | |
 | a second fingerprint of the records, or one after the first run was drawn | |
 
 The classes keep the ``repr`` of plain objects, which shows no field: tracebacks, notebooks and logs print ``repr``.
@@ -29,6 +30,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from dphypo import _validate
+from dphypo.accounting import Composition
 from dphypo.accounting.calibrate import Keep
 from dphypo.errors import JournalError, LedgerError
 from dphypo.journal import store as _store
@@ -93,6 +95,7 @@ class Record:
     models: dict[int, int] = field(default_factory=dict)  # the number of the change that has the model of a run
     records_key: bytes | None = None  # random, of this journal alone; None once it is shredded
     fingerprint: int | None = None  # the number of the change that has the fingerprint of the records
+    stopped: bool = False  # whether the search ends with this part, before the parts that were declared after it
 
     @property
     def exists(self) -> bool:
@@ -148,9 +151,10 @@ class Record:
                 self._require_open()
                 _require(change.kept and self.fingerprint is None and not self.trials, "a second set of records")
                 self.fingerprint = number
-            case ["shred", dict() as declaration, str() as ending, str() as certificate]:
-                _require(not self.exists, "a study was begun before it began")
+            case ["shred", dict() as declaration, str() as ending, str() as certificate, *stopped]:
+                _require(not self.exists and stopped in ([], ["stop"]), "a study was begun before it began")
                 self.declaration, self.ending, self.certificate = declaration, ending, certificate
+                self.stopped = bool(stopped)
             case ["declare", dict() as declaration]:
                 self._require_open()
                 self.declaration = declaration
@@ -173,8 +177,12 @@ class Record:
                     self.models[one] = number
                 elif best:
                     self.models = {one: number}
-            case ["release", str() as ending, str() as certificate]:
+            case ["stop"]:
                 self._require_open()
+                _require(self.complete, "a search stopped before the last outcome of a part")
+                self.stopped = True
+            case ["release", str() as ending, str() as certificate]:
+                self._require_open(stopped=self.stopped)
                 _require(self.complete, "a release was made before the last outcome")
                 self.ending, self.certificate = ending, certificate
             case _:
@@ -197,13 +205,22 @@ class Record:
             self.trials[one] = replace(self.trials[one], seed=ERASED)
             self.seeds.pop(one, None)
 
-    def _require_open(self) -> None:
-        _require(self.exists and not self.released, "something was committed before the study, or after its release")
+    def _require_open(self, *, stopped: bool = False) -> None:
+        is_open = self.exists and not self.released and self.stopped == stopped
+        _require(is_open, "something was committed before the study, or after its end")
 
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise tampered(otherwise)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A search ends with a part before its last: the guarantee of the parts that were made, and their names."""
+
+    guarantee: Composition
+    made: tuple[str, ...]
 
 
 class Journal:
@@ -385,25 +402,33 @@ class Journal:
             raise tampered(f"the {what} that it keeps is not the one that was committed")
         return found
 
-    def release(self, ending: str, certificate: str) -> None:
-        """Commit the release, after the ledger has closed its entry.
+    def release(self, ending: str, certificate: str, stop: Stop | None = None) -> None:
+        """Commit the release, after the ledger has closed its entry; ``stop`` if later parts will not be run.
 
-        If the process is killed between the two, the same release is made on resume.
+        If the process is killed between the two, the same release is made on resume. That a search stopped is
+        committed before its entry is settled: what is paid back can no longer be run.
         """
         with self._store.turn():
             record = self.record
             if not record.complete:
                 raise JournalError("the journal does not hold every outcome; nothing was released")
+            if stop is not None and not record.stopped:
+                self._write(["stop"])
+                record = self.record
             if self._reservation is not None and not record.released:
                 self._agree(record)
-                self._reservation.close(record.end.name, record.end.head)
+                if stop is None:
+                    self._reservation.close(record.end.name, record.end.head)
+                else:
+                    self._reservation.settle(record.end.name, record.end.head, stop.guarantee, stop.made)
             self._write(["release", ending, certificate])
 
     def shred(self) -> None:
         """Reduce the study to its declaration and certificate, in the tables and in the bytes of the storage."""
         with self._store.turn():
             record, self._record = self.record, None
-            content = ["shred", record.declaration, record.ending, record.certificate]
+            stopped = ["stop"] if record.stopped else []
+            content = ["shred", record.declaration, record.ending, record.certificate, *stopped]
             self._commit(record, content, alone=True)
             self._token = None
             self._store.forget(everything=True)

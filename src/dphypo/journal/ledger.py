@@ -21,6 +21,10 @@ compared and swapped in the ledger, then acted on. So an entry holds the head of
 two copies the first that commits is that journal, and the other is refused. A journal may be one commit ahead of its
 entry, if its process was killed in between; the entry catches up on resume. A release closes its part of the entry
 before the journal commits it.
+
+**A ladder that stops early** (``search/ladder.py``) is charged for the rungs that it made. Its journal commits that it
+stopped; one change of the ledger closes the whole entry and settles it, so that no part of it can begin or continue;
+then the release is committed. A search of any other kind is charged what it declared (docs/theory/ladders.md).
 """
 
 from __future__ import annotations
@@ -30,10 +34,10 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -58,6 +62,9 @@ KIND = "ledger"
 LEDGER = "ledger"
 """In the declaration that a journal holds: the ledger of the study, and its key there."""
 
+SETTLE = "settle"
+"""A change: an entry is closed, and charged for what was run."""
+
 ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 FOR_SLACK = 0.01  # of δ
 _BEND = 0.05  # η of e(S)
@@ -71,6 +78,12 @@ _COPY = (
     "the journal of {!r} does not end where the ledger expects: another copy of it has continued, or one of the two "
     "was restored from a backup. One entry pays for one search, so nothing more is run or released here. Resume the "
     "copy that has all commits, or begin a new search with a new journal: it reserves for itself"
+)
+
+
+_SETTLED = (
+    "the entry of {!r} was settled: its search stopped early, and was charged for what it had run. Nothing more is run "
+    "for this entry. Begin a new search with a new journal: it reserves for itself"
 )
 
 
@@ -151,14 +164,22 @@ class Entry:
     delta: float
     day: str
     released: tuple[str, ...] = ()  # the parts that have released
+    settled: Cost | None = None  # what it is charged instead, if it stopped early
+
+    @property
+    def charged(self) -> Cost:
+        """What it is charged: what was declared, or less if it stopped early."""
+        return self.cost if self.settled is None else self.settled
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """ε(α) at each order of the ledger."""
+        """ε(α) at each order of the ledger, as declared."""
         return self.cost.renyi
 
     def __str__(self) -> str:
         end = ", released" if self.released else ""
+        if self.settled is not None:
+            end += "; it stopped early and is charged for what was run"
         return f"{printable(self.name)}: ε = {self.epsilon:.4g} at δ = {self.delta:g}, declared on {self.day}{end}"
 
 
@@ -411,6 +432,8 @@ class Ledger:
             if found is not None and found.head == head:
                 return True
             if found is None:  # it has just begun, or the ledger was restored from an earlier time
+                if any(content[0] == SETTLE for content in _store.read_some(connection, KIND, self._name, key)):
+                    raise LedgerError(_SETTLED.format(printable(name)))
                 row = {"ledger": self._name, "entry": key, "part": name, "head": head, "closed": False}
                 return connection.execute(_NEW_PART, row).rowcount == 1 or None
             if found.head != before or found.closed:
@@ -437,6 +460,32 @@ class Ledger:
             return True
 
         self._commit(work)
+
+    def settle(self, key: str, name: str, head: str, guarantee: Declared, *, made: Collection[str]) -> None:
+        """Close an entry and charge it for what was run: its parts ``made``, whose guarantee this is.
+
+        Only the journal that ends at ``head`` settles, and only if no other part has begun. Afterwards no part of the
+        entry can begin or continue. Slack is not returned.
+        """
+        mine, cost = self._rows(key, name), self._cost(guarantee)
+
+        def work(connection: Connection, found: _State) -> bool | None:
+            entry = found.entries[key]
+            rows = {row.part: row for row in connection.execute(select(part).where(*mine[:2]))}
+            is_open = {one for one, row in rows.items() if not row.closed}
+            if name not in rows or rows[name].head != head or not rows.keys() <= set(made) or is_open - {name}:
+                raise LedgerError(_COPY.format(printable(name)))
+            if entry.settled is not None:
+                return True
+            less = Cost(tuple(map(min, cost.renyi, entry.cost.renyi)), entry.cost.slack)
+            settled = {**found.entries, key: replace(entry, settled=less)}
+            content = [SETTLE, key, name, vars(less), vars(_sum(settled.values(), found.terms))]
+            if _store.append(connection, found.end, content, about=key) is None:
+                return None
+            connection.execute(update(part).where(*mine).values(closed=True))
+            return True
+
+        self._transact(lambda connection: work(connection, self._opened(connection, _read)))
 
     def _rows(self, key: str, name: str) -> tuple[ColumnElement[bool], ...]:
         return part.c.ledger == self._name, part.c.entry == key, part.c.part == name
@@ -537,8 +586,14 @@ def _read(connection: Connection, name: str) -> _State | None:
                 _require(key not in entries)
                 entries[key] = _entry(change.content, terms)
                 spent += entries[key].cost
+            case [kind, key, name_of_part, charged, after] if kind == SETTLE:
+                _require(entries[key].settled is None and name_of_part not in entries[key].released)
+                released = (*entries[key].released, _validate.line(part=name_of_part))
+                entries[key] = replace(entries[key], released=released, settled=_cost(charged, terms))
+                _require(_covers(entries[key].cost, entries[key].charged))
+                spent = _sum(entries.values(), terms)
             case ["release", key, name_of_part, after]:
-                _require(name_of_part not in entries[key].released)
+                _require(entries[key].settled is None and name_of_part not in entries[key].released)
                 released = (*entries[key].released, _validate.line(part=name_of_part))
                 entries[key] = replace(entries[key], released=released)
             case _:
@@ -581,6 +636,11 @@ def _cost(found: Any, terms: Terms) -> Cost:
 
 def _nothing(terms: Terms) -> Cost:
     return Cost((0.0,) * len(terms.orders), 0.0)
+
+
+def _sum(entries: Iterable[Entry], terms: Terms) -> Cost:
+    """What all entries are charged together, rounded up, in the order in which they were reserved."""
+    return reduce(Cost.__add__, (entry.charged for entry in entries), _nothing(terms))
 
 
 def _require(holds: bool) -> None:
@@ -702,6 +762,11 @@ class Reservation:
         """Close a part whose release is about to be committed; its journal ends at ``head``."""
         assert self._key is not None
         self._ledger.close(self._key, name, head)
+
+    def settle(self, name: str, head: str, guarantee: Declared, made: Collection[str]) -> None:
+        """Close the entry of a ladder that stopped at the part ``name``; it is charged for the parts ``made``."""
+        assert self._key is not None
+        self._ledger.settle(self._key, name, head, guarantee, made=made)
 
 
 def make_reservation(

@@ -1,0 +1,188 @@
+"""A ladder that stops early is charged for the rungs that it made: exact worlds, refusals, damage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+
+from dphypo import Ledger
+from dphypo.accounting import Composition, RoundedDp
+from dphypo.accounting.composition import account_published
+from dphypo.errors import LedgerError
+from dphypo.journal.ledger import Cost, Terms
+
+ADD = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+HEADS = [f"{number:064x}" for number in range(1, 9)]
+
+
+def rungs(*noise: float) -> Composition:
+    return Composition.of(*(account_published(dp.GaussianDpEvent(one), 1) for one in noise))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.open(tmp_path / "ledger.db", epsilon=4.0, delta=1e-6)
+
+
+def climbed(ledger: Ledger, *names: str) -> str:
+    """A ladder of three rungs that has begun these; all but the last have published."""
+    key = ledger.reserve(rungs(8.0, 4.0, 2.0), name="ladder")
+    for number, name in enumerate(names):
+        ledger.advance(key, name, "", HEADS[number])
+        if name != names[-1]:
+            ledger.close(key, name, HEADS[number])
+    return key
+
+
+def test_a_settled_entry_is_charged_for_what_was_made(ledger: Ledger) -> None:
+    before = ledger.reserve(rungs(30.0), name="before")
+    key = climbed(ledger, "one", "two")
+    after = ledger.reserve(rungs(20.0), name="after")
+    for _ in range(2):  # a second time changes nothing: its process may have died before it heard
+        ledger.settle(key, "two", HEADS[1], rungs(8.0, 4.0), made=["one", "two"])
+    assert [entry.key for entry in ledger.entries] == [before, key, after]
+    first, entry, last = ledger.entries
+    assert entry.charged.renyi == pytest.approx(ledger.costs(rungs(8.0, 4.0)))
+    assert entry.costs == tuple(ledger.costs(rungs(8.0, 4.0, 2.0))), "what was declared is still stated"
+    assert entry.released == ("one", "two")
+    assert "it stopped early and is charged for what was run" in str(ledger)
+    spent = ledger._read().spent
+    assert spent == first.cost + entry.charged + last.cost
+    assert Ledger(ledger.path)._read().spent == spent
+    ledger.reserve(rungs(20.0), name="and another")
+    assert ledger._read().spent == spent + ledger.entries[-1].cost
+
+
+def test_what_is_returned_can_be_spent(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=4.0, delta=1e-6)
+    key = climbed(ledger, "one")
+    with pytest.raises(LedgerError, match="would exceed the total"):
+        ledger.reserve(rungs(8.0, 4.0, 2.0), name="again")
+    ledger.settle(key, "one", HEADS[0], rungs(8.0), made=["one"])
+    ledger.reserve(rungs(8.0, 4.0, 2.0), name="again")
+
+
+def test_slack_is_not_returned(ledger: Ledger) -> None:
+    one = account_published(RoundedDp(dp.GaussianDpEvent(9.0), 1e-12), 1)
+    declared = Composition.of(one, one)
+    key = ledger.reserve(declared, name="ladder")
+    ledger.advance(key, "one", "", HEADS[0])
+    ledger.settle(key, "one", HEADS[0], Composition.of(one), made=["one"])
+    assert ledger.entries[0].charged.slack == declared.slack == ledger._read().spent.slack
+
+
+def test_nothing_runs_for_an_entry_that_was_settled(ledger: Ledger) -> None:
+    key = climbed(ledger, "one", "two")
+    ledger.settle(key, "two", HEADS[1], rungs(8.0, 4.0), made=["one", "two"])
+    ledger.advance(key, "two", HEADS[0], HEADS[1])  # where it ends already: the journal is read again
+    with pytest.raises(LedgerError, match="does not end where the ledger expects"):
+        ledger.advance(key, "two", HEADS[1], HEADS[2])
+    with pytest.raises(LedgerError, match="does not end where the ledger expects"):
+        ledger.advance(key, "one", HEADS[0], HEADS[2])
+    with pytest.raises(LedgerError, match="the entry of 'three' was settled"):
+        ledger.advance(key, "three", "", HEADS[2])
+    other = ledger.reserve(rungs(50.0), name="another search")
+    ledger.advance(other, "three", "", HEADS[2])
+
+
+def test_only_the_journal_that_goes_on_settles_and_only_for_all_that_was_begun(ledger: Ledger) -> None:
+    key = climbed(ledger, "one", "two")
+    for name, head, made in (("two", HEADS[5], ["one", "two"]), ("three", HEADS[1], ["one", "two", "three"])):
+        with pytest.raises(LedgerError, match="does not end where the ledger expects"):
+            ledger.settle(key, name, head, rungs(8.0, 4.0), made=made)
+    with pytest.raises(LedgerError, match="does not end where the ledger expects"):
+        ledger.settle(key, "one", HEADS[0], rungs(8.0), made=["one"])  # while a copy has begun the second
+    ledger.close(key, "two", HEADS[1])
+    with pytest.raises(LedgerError, match="does not end where the ledger expects"):
+        ledger.settle(key, "one", HEADS[0], rungs(8.0), made=["one"])
+    assert ledger.entries[0].settled is None
+
+
+class Ladder:
+    """A ladder of few outcomes a rung, on two data sets: laws of its rungs, given everything before."""
+
+    def __init__(self, random: np.random.Generator, orders: tuple[float, ...], outcomes: int = 2) -> None:
+        self.rungs = []
+        for _ in range(int(random.integers(1, 4))):
+            one = random.dirichlet(np.full(outcomes, random.choice([0.3, 1.0, 5.0])))
+            tilted = one * np.exp(random.normal(size=outcomes) * random.uniform(0.2, 2.5))
+            self.rungs.append((one, tilted / tilted.sum()))
+        self.costs = [_renyi(pair, orders) for pair in self.rungs]
+
+    def cost(self, made: int) -> Cost:
+        total = self.costs[0]
+        for one in self.costs[1:made]:
+            total += one
+        return total
+
+
+def _renyi(pair: tuple[np.ndarray, np.ndarray], orders: tuple[float, ...]) -> Cost:
+    both = [
+        [math.log(float(np.sum(a**order * b ** (1 - order)))) / (order - 1) for order in orders]
+        for a, b in (pair, pair[::-1])
+    ]
+    return Cost(tuple(max(0.0, *one) * (1 + 1e-12) for one in zip(*both, strict=True)), 0.0)
+
+
+def _worlds(
+    random: np.random.Generator, terms: Terms, pool: list[Ladder], settle: bool, most: int
+) -> Iterator[tuple[float, float]]:
+    """Every transcript of ladders that interleave: who goes on, who stops and what is reserved depends on all before.
+
+    With ``settle`` a ladder that stops returns what it has not climbed. An adversary draws every choice afresh at
+    every node, so that it may depend on the whole transcript.
+    """
+
+    def spent(entries: tuple[tuple[int, int, bool], ...]) -> Cost:
+        total = Cost((0.0,) * len(terms.orders), 0.0)
+        for which, made, is_open in entries:
+            whole = is_open or not settle
+            total += pool[which].cost(len(pool[which].rungs) if whole else made)
+        return total
+
+    def ends(entries: tuple[tuple[int, int, bool], ...], at: tuple[float, float], depth: int) -> Iterator[Any]:
+        going = [number for number, (_, _, is_open) in enumerate(entries) if is_open]
+        fits = [which for which in range(len(pool)) if (spent(entries) + pool[which].cost(9)).fits(terms)]
+        choices = [("climb", number) for number in going] + [("reserve", which) for which in fits]
+        if depth == most or not choices:
+            yield at
+            return
+        act, which = choices[int(random.integers(len(choices)))]
+        if act == "reserve":
+            entries, number = (*entries, (which, 0, True)), len(entries)
+        else:
+            number = which
+        ladder, made, _ = entries[number]
+        for a, b in zip(*pool[ladder].rungs[made], strict=True):
+            goes_on = made + 1 < len(pool[ladder].rungs) and random.random() < 0.5  # by anything that was published
+            after = (*entries[:number], (ladder, made + 1, goes_on), *entries[number + 1 :])
+            yield from ends(after, (at[0] * a, at[1] * b), depth + 1)
+
+    yield from ends((), (1.0, 1.0), 0)
+
+
+@pytest.mark.parametrize("orders", [(2.0,), (1.5, 3.0), (1.5, 2.0, 4.0, 8.0)])
+def test_ladders_that_stop_early_never_exceed_the_total(orders: tuple[float, ...]) -> None:
+    """The exact δ at ε of every transcript of up to seven rungs, with what was not climbed spent again."""
+    largest, more = 0.0, 0
+    for seed in range(40):
+        random = np.random.default_rng([48, seed])
+        delta, total = 10 ** random.uniform(-3, -0.7), random.uniform(0.5, 5.0)
+        terms = Terms("", ADD, total, delta, orders)
+        pool = [Ladder(random, orders) for _ in range(8)]
+        made = np.array(list(_worlds(random, terms, pool, True, 7)))
+        kept = np.array(list(_worlds(np.random.default_rng([48, seed]), terms, pool, False, 7)))
+        more += len(made) > len(kept)
+        assert made.sum(axis=0) == pytest.approx(1.0)
+        for p, q in (made.T, made.T[::-1]):
+            exact = float(np.maximum(p - math.exp(total) * q, 0.0).sum())
+            assert exact <= delta
+            largest = max(largest, exact / delta)
+    assert largest > 0.02, "the check is not empty"
+    assert more > 2, "what was returned was spent"
