@@ -29,6 +29,7 @@ from .search import Stages as Stages
 from .search import Study as Study
 from .search import Survey as Survey
 from .search import SurveyPlan as SurveyPlan
+from .search import frontier as frontier
 from .search import load_release as load_release
 from .search import open_journal as open_journal
 from .search import tune as tune

@@ -66,7 +66,8 @@ def named_right(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
         spelled(function.__name__, named, names)
-        if missing := [name for name in ("epsilon", "delta") if name in names and name not in named]:
+        needed = [name for name in ("epsilon", "delta") if name in names and names[name].default is names[name].empty]
+        if missing := [name for name in needed if name not in named]:
             raise TypeError(
                 f"{function.__name__} needs {' and '.join(missing)}: give epsilon=, the total privacy cost, such as 4, "
                 "and delta=, well below one over the number of records, such as 1e-6"

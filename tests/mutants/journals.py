@@ -8,7 +8,7 @@ _FENCE, _CERTIFICATE = "journal/test_fence.py", "accounting/test_certificate.py"
 _VERIFICATION = "accounting/test_verification.py"
 
 _LEDGER, _COPIES = "journal/test_ledger_searches.py", "journal/test_ledger_copies.py"
-_FILTER = "journal/test_ledger.py"
+_FILTER, _SETTLE, _LADDER = "journal/test_ledger.py", "journal/test_ledger_settle.py", "survey/test_ladder.py"
 _FORKS, _DAMAGE = "journal/test_forks.py", "journal/test_ledger_damage.py"
 
 MUTANTS = (
@@ -49,6 +49,55 @@ MUTANTS = (
         "            moved = update(part).where(*mine, part.c.head == before).values(head=head)\n",
         "            moved = update(part).where(*mine).values(head=head)\n",
         (f"{_COPIES}::test_of_two_copies_the_first_to_commit_goes_on[original-sqlite]",),
+    ),
+    Mutant(
+        "a ladder is settled before its journal says that it stopped",
+        "what is returned can no longer be run",
+        "journal/journal.py",
+        """            if stop is not None and not record.stopped:
+                self._write(["stop"])
+                record = self.record
+            if self._reservation is not None and not record.released:
+                self._agree(record)
+                if stop is None:
+                    self._reservation.close(record.end.name, record.end.head)
+                else:
+                    self._reservation.settle(record.end.name, record.end.head, stop.guarantee, stop.made)
+""",
+        """            if self._reservation is not None and not record.released:
+                self._agree(record)
+                if stop is None:
+                    self._reservation.close(record.end.name, record.end.head)
+                else:
+                    self._reservation.settle(record.end.name, record.end.head, stop.guarantee, stop.made)
+            if stop is not None and not record.stopped:
+                self._write(["stop"])
+""",
+        (f"{_LADDER}::test_the_journal_says_that_it_stopped_before_the_entry_is_settled",),
+    ),
+    Mutant(
+        "an entry is settled and stays open",
+        "nothing runs for an entry that was settled",
+        "journal/ledger.py",
+        "                if any(content[0] == SETTLE for content in",
+        "                if False and any(content[0] == SETTLE for content in",
+        (f"{_SETTLE}::test_nothing_runs_for_an_entry_that_was_settled",),
+    ),
+    Mutant(
+        "an entry is settled while another of its parts runs",
+        "an entry is settled to all that was begun",
+        "journal/ledger.py",
+        " or not rows.keys() <= set(made) or is_open - {name}:",
+        ":",
+        (f"{_SETTLE}::test_only_the_journal_that_goes_on_settles_and_only_for_all_that_was_begun",),
+    ),
+    Mutant(
+        "slack is returned with what was not climbed",
+        "the slack of all searches is bounded",
+        "journal/ledger.py",
+        "            less = Cost(tuple(map(min, cost.renyi, entry.cost.renyi)), entry.cost.slack)\n",
+        "            less = Cost(tuple(map(min, cost.renyi, entry.cost.renyi)), cost.slack)\n",
+        (f"{_SETTLE}::test_slack_is_not_returned",),
     ),
     Mutant(
         "a closed entry releases again",
@@ -303,7 +352,7 @@ MUTANTS = (
         "altered lines of a certificate are accepted",
         "every line of a certificate is recomputed",
         "accounting/verify.py",
-        '    return _shortened(list(_differences(document, expected, least, "")))\n',
+        '    return _shortened([*_differences(document, expected, least, ""), *_rungs(document, guarantee)])\n',
         "    return []\n",
         (f"{_CERTIFICATE}::test_a_changed_line_is_named",),
     ),

@@ -16,6 +16,39 @@ MUTANTS = (
         "                if trial.number not in",
         ("executors/test_interrupts.py::test_a_run_that_could_not_be_taken_back_at_once_counts_no_attempt",),
     ),
+    # Ladders.
+    Mutant(
+        "the noise of a rung is solved for as if there were no others",
+        "rungs up to each cost its total together",
+        "search/ladder.py",
+        "            return self.composed([*before, Rung(full, **stated)])\n",
+        "            return self.composed([Rung(full, **stated)])\n",
+        ("survey/test_ladder.py::test_rungs_up_to_each_cost_its_total_and_no_more",),
+    ),
+    Mutant(
+        "a rung reaches its target without the margin",
+        "a target is said to be reached wrongly with a stated probability at most",
+        "search/ladder.py",
+        "sign * score >= sign * self.reaching\n",
+        "sign * score >= sign * (self.target or 0)\n",
+        ("survey/test_ladder.py::test_a_score_reaches_the_target_with_its_margin_or_not_at_all",),
+    ),
+    Mutant(
+        "the first rung of a ladder is not charged",
+        "a ladder that stopped is charged for its rungs",
+        "search/runner.py",
+        "        terms = tuple(term for one in made for term in self.declaration.terms[one])\n",
+        "        terms = tuple(term for one in made[1:] or made for term in self.declaration.terms[one])\n",
+        ("survey/test_ladder.py::test_a_ladder_that_stopped_is_charged_for_its_rungs",),
+    ),
+    Mutant(
+        "what a ladder costs up to a rung is not recomputed",
+        "every ε of a certificate is checked",
+        "accounting/verify.py",
+        "            if not is_number(stated) or stated < cost:\n",
+        "            if not is_number(stated):\n",
+        ("survey/test_ladder.py::test_a_certificate_says_what_a_ladder_promises_and_its_totals_are_checked",),
+    ),
     # T.
     Mutant(
         "T is in the text of a study",

@@ -303,13 +303,16 @@ def statement(document: Json) -> str:
     sides = _sides(trained) if any(term.get("scores") for term in terms) else ""
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     last = any(part.get("part") == "last run" for part in parts)
+    ladder = _ladder([part for part in parts if part.get("part") == "rung"])
+    released = _released(runs, len(searches), counts, last=last, ladder=bool(ladder))
     one_run = [float(value) for value in document["one_run"].values()]
     alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
     lines = [
         first,
         f"Who is protected: every {unit} of the private data. {relation}.",
-        f"What was released: {_released(runs, len(searches), counts, last=last)}{_scored_on(public, parts)}",
+        f"What was released: {released}{_scored_on(public, parts)}",
         f"What epsilon covers: {_covered(runs, searches, counts, sides)}{alone}",
+        *ladder,
         *officer.lines(document),
         ASSUMPTIONS,
         *(f"- {line}." for line in assumptions(document)),
@@ -322,11 +325,12 @@ def _text(value: object) -> str:
     return printable(value, 2000)
 
 
-def _released(runs: int, searches: int, counts: int, *, last: bool) -> str:
+def _released(runs: int, searches: int, counts: int, *, last: bool, ladder: bool) -> str:
     counted = f" {_counted(counts)[0].upper()}{_counted(counts)[1:]} was released first." if counts else ""
     if not runs and not searches:
         return f"{_counted(counts)}, and nothing else." if counts else "nothing."
-    return f"{_best_and_runs(runs, searches, last=last)}{counted}"
+    made = f"at most {_count(runs)} of a ladder; all results are public, and so is the model of the last run made."
+    return f"{made if ladder else _best_and_runs(runs, searches, last=last)}{counted}"
 
 
 def _counted(counts: int) -> str:
@@ -357,6 +361,29 @@ def _scored_on(public: Json, parts: Sequence[Json]) -> str:
     others = [part["score on"] for part in (public, *parts) if "score on" in part and part.get("part") != "survey"]
     said = "".join(f" The scores of a survey were taken on {one}." for one in surveys)
     return f"{said} The released score was taken on {_text(others[-1])}." if others else said
+
+
+def _ladder(rungs: Sequence[Json]) -> list[str]:
+    """What a ladder adds: when it stopped, what its realised cost is worth, and when "reached" may be wrong."""
+    if not any("until" in rung for rung in rungs):
+        return []
+    total, ex_post, reached = (
+        ", ".join(f"{rung[name]:g}" for rung in rungs) for name in ("epsilon", "ex post", "reached from")
+    )
+    lines = [
+        f"When it stopped: runs were executed one after the other, until the published score of one was at least "
+        f"{reached}. Each and those before it together have epsilon = {total}. No run was executed after it stopped; "
+        "the guarantee is that of the whole ladder, wherever it stopped.",
+        f"What was realised: up to each run epsilon = {ex_post}, ex post. That is an entry in a filter, such as a "
+        "ledger, and by itself no guarantee.",
+    ]
+    if all("wrong" in rung for rung in rungs):
+        wrong = sum(rung["wrong"] for rung in rungs)
+        lines.append(
+            f"When it is wrong: a model that is said to reach {rungs[0]['until']:g} does not with probability "
+            f"{wrong:.3g} at most, if the records that score were drawn like new ones."
+        )
+    return lines
 
 
 def _count(runs: int) -> str:

@@ -193,7 +193,28 @@ def _faults(document: Json, guarantee: Composition) -> list[str]:
     lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
     lines |= {f"attacker.{name}": value for name, value in attacker(guarantee, delta).items()}
     least = {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
-    return _shortened(list(_differences(document, expected, least, "")))
+    return _shortened([*_differences(document, expected, least, ""), *_rungs(document, guarantee)])
+
+
+def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:
+    """Which totals of a ladder, or points of a frontier, are smaller than what the stated runs cost."""
+    releases = document["public"].get("releases", ())
+    rungs = [part for part in releases if isinstance(part, Mapping) and part.get("part") == "rung"]
+    starts = [number for number, term in enumerate(guarantee.terms) if not (term.scores or term.counts)]
+    if not rungs:
+        return
+    if len(rungs) != len(releases) or len(rungs) != len(starts):
+        yield f"public.releases: {len(rungs)} rungs are stated, and {len(starts)} runs"
+        return
+    delta, terms = document["delta"], guarantee.terms
+    for number, (rung, end) in enumerate(zip(rungs, [*starts[1:], len(terms)], strict=True)):
+        ladder = "until" in rung
+        made = Composition(terms[:end] if ladder else terms[starts[number] : end])
+        costs = {"epsilon": delta, **({"ex post": delta / len(rungs)} if ladder else {})}
+        for name, at in costs.items():
+            stated, cost = rung.get(name), made.epsilon(at)
+            if not is_number(stated) or stated < cost:
+                yield f"public.releases[{number}].{name}: the certificate says {stated!r}, recomputed it is {cost:.6g}"
 
 
 _ADDED = {"release", "declared", "signature", "versions"}  # after a search was approved

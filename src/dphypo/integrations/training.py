@@ -232,6 +232,11 @@ class GradientTraining(Mechanism):
             return score.deviation(classes)
         return super().score_deviation
 
+    def score_reaching(self, target: float, wrong: float) -> float | None:
+        """From which score on a target counts as reached; None if the score that ranks cannot say."""
+        found = getattr(self.ranking_score, "reaching", None)
+        return None if found is None else found(target, wrong, None if self.whole is None else self.whole.records)
+
     @property
     def score_assumes(self) -> str:
         """What the stated noise of the score assumes, in words."""

@@ -223,6 +223,13 @@ class Mechanism(ABC):
         noise, records = self.score_noise_multiplier, self.score_records
         return noise / records if isinstance(noise, float) and records else None
 
+    def score_reaching(self, target: float, wrong: float) -> float | None:
+        """The smallest score that a model which is worse than ``target`` shows with probability ``wrong`` at most.
+
+        It covers the noise of the score and the sampling of the records that score. None if that is not known.
+        """
+        return None
+
     @property
     def score_assumes(self) -> str:
         """What :attr:`score_deviation` assumes, in words that follow the number; "" if it assumes nothing."""

@@ -3,6 +3,8 @@
 from dphypo.search.curator import open_journal as open_journal
 from dphypo.search.declaration import Part as Part
 from dphypo.search.declaration import PriorAround as PriorAround
+from dphypo.search.ladder import Ladder as Ladder
+from dphypo.search.ladder import frontier as frontier
 from dphypo.search.release import Release as Release
 from dphypo.search.release import load_release as load_release
 from dphypo.search.study import Stage as Stage

@@ -118,7 +118,8 @@ class StoredSearch:
 
     def _public(self) -> Release | None:
         """The release without model and tables, as far as the certificate lists it; None before the last part's."""
-        record, last = self.record(), self._stages[-1]
+        record = self.record()
+        last = self._stages[(record.declaration or {}).get("stage", 1) - 1]
         if not self._released or record.ending is None or record.certificate is None:
             return None
         certificate, ending = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
@@ -136,7 +137,8 @@ class StoredSearch:
     def _released(self) -> bool:
         """Whether the last part has released; a certificate that this version cannot read counts."""
         record = self.record()
-        return record.certificate is not None and (record.declaration or {}).get("stage", 1) == len(self._stages)
+        ended = record.stopped or (record.declaration or {}).get("stage", 1) == len(self._stages)
+        return record.certificate is not None and ended
 
     @property
     def _stages(self) -> list[dict[str, Any]]:
@@ -149,7 +151,7 @@ class StoredSearch:
         found, stages = [self._journal(name) for name in self._names], self._stages
         declared = [(journal, journal.record.declaration or {}) for journal in found]
         parts = [(journal, stages[of["stage"] - 1]) for journal, of in declared if of.get("stages") == stages]
-        surveys = [journal for journal, part in parts if part.get("part") == "survey"]
+        surveys = [journal for journal, part in parts if part.get("part") in ("survey", "rung")]
         tables = [(journal, table_of(journal.record)) for journal in surveys]
         return tuple(
             with_models(table, journal, saver) if journal.record.keeps_models else table for journal, table in tables

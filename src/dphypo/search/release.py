@@ -358,6 +358,13 @@ class Release:
             raise AttributeError(f"this release has {len(self.surveys)} surveys: see release.surveys")
         return self.surveys[0]
 
+    @property
+    def reached(self) -> bool | None:
+        """Of ``tune(until=...)``, whether the released model reached the target; None for other searches."""
+        stated = self.certificate.document["public"].get("released") or [{}]
+        found = stated[-1].get("reached")
+        return None if found is None else bool(found)
+
     def curator(self) -> Any:
         """Why every run of the last part failed, for the curator alone. **Nothing it shows carries a guarantee.**"""
         if self.curator_view is None:

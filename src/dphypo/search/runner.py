@@ -40,7 +40,7 @@ from typing import Any
 
 from dphypo import _stderr, _validate, errors
 from dphypo._stderr import note, on_terminal, say
-from dphypo.accounting import Certificate
+from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import Entropy, below
 from dphypo.errors import Refusal
 from dphypo.executors import Executor, Withdrawn
@@ -48,7 +48,7 @@ from dphypo.executors.executor import Execution, Lost
 from dphypo.executors.groups import Groups
 from dphypo.executors.processes import Processes
 from dphypo.journal import Ledger
-from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Trial, refuse_without_ledger
+from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
 from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
@@ -62,11 +62,13 @@ from dphypo.search.declaration import Declaration, PartSetting, check
 from dphypo.search.fit_count import FitCount
 from dphypo.search.interrupts import interruptible, orderly, refuse_in_worker_start
 from dphypo.search.live import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
-from dphypo.search.next_run import GroupSizes, Past
+from dphypo.search.next_run import DeclaredRuns, GroupSizes, Past
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
+STOPS = "stops"
+"""The method of a rung: whether what it published ends the search."""
 DAY, TOTAL, LAG, COUNTS = "declared on", "total", "lag", "counts"
 """In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
 of rules that see results in order; the noisy counts of the records that fit."""
@@ -89,7 +91,7 @@ class Runner:
     ) -> None:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
-        self.declaration, self.last = declaration, len(declaration.parts) - 1
+        self.declaration = declaration
         self._name, self._entropy = name, entropy
         self._reservation: Reservation | None = None
         if ledger is not None:
@@ -144,12 +146,14 @@ class Runner:
                 first = self._first()
                 if progress and not first and (counted := self.part(0).counted) is not None:
                     say(counted)
-                for number in range(first, self.last + 1):
-                    if progress and self.last and on_terminal():  # a log would show how long parts take
-                        say(f"Part {number + 1} of {self.last + 1}.")
+                number = first
+                while number <= self.last:  # which a ladder may lower
+                    if progress and len(parts) > 1 and on_terminal():  # a log would show how long parts take
+                        say(f"Part {number + 1} of {len(parts)}.")
                     execute_runs(
                         self.part(number), execution, partial(self.publish, number), progress=progress, on_run=on_run
                     )
+                    number += 1
                 self._log_release()
                 return self.release()
             finally:
@@ -163,7 +167,7 @@ class Runner:
         with self.turn.short():
             number = self._first()
             while (trial := self.part(number).ask()) is None:
-                if number == self.last or not self.part(number).record().complete:
+                if number == self.last or not self.part(number).record().complete or self._stops(number):
                     return None
                 self.publish(number)
                 number += 1
@@ -179,7 +183,7 @@ class Runner:
         """The release, once, after all outcomes of all parts have been told."""
         with self.turn.short():
             number = self._first()
-            if number < self.last:
+            if number < self.last and not (self.part(number).record().complete and self._stops(number)):
                 raise Refusal(refusals.UNFINISHED)
             self.publish(number)
             self._live.erase()  # left by a run() that was killed
@@ -214,12 +218,33 @@ class Runner:
     def publish(self, number: int) -> None:
         """Commit that a part has published. The certificate of a part is that of the whole search."""
         declaration, part = self.declaration, self.declaration.parts[number]
-        certificate = declaration.certificate
-        if number == self.last and not declaration.alone:
+        certificate, stops = declaration.certificate, self._stops(number)
+        if (number == self.last or stops) and not declaration.alone:
             own = [part.read(self.part(number).record())] if part.table else []
             certificate = declaration.certify(self._with_models([*self.earlier(number), *own]))
         day = (self._journal(0).record.declaration or {}).get(DAY)
-        self.part(number).publish(certificate if day is None else certificate.declared_on(day))
+        certificate = certificate if day is None else certificate.declared_on(day)
+        self.part(number).publish(certificate, self._stop(number) if stops else None)
+
+    @property
+    def last(self) -> int:
+        """The part whose release is that of the search: the last one, or the one at which a ladder has stopped."""
+        end = len(self.declaration.parts) - 1
+        if not any(hasattr(part, STOPS) for part in self.declaration.parts):
+            return end
+        return next((number for number in range(end) if self._journal(number).record.stopped), end)
+
+    def _stops(self, number: int) -> bool:
+        """Whether the search ends with what a part has published, and parts after it are not run."""
+        part = self.declaration.parts[number]
+        if not hasattr(part, STOPS) or number == len(self.declaration.parts) - 1:
+            return False
+        return bool(getattr(part, STOPS)(part.read(self.part(number).record())))
+
+    def _stop(self, number: int) -> Stop:
+        made = range(number + 1)
+        terms = tuple(term for one in made for term in self.declaration.terms[one])
+        return Stop(Composition(terms), tuple(map(self._called, made)))
 
     def published(self, before: int) -> list[Any]:
         """What the parts before a given one have published, as far as they have."""
@@ -282,7 +307,7 @@ class Runner:
     def looking(self) -> Iterator[None]:
         """Read the journal. It is closed afterwards unless it was in use: trials that were asked for would be lost."""
         with self.turn.look:
-            in_use = any(self._store.holds(self._called(number)) for number in range(self.last + 1))
+            in_use = any(self._store.holds(self._called(number)) for number in range(len(self.declaration.parts)))
             try:
                 yield
             finally:
@@ -434,7 +459,7 @@ class RunningPart:
         self._records = records
         self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = runs.lag, False
-        self.last_run = runs.published and not part.table  # one run, which keeps checkpoints
+        self.last_run = isinstance(runs, DeclaredRuns) and runs.runs == 1  # which keeps checkpoints
         self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
         self._handed: dict[int, Trial] = {}  # started and not finished yet
@@ -635,8 +660,11 @@ class RunningPart:
         if self._part.table and (record.total or 0) > HOPELESS and all(one and one.score is None for one in first):
             raise errors.AllFailedError(HOPELESS, self.curator)
 
-    def publish(self, certificate: Certificate) -> None:
-        """Commit that the part has published. Refused a second time, and before every outcome is in."""
+    def publish(self, certificate: Certificate, stop: Stop | None = None) -> None:
+        """Commit that the part has published. Refused a second time, and before every outcome is in.
+
+        ``stop`` says that the search ends with it, before its last part.
+        """
         with self._turn.short():
             record = self.record()
             if record.shredded:
@@ -647,7 +675,7 @@ class RunningPart:
                 raise Refusal(refusals.UNFINISHED)
             if record.best != best_of(record, self.declaration.sign):
                 raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
-            self._journal.release(ending(record).name, json.dumps(certificate.to_dict()))
+            self._journal.release(ending(record).name, json.dumps(certificate.to_dict()), stop)
 
     def best(self) -> Release:
         """The best run as it was released, read from the journal: the same every time, so it costs nothing more."""

@@ -30,6 +30,7 @@ from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_of
 from dphypo.search.declaration import Cost, Declaration, Part, check_space
 from dphypo.search.fit_count import FitCount
+from dphypo.search.ladder import Climb, Ladder, plan_ladder
 from dphypo.search.progress import solving
 from dphypo.search.proposer import Within
 from dphypo.search.release import OnRun, Release
@@ -63,6 +64,7 @@ def tune(
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
     price: float = PRICE,
+    until: Ladder | float | None = None,
     workers: int = 1,
     progress: bool = True,
     start_method: str = "spawn",
@@ -103,6 +105,9 @@ def tune(
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
+        until: a score that is good enough, such as an accuracy of 0.9, or a :class:`dphypo.search.Ladder`. Then
+            nothing is searched: full runs are executed at ε/8, ε/4, ε/2 and ε in total, each with the learning rate
+            that its noise determines, until one reaches the score, which is released.
         workers: how many runs to execute at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor, devices, checkpoint_every, on_run: as for :meth:`dphypo.Stages.run`.
@@ -133,9 +138,17 @@ def tune(
     check_entropy(entropy)
     execution = Execution(workers, start_method, executor, devices, checkpoint_every)
     with keeping(journal, name) as keep, solving(show=progress):
-        tuning = plan_tuning(
-            space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
-        )
+        tuning: Tuning | Climb
+        if until is None:
+            tuning = plan_tuning(
+                space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
+            )
+        else:
+            for unused, value in (("survey", survey), ("compute", compute)):
+                if value is not None:
+                    raise _validate.fail(unused, value, "with until= nothing is searched: leave it out")
+            ladder = until if isinstance(until, Ladder) else Ladder(until)
+            tuning = plan_ladder(space, mechanism, ladder, epsilon=epsilon, delta=delta, keep=keep)
     declared = tuning.declare(space, delta, maximize=maximize, private=entropy.private, data_name=data_name)
     runner = Runner(declared, journal, name, entropy, ledger)
     if _validate.flag(progress=progress):
