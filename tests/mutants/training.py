@@ -282,6 +282,48 @@ MUTANTS = (
         ("survey/test_fit_count.py::test_a_count_is_part_of_the_declaration_and_costs_little",),
     ),
     Mutant(
+        "a scale is cut off later than it is paid for",
+        "one record moves the sum of a bought scale by at most what its event states",
+        "search/rates.py",
+        "self.training.input_terms(), REACH, self.noise_multiplier, words)",
+        "np.array(self.training.input_terms()) / 2, REACH, self.noise_multiplier / 2, words) * 2",
+        ("survey/test_rates.py::test_a_bought_scale_has_the_noise_that_its_event_states",),
+    ),
+    Mutant(
+        "a scale is divided by how many records there are",
+        "the divisor of a bought scale is the declared number of records",
+        "search/rates.py",
+        "return Outcome({}, total / self.training.records)",
+        "return Outcome({}, total / max(1, len(self.training.input_terms())))",
+        ("survey/test_rates.py::test_one_record_moves_a_bought_scale_by_at_most_its_bound",),
+    ),
+    Mutant(
+        "a scale costs nothing",
+        "the scale of the inputs is a term of the declaration",
+        "search/rates.py",
+        "        return *counts, Term(scale.releases, scale.side, counts=True)\n",
+        "        return tuple(counts)\n",
+        ("survey/test_rates.py::test_a_bought_scale_is_a_term_of_the_declaration",),
+    ),
+    Mutant(
+        "the norm of a record is reduced with the others",
+        "what a record adds to a bought scale is a function of that record alone",
+        "search/rates.py",
+        "    return [math.log(one) / 2 - math.log(CENTRE) if 0 < one < math.inf else math.nan for one in squares.tolist()]\n",
+        "    middle = float(np.median(squares)) if len(squares) else 1.0\n"
+        "    return [math.log(one / middle) / 2 if 0 < one < math.inf else math.nan for one in squares.tolist()]\n",
+        ("survey/test_rates.py::test_what_a_record_adds_is_a_function_of_that_record_alone",),
+    ),
+    Mutant(
+        "whether to search follows from the records",
+        "a search is decided upon by public values alone",
+        "search/tune.py",
+        "    bought = ScaleOfInputs.of(mechanism, epsilon=epsilon, delta=delta)\n",
+        "    bought = ScaleOfInputs.of(mechanism, epsilon=epsilon, delta=delta)\n"
+        "    known = replace(known, spread=known.spread * (1 + abs(sum(mechanism.input_terms()))))\n",
+        ("survey/test_rates.py::test_what_is_decided_does_not_depend_on_the_records",),
+    ),
+    Mutant(
         "one ignored position leaves out its record",
         "ignored positions count for nothing, and the record stays",
         "integrations/torch/domain.py",

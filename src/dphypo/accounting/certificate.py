@@ -302,6 +302,11 @@ def statement(document: Json) -> str:
     runs = sum(term["published"] for term in trained if "published" in term)
     sides = _sides(trained) if any(term.get("scores") for term in terms) else ""
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
+    scales = sum(part.get("part") == "input scale" for part in parts)
+    counts = max(counts - scales, 0)
+    measured = " The scale of the inputs was measured first, with noise." if scales else ""
+    chosen = " and the scale of the inputs" if scales else ""
+    chosen = f" No search: the rate follows from public values{chosen}." if _unsearched(parts) else ""
     last = any(part.get("part") == "last run" for part in parts)
     ladder = _ladder([part for part in parts if part.get("part") == "rung"])
     released = _released(runs, len(searches), counts, last=last, ladder=bool(ladder))
@@ -310,14 +315,19 @@ def statement(document: Json) -> str:
     lines = [
         first,
         f"Who is protected: every {unit} of the private data. {relation}.",
-        f"What was released: {released}{_scored_on(public, parts)}",
-        f"What epsilon covers: {_covered(runs, searches, counts, sides)}{alone}",
+        f"What was released: {released}{measured}{chosen}{_scored_on(public, parts)}",
+        f"What epsilon covers: {_covered(runs, searches, counts, sides, scale=bool(scales))}{alone}",
         *ladder,
         *officer.lines(document),
         ASSUMPTIONS,
         *(f"- {line}." for line in assumptions(document)),
     ]
     return "\n".join(lines)
+
+
+def _unsearched(parts: Sequence[Json]) -> bool:
+    """Whether hyperparameters follow from public values."""
+    return any(part.get("part") == "last run" and part.get("search") == "none" for part in parts)
 
 
 def _text(value: object) -> str:
@@ -398,9 +408,10 @@ def _sides(trained: Sequence[Json]) -> str:
     return f" A rule sets apart the records that train from those that score; {whole} on both, which is included."
 
 
-def _covered(runs: int, searches: Sequence[Json], counts: int, sides: str) -> str:
+def _covered(runs: int, searches: Sequence[Json], counts: int, sides: str, *, scale: bool) -> str:
     parts = [f"{_count(runs)} by composition, each with any hyperparameters of the space"] if runs else []
     parts += [_counted(counts).rstrip(",")] if counts else []
+    parts += ["the scale of the inputs, with noise"] if scale else []
     for search in searches:
         c, C = search["band"]["c"], search["band"]["C"]
         chosen = f"chosen adaptively, with a density between {c:g} and {C:g} times the prior's"

@@ -524,7 +524,8 @@ def _tables(document: Json, folder: Path) -> Iterator[str]:
     """Whether the tables of surveys in a folder are those that the certificate names, in their order, and paid for."""
     path = folder / "surveys.json"
     with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):
-        released = enumerate(document["public"].get("released", ()))
+        # The scale of the inputs is no table, and no run pays for it.
+        released = enumerate(one for one in document["public"].get("released", ()) if "input_scale" not in one)
         named = [
             (one["sha256"], one.get("survey"), one.get("failed"), place) for place, one in released if "sha256" in one
         ]

@@ -161,6 +161,20 @@ class Mechanism(ABC):
         """What is searched if no space is given."""
         return None
 
+    wants_scale = False
+    """Whether :meth:`known` needs the scale of the inputs, and ``input_terms`` says what one record adds to it."""
+
+    def known(self, scale: float | None = None) -> Any:
+        """What public values say of the learning rate, a :class:`dphypo.search.rates.Known`; None if they say nothing.
+
+        ``scale`` is that of the inputs, where it was bought.
+        """
+        return None
+
+    def input_terms(self) -> Sequence[float]:
+        """For each record, what it adds to the scale of the inputs (``rates.norm_terms``). **Secret.**"""
+        raise NotImplementedError
+
     def kinds(self, space: Space) -> Sequence[RunKind]:
         """The kinds of run in a space, if noise depends on λ: ``at(noise_multiplier={key: noise})`` sets each."""
         return ()

@@ -53,7 +53,7 @@ class FitCount:
         """The counts for a total; None if the mechanism cannot count, or has too few records. No record is read."""
         if type(mechanism).fitting_records is Mechanism.fitting_records:
             return None
-        sigma = max(LEAST_NOISE, float(f"{1 / (_gaussian(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
+        sigma = max(LEAST_NOISE, float(f"{1 / (total_in_gaussians(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
         given = {TRAIN: mechanism.records, SCORE: mechanism.score_records}
         declared = {use: int(size) for use, size in given.items() if isinstance(size, int)}
         large = {use: size for use, size in declared.items() if DEVIATIONS * sigma <= size / 2}
@@ -120,7 +120,7 @@ class FitCount:
         return [use for use, size in self.declared.items() if counts[use] + room < share * size]
 
 
-def _gaussian(epsilon: float, delta: float) -> float:
+def total_in_gaussians(epsilon: float, delta: float) -> float:
     """The μ of the Gaussian mechanism that costs ε at δ: how large a total is, in one number."""
 
     def excess(mu: float) -> float:

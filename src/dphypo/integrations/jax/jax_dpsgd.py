@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from dphypo import _validate, dpsgd, noise
 from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.entropy import Seeded
 from dphypo.integrations import scores
-from dphypo.integrations.cost import batch_size, learning_rates
+from dphypo.integrations.cost import batch_size
 from dphypo.integrations.jax import clipped_gradients, optax_optimisers
 from dphypo.integrations.jax.jax_program import JaxModel, Program, named
 from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
@@ -25,10 +26,11 @@ from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
 from dphypo.mechanisms.attempt import current_follower
+from dphypo.search.rates import norm_terms
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
-_FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average")
+_FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
 OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 """Hyperparameters that DPSGD reads itself."""
 
@@ -37,8 +39,9 @@ OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 class DPSGD(GradientTraining):
     """Training in JAX with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
-    A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm``, ``optimizer``,
-    ``clipping`` and ``average``; what an optimiser of optax takes; and what ``init``, ``loss`` and ``predict`` name.
+    A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate`` or ``drift``, ``max_grad_norm``,
+    ``optimizer``, ``clipping`` and ``average``; what an optimiser of optax takes; and what ``init``, ``loss`` and
+    ``predict`` name.
 
     **Guarantee.** That of :class:`dphypo.integrations.torch.DPSGD` with our own engine: with an ideal random generator,
     a step is a Gaussian mechanism to the last bit, up to the slack that the event states. A record whose loss or
@@ -107,7 +110,7 @@ class DPSGD(GradientTraining):
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
         _ = self.cost
-        if self._complete:
+        if self.complete:
             self._refuse_targets(self.program(self.values({})))
 
     def _refuse_targets(self, program: Program) -> None:
@@ -130,7 +133,7 @@ class DPSGD(GradientTraining):
     @property
     def classes(self) -> int | None:
         """How many classes the model tells apart; None while it takes hyperparameters that are not fixed."""
-        return self.program(self.values({})).classes if self._complete else None
+        return self.program(self.values({})).classes if self.complete else None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nothing uses."""
@@ -154,14 +157,54 @@ class DPSGD(GradientTraining):
                     dpsgd.Setting(**{parameter.name: value})
 
     def default_space(self) -> Space:
-        """The space that is searched if none is given: the learning rate, with normalised gradients."""
-        if not self._complete:
+        """The space that is searched if none is given: the learning rate, where public values say that it is."""
+        if not self.complete:
             raise _validate.fail(
                 "space", None, "init takes hyperparameters: give a space that has them, or fix them with fixed="
             )
-        name = self.optimizer if isinstance(self.optimizer, str) else "adam"
-        rates = learning_rates(name, self.fixed, self.max_grad_norm)
-        return Space({"learning_rate": rates, "clipping": ["normalise"]})
+        return self.known_space({"clipping": [self.searched_clipping]})
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that init, loss and predict need is fixed."""
+        return all(name in self.fixed for name, needed in self._named.items() if needed)
+
+    def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters that init, loss and predict name."""
+        given = {**self.fixed, **params}
+        return {name: given[name] for name in self._named.keys() & given.keys()}
+
+    def hidden(self, params: Mapping[str, Any]) -> bool:
+        """Whether more than one array of weights is trained."""
+        return self.program(self.values(params)).matrices > 1
+
+    def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of ``predict``, on made-up records.
+
+        A function has no layers that could be looked at one by one. Without ``predict``, that of a linear model.
+        """
+        if self.predict is None or self.input_size is None:
+            return noise * scale
+        with quiet():
+            return self.program(self.values(params)).movement(scale, noise, self.data.tree[0].shape[1:])
+
+    @property
+    def regression(self) -> bool:
+        """Whether targets are no whole numbers, with a loss of one's own."""
+        tree = self.data.tree
+        pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[1], np.ndarray)
+        return self.loss is not None and pair and tree[1].dtype.kind == "f"
+
+    @property
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None if records are no pairs, or inputs are no such numbers."""
+        tree = self.data.tree
+        pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[0], np.ndarray)
+        return math.prod(tree[0].shape[1:]) if pair and tree[0].dtype.kind == "f" else None
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        return norm_terms(self.data.tree[0])
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Execute runs, those of one shape together; an exception of a run takes the place of its outcome."""
@@ -217,11 +260,6 @@ class DPSGD(GradientTraining):
                 found[name] = needed or found.get(name, False)
         return found
 
-    @property
-    def _complete(self) -> bool:
-        """Whether everything that init, loss and predict need is fixed."""
-        return all(name in self.fixed for name, needed in self._named.items() if needed)
-
 
 # Runs: those of one shape are one program, each with its own keys, batches and noise.
 
@@ -253,6 +291,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     """A run at λ: its program, its steps and its initial parameters."""
     cost, given = made.cost, made.values(params)
     program = made.program(given)
+    given = made.rated(given, params, cost.run(params))
     if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
         own = NoiseRehearsal(partial(optax_optimisers.walk, schedule=made.schedule), full, deviation)

@@ -152,6 +152,22 @@ class Program:
         shape = self.outputs(self.records.tree[0])
         return max(2, shape[-1]) if shape else 2
 
+    @property
+    def matrices(self) -> int:
+        """How many arrays of weights are trained, vectors aside."""
+        return sum(len(shape) > 1 for shape in self._shapes)
+
+    def movement(self, scale: float, noise: float, shape: tuple[int, ...]) -> float:
+        """By how much noise in all weights moves the outputs, on made-up inputs of this scale and shape."""
+        random = np.random.default_rng(0)
+        inputs = random.normal(size=(32, *shape)) * scale / math.sqrt(max(1, math.prod(shape)))
+        row = self.row(self.built(jax.random.key(0)))
+        steps = [random.normal(size=leaf.shape) * (leaf.ndim > 1) for leaf in self.leaves(row)]
+        shaken = (row + noise * np.concatenate([step.reshape(-1) for step in steps])).astype(self.dtype)
+        outputs = [jax.vmap(partial(self.predict, one))(jnp.asarray(inputs, self.dtype)) for one in (row, shaken)]
+        moved = np.asarray(outputs[1] - outputs[0], dtype=np.float64)
+        return float(np.sqrt(np.mean((moved - moved.mean(0)) ** 2)))
+
     def outputs(self, inputs: Tree) -> tuple[int, ...]:
         """The shape of the model's output for one of these inputs; no value is read."""
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), inputs)  # type: ignore[no-untyped-call]

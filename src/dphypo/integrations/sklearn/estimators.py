@@ -38,6 +38,7 @@ from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.integrations.torch.saver import Safetensors, remember
 from dphypo.mechanisms import SampledGaussian, Saver
+from dphypo.search.rates import Known, scale_of_columns
 from dphypo.space import Space
 
 Floats = npt.NDArray[np.float32]
@@ -47,7 +48,7 @@ Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
 _PUBLIC = ("bounds", "target_bounds", "classes")
 
 # Parameters that may differ between runs; all others are those of the estimator that was searched.
-OPTIMISER = ("learning_rate", "optimizer", "momentum", "weight_decay")
+OPTIMISER = ("learning_rate", "drift", "optimizer", "momentum", "weight_decay")
 _TUNED = ("hidden", *OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
 
 
@@ -62,7 +63,9 @@ _PARAMETERS = """
 
     Args:
         hidden: widths of the hidden layers; empty for a linear model.
-        learning_rate, optimizer, momentum, weight_decay: of the optimiser.
+        learning_rate, drift, input_scale: the learning rate; or for SGD the same in units of noise, and how large
+            inputs are, as for :class:`dphypo.integrations.torch.DPSGD`. By default what public values say.
+        optimizer, momentum, weight_decay: of the optimiser.
         epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
         max_grad_norm: the clipping norm.
         noise_multiplier: standard deviation of the noise over the clipping norm.
@@ -78,9 +81,13 @@ _PARAMETERS = """
 class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
+    _loss: ClassVar[Callable[..., Any]]
+
     hidden: tuple[int, ...] = (64,)
     _: KW_ONLY
-    learning_rate: float = 0.5
+    learning_rate: float | None = None
+    drift: float | None = None
+    input_scale: float | None = None
     optimizer: str = "sgd"
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -110,6 +117,8 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         cut = {"epochs": params.get("epochs", self.epochs) * fraction}
         if transfer:
             given = {name: params.get(name, getattr(self, name)) for name in (*OPTIMISER, "max_grad_norm")}
+            if given["learning_rate"] is None:  # as a drift it follows from the noise and the steps of the short fit
+                return cut
             full = self._run(params, records)
             deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
             cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
@@ -144,24 +153,43 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
-    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int, loss: Callable[..., Any]) -> None:
+    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int) -> None:
         records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
-        mechanism = DPSGD(
-            model=functools.partial(network, X.shape[1], tuple(self.hidden), outputs),
-            data=(to_unit(X, self.bounds)[inside], targets[inside]),
+        data = to_unit(X, self.bounds)[inside], targets[inside]
+        mechanism = self._mechanism(data, outputs, records, learning_rate=self.learning_rate, drift=self.drift)
+        self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+
+    def _mechanism(self, data: Any, outputs: int, records: int, **rate: Any) -> DPSGD:
+        return DPSGD(
+            model=functools.partial(network, data[0].shape[1], tuple(self.hidden), outputs),
+            data=data,
             score=lambda model: 0.0,
             noise_multiplier=self.noise_multiplier,
             epochs=self.epochs,
             batch_size=min(self.batch_size, records),
-            learning_rate=self.learning_rate,
+            **rate,
+            input_scale=self._scale(data[0].shape[1]),
             max_grad_norm=self.max_grad_norm,
             optimizer=self.optimizer,
             fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
-            loss=loss,
+            loss=self._loss,
             records=records,
             device=self.device,
         )
-        self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+
+    def _scale(self, columns: int) -> float | None:
+        """The scale of the inputs: what is declared, or that of columns with bounds."""
+        if self.input_scale is None and self.bounds is not None:
+            return scale_of_columns(ranges=columns, categories=0)
+        return self.input_scale
+
+    def known(self, columns: int, scale: float | None = None) -> Known | None:
+        """What public values say of the learning rate on so many columns; ``scale`` is used where none is declared."""
+        classes = getattr(self, "classes", None)
+        blank = np.zeros((2, columns), np.float32), np.zeros(2, np.int64)
+        outputs = 2 if classes is None else len(np.unique(classes))
+        mechanism = self._mechanism(blank, outputs, records=self.batch_size)
+        return mechanism.known_at({}, scale if self.input_scale is None else None)
 
     def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "model_")
@@ -191,11 +219,13 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     _: KW_ONLY
     classes: npt.ArrayLike | None = None
 
+    _loss = staticmethod(functional.cross_entropy)
+
     def fit(self, X: Any, y: Any) -> DPSGDClassifier:
         """Train on private records."""
         X, y = self.check_data(X, y)
         targets = places(y, self.classes_)
-        self._train(X, targets, targets >= 0, len(self.classes_), functional.cross_entropy)
+        self._train(X, targets, targets >= 0, len(self.classes_))
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -248,14 +278,15 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     """
 
     _: KW_ONLY
-    learning_rate: float = 0.1
     target_bounds: tuple[float, float] | None = None
+
+    _loss = staticmethod(functional.mse_loss)
 
     def fit(self, X: Any, y: Any) -> DPSGDRegressor:
         """Train on private records."""
         X, y = self.check_data(X, y)
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
-        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, functional.mse_loss)
+        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1)
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:

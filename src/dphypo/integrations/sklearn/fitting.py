@@ -39,6 +39,7 @@ from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import CALIBRATE, RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.mechanisms.savers import Pickled as Pickled
+from dphypo.search.rates import Known, scale_of_columns
 from dphypo.space import Space
 
 _MADE_UP = 24  # records of a rehearsal
@@ -187,6 +188,7 @@ class Fitting(Mechanism):
     fraction: float = 1.0  # of a full fit's steps
     match: bool = False  # whether the estimator maps λ, the full fit's hyperparameters, to those of a short one
     split: Sides | None = None  # of the records to fit on and of those that score, where both are private
+    whole: tuple[tuple[Any, Any], int] | None = None  # all private records and their number, where some were set apart
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
@@ -252,6 +254,32 @@ class Fitting(Mechanism):
     def without_score(self) -> Fitting:
         """The same fit, which looks at no private record for a score."""
         return self if self.scorer is not None else replace(self, scorer=no_score, score_noise_multiplier=None)
+
+    def on_all_records(self) -> Fitting | None:
+        """The same fit on the records that score, too, where the search set them apart; else None."""
+        if self.whole is None:
+            return None
+        train, records = self.whole
+        none: dict[str, Any] = {"scorer": _no_score, "score_noise_multiplier": None, "score_records": None}
+        return replace(self, train=train, records=records, split=None, whole=None, **none)
+
+    def known(self, scale: float | None = None) -> Known | None:
+        """What public values say of the learning rate: by the columns of a schema, if there is one."""
+        if not hasattr(self.last, "known"):
+            return None
+        schema = split_pipeline(self.estimator)[0]
+        if schema is None:
+            found = self.last.known(width_of(self.like), scale)
+        else:
+            ranges = sum(isinstance(given, tuple) for given in schema.columns.values())
+            declared = scale_of_columns(ranges=ranges, categories=len(schema.columns) - ranges)
+            found = self.last.known(len(schema.get_feature_names_out()), declared if scale is None else scale)
+        return None if found is None else replace(found, name=f"{self.prefix}{found.name}")
+
+    def default_space(self) -> Space | None:
+        """The learning rate where public values say that it is; None if they say nothing."""
+        found = self.known()
+        return None if found is None else Space({found.name: found.prior})
 
     def architecture(self, space: Space) -> str:
         """The kind of estimator and the number of columns, which must be the same when a search resumes."""

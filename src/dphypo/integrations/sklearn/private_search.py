@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         estimator: a :class:`PrivateEstimator`, or a pipeline of a :class:`Schema` and one (``schema.pipeline``). Other
             steps are refused with one message that says what to write instead.
-        space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`.
+        space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`. By
+            default the learning rate, and :func:`dphypo.tune` decides from public values whether to search it.
         runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
         band, sampler: of a study, how to search, as for :class:`dphypo.Study`; uniformly by default.
         epsilon: the total ε, for which the estimator's ``noise_multiplier`` is solved; None leaves it as it is.
@@ -118,7 +119,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     estimator: Any
-    space: Space | Mapping[str, Any]
+    space: Space | Mapping[str, Any] | None = None
     runs: Law | None = None
     _: KW_ONLY
     band: BandLike | None = None
@@ -160,11 +161,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             schema.fit(X)
         if hasattr(last, "check_data"):
             clone(last).check_data(X if schema is None else schema.transform(X), y)
-        space = self.space if isinstance(self.space, Space) else Space(self.space)
+        space = self.space if self.space is None or isinstance(self.space, Space) else Space(self.space)
         known = {f"{prefix}{name}" for name in last.get_params()}
-        if unknown := [name for name in space.names if name not in known]:
+        names = () if space is None else space.names
+        if unknown := [name for name in names if name not in known]:
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__}")
-        surveys = self._surveys(last, prefix, space)
+        surveys = self._surveys(last, prefix, names)
         mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         rehearse(self.estimator, X, y, holdout, mechanism.scorer)
         if (deviation := mechanism.score_deviation) is not None:
@@ -176,8 +178,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if surveys:
             survey = None if self.survey is True else self.survey
             budget: dict[str, Any] = {"epsilon": self.epsilon, "compute": self.compute}
-            release = tune(space, mechanism, survey=survey, **budget, **making, **options)
+            release = tune(space=space, mechanism=mechanism, survey=survey, **budget, **making, **options)
         else:
+            space = mechanism.default_space() if space is None else space
+            if space is None:
+                remedy = f"{type(last).__name__} has no default: give a dict of hyperparameters and their priors"
+                raise _validate.fail("space", None, remedy)
             runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
             band = Band(1, 1) if self.band is None else Band.of(self.band)
             if self.epsilon is not None:
@@ -213,9 +219,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         copied._journal_of_another = self.journal
         return copied
 
-    def _surveys(self, last: Any, prefix: str, space: Space) -> bool:
+    def _surveys(self, last: Any, prefix: str, names: Sequence[str]) -> bool:
         """Whether to survey: by default where noise is solved for and the estimator can be cut short."""
-        free = "noise_multiplier" in last.get_params() and f"{prefix}noise_multiplier" not in space.names
+        free = "noise_multiplier" in last.get_params() and f"{prefix}noise_multiplier" not in names
         if self.epsilon is not None and not free:
             remedy = "it needs an estimator with a parameter noise_multiplier that is not tuned: leave epsilon out"
             raise _validate.fail("epsilon", self.epsilon, remedy)
@@ -272,6 +278,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             score_records=to_score,
             error_bound=bound,
             split=hash_split(X, share=self.score_share).sides,
+            whole=(usable(schema, last, X, y), records),
         )
 
     @property

@@ -12,14 +12,14 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
-from dphypo.integrations.cost import batch_size, learning_rates
+from dphypo.integrations.cost import batch_size
 from dphypo.integrations.scores import TrainedModel, named, names_in, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters, seeds
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.columns import taken_by
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
-from dphypo.integrations.torch.record_values import TorchModel, per_record
+from dphypo.integrations.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.integrations.torch.runs import Engine, TorchRun
 from dphypo.integrations.torch.saver import Safetensors, build
 from dphypo.integrations.training import AllRecords, GradientTraining
@@ -35,10 +35,10 @@ _OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "auto
 class DPSGD(GradientTraining):
     """Training with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
-    A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm`` (the clipping
-    norm), ``optimizer``, ``clipping``, ``average`` and ``views``; anything an optimiser takes (``momentum``,
-    ``weight_decay``, ...); and anything the model's factory takes. What the space does not name comes from the fields
-    below.
+    A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate`` or ``drift``, ``max_grad_norm``
+    (the clipping norm), ``optimizer``, ``clipping``, ``average`` and ``views``; anything an optimiser takes
+    (``momentum``, ``weight_decay``, ...); and anything the model's factory takes. What the space does not name comes
+    from the fields below.
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
@@ -64,7 +64,14 @@ class DPSGD(GradientTraining):
         noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
-        learning_rate, max_grad_norm, optimizer: how to train.
+        learning_rate: as it is; or leave it out, and it is given by ``drift``.
+        drift: the learning rate of SGD in units of noise: the standard deviation that noise alone gives every weight by
+            the end of the run. η follows from it, the batch size, the noise and the steps of the run
+            (:func:`dphypo.mechanisms.transfer.rate_of_drift`). By default what public values say
+            (:mod:`dphypo.search.rates`).
+        input_scale: how large inputs are, as a public constant: the typical norm of a record's input about the mean.
+            By default :func:`dphypo.tune` buys it, and a single run assumes 0.3 times the root of the number of inputs.
+        max_grad_norm, optimizer: how to train.
         fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
         loss: one of PyTorch's losses, or a function that gives one value a record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
@@ -237,21 +244,61 @@ class DPSGD(GradientTraining):
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
 
     def default_space(self) -> Space:
-        """What is searched where no space is given: the learning rate, on the scale of the optimiser.
+        """What is searched where no space is given: the learning rate, where public values say that it is.
 
         Gradients are normalised, so that the clipping norm does not matter; SGD's model is an exponential mean of its
         iterates (docs/benchmarks.md).
         """
-        if not hyperparameters.complete(self.model, self.fixed):
-            remedy = 'such as Space({"learning_rate": loguniform(0.1, 30), "width": [32, 64]}), or fixed={"width": 64}'
+        if not self.complete:
+            remedy = 'such as Space({"drift": loguniform(0.05, 5), "width": [32, 64]}), or fixed={"width": 64}'
             raise _validate.fail("space", None, f"the model takes hyperparameters: give or fix them, {remedy}")
-        optimizer = self.optimizer.lower()
-        searched = {"learning_rate": learning_rates(optimizer, self.fixed, self.max_grad_norm)}
+        searched: dict[str, Any] = {}
         if self.engine is not Engine.OPACUS:
-            searched["clipping"] = ["normalise"]
-            if optimizer == "sgd" and self.average is None:
+            searched["clipping"] = [self.searched_clipping]
+            if self.optimizer_name == "sgd" and self.average is None:
                 searched["average"] = [_AVERAGE]
-        return Space(searched)
+        return self.known_space(searched)
+
+    @property
+    def searched_clipping(self) -> str:
+        """How gradients are clipped where no space is given: normalised, unless Opacus trains."""
+        return "clip" if self.engine is Engine.OPACUS else "normalise"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model can be built without further hyperparameters."""
+        return hyperparameters.complete(self.model, self.fixed)
+
+    def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters that the model's factory takes."""
+        return hyperparameters.of_factory(self.model, {**self.fixed, **params})
+
+    def hidden(self, params: Mapping[str, Any]) -> bool:
+        """Whether more than one array of weights is trained."""
+        key = repr(("hidden", sorted(self.shape_params(params).items())))
+        if key not in self._fits:
+            self._fits[key] = self._run(params).trained() > 1
+        return bool(self._fits[key])
+
+    def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        return self._run(params).movement(scale, noise)
+
+    @property
+    def regression(self) -> bool:
+        """Whether the loss is one of PyTorch's for regression."""
+        return self.loss in REGRESSION or type(self.loss) in REGRESSION
+
+    @property
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None for several fields, or tokens, which have no scale."""
+        inputs = self.data.example[0]
+        plain = self.data.fields is None and inputs.dtype.is_floating_point
+        return int(inputs[0].numel()) if plain else None
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        return self._run({}).input_terms()
 
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""

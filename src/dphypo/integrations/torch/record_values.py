@@ -174,7 +174,7 @@ def _at(
     return found[: len(places)].double().cpu()
 
 
-_REGRESSION = (
+REGRESSION = (
     *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
     *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.GaussianNLLLoss, nn.PoissonNLLLoss),
 )
@@ -243,7 +243,7 @@ class TorchModel(TrainedModel):
             "shape": tuple(targets.shape[1:]),
             "kind": str(targets.dtype).removeprefix("torch."),
             "outputs": tuple(outputs.shape[1:]),
-            "regression": self._loss in _REGRESSION or type(self._loss) in _REGRESSION,
+            "regression": self._loss in REGRESSION or type(self._loss) in REGRESSION,
             "float_labels": is_single(outputs),
         }
 
