@@ -61,7 +61,9 @@ def test_the_rate_of_a_run_follows_from_its_noise_and_a_short_run_has_the_same()
     made = dpsgd(noise_multiplier=2.0, batch_size=60, score=lambda model: 0.0)
     run = made.cost.run({})
     assert told(made, {"drift": 0.3}) == pytest.approx(0.3 * 60 / (2.0 * math.sqrt(run.steps)))
-    assert told(made.at(fraction=0.5, match=True), {"drift": 0.3}) == pytest.approx(told(made, {"drift": 0.3}), rel=0.02)
+    assert told(made.at(fraction=0.5, match=True), {"drift": 0.3}) == pytest.approx(
+        told(made, {"drift": 0.3}), rel=0.02
+    )
     larger = made.cost.run({"batch_size": 120}).steps
     assert told(made, {"drift": 0.3, "batch_size": 120}) == pytest.approx(0.3 * 120 / (2.0 * math.sqrt(larger)))
     assert told(made, {"learning_rate": 0.7}) == 0.7
