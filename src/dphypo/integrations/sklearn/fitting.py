@@ -260,7 +260,7 @@ class Fitting(Mechanism):
         if self.whole is None:
             return None
         train, records = self.whole
-        none: dict[str, Any] = {"scorer": _no_score, "score_noise_multiplier": None, "score_records": None}
+        none: dict[str, Any] = {"scorer": no_score, "score_noise_multiplier": None, "score_records": None}
         return replace(self, train=train, records=records, split=None, whole=None, **none)
 
     def known(self, scale: float | None = None) -> Known | None:
