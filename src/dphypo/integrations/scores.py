@@ -33,6 +33,7 @@ from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
+from dphypo.integrations.reaching import reaching
 from dphypo.integrations.split import Origin
 
 Floats = npt.NDArray[np.float64]
@@ -230,15 +231,15 @@ class RecordScore(ABC):
 
 @dataclass(frozen=True, repr=False)
 class PrivateAccuracy(RecordScore):
-    """The share of private records that the model classifies correctly, with Gaussian noise on the count.
+    """The share of private records that the model classifies correctly, with Gaussian noise on two counts.
 
-    Formal guarantee: adding or removing one record changes the count by at most 1, so one evaluation is a Gaussian
-    mechanism with the given noise multiplier, rounded (:func:`dphypo.noise.noisy_count`). What is published is a whole
-    number over the declared number of records, a constant.
+    Formal guarantee: a record is counted as correct or as wrong, so adding or removing it changes one of the two counts
+    by 1, and one evaluation is a Gaussian mechanism with the given noise multiplier, rounded. What is published is the
+    noisy count of correct records over the sum of both: how many records score does not shift it.
 
     Args:
         data, noise_multiplier, split, records, example: as for :class:`RecordScore`. The noise of the score is
-            ``noise_multiplier / records``.
+            ``noise_multiplier / records`` at most.
         ignore_index: a label whose records count for nothing, as the loss of the training has one.
 
     >>> score = PrivateAccuracy((np.zeros((100, 2)), np.zeros(100)), noise_multiplier=5.0)
@@ -250,11 +251,16 @@ class PrivateAccuracy(RecordScore):
 
     @property
     def event(self) -> RoundedDp:
-        return event_of_counts(self.sigma)
+        return event_of_counts(self.sigma, 2)
 
     def value(self, model: TrainedModel, records: Any, words: noise.Words) -> float:
-        right = int(model.correct(records, declared=self.declared, ignored=self.ignore_index).sum())
-        return noise.noisy_count(right, self.sigma, words) / self.declared
+        each = model.correct(records, declared=self.declared, ignored=self.ignore_index)
+        wrong, right = noisy_matrix(each, (2,), self.sigma, words)
+        return float(right / max(wrong + right, 1))
+
+    def reaching(self, target: float, wrong: float, of: int | None) -> float:
+        """From which score on a target counts as reached, if a hash set the records apart from ``of`` in all."""
+        return reaching(target, wrong, noise_multiplier=self.sigma, records=self.declared, of=of)
 
 
 @dataclass(frozen=True, repr=False)
