@@ -225,6 +225,14 @@ MUTANTS = (
     ),
     # History-only policies.
     Mutant(
+        "blocks before the first that is not 0 add nothing",
+        "a bound counts every loss that reaches a payoff",
+        "accounting/theorems/theorem_h_recursions.py",
+        "max(0, int(used[0]) - len(matrices) + 1)",
+        "int(used[0])",
+        ("accounting/test_history_only.py::test_the_operator_adds_every_mass",),
+    ),
+    Mutant(
         "kills without τ",
         "a run that kills on D may kill more often on D′",
         "accounting/theorems/theorem_h_recursions.py",
