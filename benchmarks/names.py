@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "dphypo"
 SHOWN = ("README.md", "docs/**/*.md", "examples/**/*.py", "examples/**/*.sh")
 TOP = "top"
-ALONE = ("audit", "errors", "plots", "testing")  # packages of one file
+ALONE = ("errors", "plots", "testing")  # packages of one file
 
 
 @dataclass

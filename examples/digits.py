@@ -4,11 +4,12 @@
 
 About a fifth of the digits, by a hash of each, is held out to report the accuracy at the end (whoever runs this looks
 at it; no guarantee covers that number). The rest is private. The library sets some of it apart to score models, by
-accuracy with Gaussian noise on the count, and searches the learning rate.
+accuracy with Gaussian noise on the count, if it searches the learning rate at all.
 
-First a survey: short runs with more noise, all of whose results are published, followed by an ordinary optimiser. Then
-one full run at what the survey recommends. Kill it in the middle and start it again: it goes on where it was. Once it
-has released, it shows that release.
+It says first whether a search pays. If not, the learning rate follows from public values and from the scale of the
+inputs, which is measured with noise, and one run trains on all records. With ``--runs 8`` there is a survey: short runs
+with more noise, all of whose results are published, then one full run at what they recommend. Kill it in the middle and
+start it again: it goes on where it was. Once it has released, it shows that release.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def search(folder: Path, epochs: float, runs: int | None) -> str:
         report += [f"{name:<16}{value}" for name, value in (release.params or {}).items()]
         report += [
             f"{'accuracy':<16}{held_out(release.model):.3f} on digits held out (not private, not used by the search)",
-            f"{'survey':<16}{release.survey!r}, all public: {folder / 'release' / 'surveys.json'}",
+        ]
+        report += [
+            f"{'survey':<16}{one!r}, all public: {folder / 'release' / 'surveys.json'}" for one in release.surveys
         ]
     with suppress(ImportError):  # without matplotlib there is no page
         report += [f"{'report':<16}{release.report(folder / 'report.html')}"]
@@ -75,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Tune a private model on the handwritten digits.")
     parser.add_argument("--folder", type=Path, default=Path("demo"), help="where the journal and the release go")
     parser.add_argument("--epochs", type=float, default=20, help="epochs of the full run")
-    parser.add_argument("--runs", type=int, default=None, help="short runs of the survey; planned if left out")
+    parser.add_argument("--runs", type=int, default=None, help="short runs of a survey; decided if left out")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     report = options.folder / "report.txt"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from dphypo.audit import OneRunAudit
+
 COLOURS = {  # by their names in a page, which has another shade of each for the dark
     "ink": "#1f2328", "quiet": "#59636e", "grid": "#d9dee3", "paper": "#ffffff", "alarm": "#b3261e",
     # Okabe and Ito's palette, darkened until a line has a contrast of 3 to 1 on white.
@@ -111,6 +113,31 @@ def survey_history(table: SurveyTable, *, size: tuple[float, float] = SIZE) -> F
     axes.set_xlim(0.5, max(len(scores), 1) + 0.5)
     axes.locator_params("x", integer=True)
     return _with_legend(axes, 3)
+
+
+def audit_bound(found: OneRunAudit, *, size: tuple[float, float] = SIZE) -> Figure:
+    """What the audit of one run proves of ε, against the number of its canaries, and what is claimed.
+
+    Args:
+        found: what :func:`dphypo.audit.one_run` returned.
+        size: of the picture, in inches.
+    """
+    from dphypo.audit.guessing import epsilon_of
+
+    axes = _new_axes(size, "canaries", f"ε at δ = {found.delta:g}")
+    counts = sorted({int(count) for count in np.geomspace(min(50, found.canaries), found.canaries, 8)})
+    parts = [found.first(count) for count in counts]
+    axes.plot(counts, [part.epsilon for part in parts], "o-", color=BLUE, label="proven of any mechanism")
+    if_gaussian = [epsilon_of(part.mu, part.delta) for part in parts]
+    axes.plot(counts, if_gaussian, "s--", color=PURPLE, fillstyle="none", label="proven, if it is Gaussian DP")
+    if found.apart is not None:
+        apart = [epsilon_of(part.mu_apart, part.delta) for part in parts]
+        axes.plot(counts, apart, "^:", color=INK, label="the same, with canaries as repetitions")
+    if found.claimed is not None:
+        axes.axhline(found.claimed, color=ORANGE, label=f"claimed: ε = {found.claimed:.3f}")
+    axes.set_xscale("log")
+    axes.set_ylim(0.0, None)
+    return _with_legend(axes, 2 if size[0] > 6 else 1)
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:

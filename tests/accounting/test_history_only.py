@@ -16,6 +16,7 @@ from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.lemma2 import corners
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import Effort
+from dphypo.accounting.theorems.theorem_h_recursions import Lattice, Payoff, Survivors
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf, Poisson
 
@@ -114,6 +115,25 @@ def test_more_runs_from_the_prior_cost_less_and_a_policy_that_knows_t_costs_more
     ladder = [epsilon(profiles, SHAPE_8, Band(0.25, 8), first, effort=light) for first in (0, 1, 3, 5)]
     assert sorted(ladder, reverse=True) == ladder
     assert epsilon(profiles, SHAPE_8, Band(0.25, 8), 1, effort=light, knows_runs=True) > ladder[1]
+
+
+@pytest.mark.parametrize("zeros", ["below", "above", "in some cells", "nowhere", "everywhere"])
+def test_the_operator_adds_every_mass(profiles, zeros):
+    """Blocks of zeros are left out of the products of matrices: the sums are those of the definition."""
+    pair = lattice_pair(*profiles, 96)
+    lattice = Lattice(pair.step, -150, 301)
+    low = np.linspace(0.0, 0.9, 11)
+    survivors = Survivors(pair, lattice, low, low + 0.05, low + 0.06)
+    plus = np.random.default_rng(0).random((11, 2, 302))
+    at = slice(0, 170) if zeros == "below" else slice(130, None) if zeros == "above" else slice(0, 0)
+    plus[:, :, slice(0, None) if zeros == "everywhere" else at] = 0.0
+    if zeros == "in some cells":
+        plus[:9, :, :200] = 0.0
+    up, _ = survivors(Payoff(plus, np.zeros((11, 2, 301))))
+    shifted = np.arange(301)[:, None] + np.arange(pair.first, pair.last + 1)
+    values = plus[:, :, np.where(shifted >= 301, 301, np.maximum(shifted, 0))]
+    wanted = np.einsum("cpsa,ca->cps", values, survivors.left_on) + pair.told * plus[:, :, -1:]
+    np.testing.assert_allclose(up[..., :-1], wanted, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.parametrize(("band", "first"), [(Band(0.75, 2), 1), (Band(0.25, 8), 1), (Band(0.5, 4), 0)])

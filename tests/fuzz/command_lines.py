@@ -78,7 +78,7 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
     elif command == "plan":
         for name in ("--records", "--batch-size", "--epsilon", "--epochs", "--delta"):
             give(name)
-        arguments.extend(["--compute", rng.choice(["1", "1.5", *NUMBERS])])  # more compute compares more designs
+        arguments.extend(["--compute", rng.choice(["1", "1.5", "12", *NUMBERS])])  # more compute compares more designs
         for name in rng.sample(["--runs", "--fraction", "--steps"], rng.choice([0, 1, 2])):
             give(name)
     elif command != "nonsense":

@@ -35,8 +35,7 @@ def wrong_with(rng: random.Random, server: Any, folder: Path) -> tuple[list[str]
     arguments = command_line(rng, folder)
     if any("\0" in one for one in arguments):
         return None
-    limit_s = 60.0 if arguments[:1] == ["plan"] else 20.0  # plan shows its progress, and says "under a minute"
-    ended = server.run(*arguments, limit_s=limit_s, encoding=rng.choice(ENCODINGS))
+    ended = server.run(*arguments, limit_s=20.0, encoding=rng.choice(ENCODINGS))
     refused = ended.status in (1, 2) and ended.said.strip() and max(map(len, ended.said.split())) < 400
     raw = re.search(r"Traceback|\w+Warning\b", ended.said)  # explain says "Warning: ..." of a certificate
     if ended.hung or raw or (ended.status and not refused):

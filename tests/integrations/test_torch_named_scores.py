@@ -131,13 +131,16 @@ class _ByIndex(torch.utils.data.Dataset):
 
 
 def test_the_default_space_is_a_learning_rate_on_the_scale_of_the_optimiser():
-    shown = "Space({'learning_rate': loguniform(a=0.1, b=30), 'clipping': ['normalise'], 'average': [0.97]})"
-    assert repr(named().default_space()) == shown
+    shown = "Space({'drift': loguniform(a=0.001, b=100), 'clipping': ['normalise'], 'average': [0.97]})"
+    assert repr(named().default_space()) == shown  # open, until the scale of the inputs is bought
     assert "average" not in repr(named(average="last half").default_space())
-    heavy = named(fixed={"momentum": 0.9}, max_grad_norm=0.5).default_space()
-    low, high = heavy.parameters[0].dimension.prior.support()
-    assert (low, high) == pytest.approx((0.02, 6.0))
-    assert repr(named(optimizer="adam").default_space()).endswith("b=0.1), 'clipping': ['normalise']})")
+    low, high = named(input_scale=1.0).default_space().parameters[0].dimension.prior.support()
+    assert 0.1 < low < high < 10
+    given = {"loss": nn.functional.mse_loss, "score": lambda model: 0.0, "fixed": {"momentum": 0.9}, "device": "cpu"}
+    mean = DPSGD(model=lambda: nn.Linear(4, 1), data=(X, X[:, :1]), max_grad_norm=0.5, **given)
+    low, high = mean.default_space().parameters[0].dimension.prior.support()
+    assert (low, high) == pytest.approx((0.02, 6.0))  # nothing is known of a regression
+    assert repr(named(optimizer="adam").default_space()).endswith("), 'clipping': ['normalise']})")
     assert "clipping" not in repr(named(engine="opacus").default_space())
     width = DPSGD(model=lambda width: nn.Linear(4, 3), data=(X, Y), score="accuracy", device="cpu")
     with pytest.raises(ValueError, match="the model takes hyperparameters: give or fix them"):

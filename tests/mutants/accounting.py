@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _EVENTS, _SIDES = "accounting/test_events.py", "accounting/test_sides.py"
 _GUARANTEE, _ORACLE = "accounting/test_guarantee.py", "audit/test_oracle.py"
 _SLACK, _TRADEOFF = "accounting/test_slack.py", "accounting/test_tradeoff.py"
+_ONE_RUN = "audit/test_one_run.py"
 _STAGES_SIDES = "stages/test_stages_sides.py"
 _HISTORY = "audit/test_history_oracle.py"
 
@@ -224,6 +225,14 @@ MUTANTS = (
     ),
     # History-only policies.
     Mutant(
+        "blocks before the first that is not 0 add nothing",
+        "a bound counts every loss that reaches a payoff",
+        "accounting/theorems/theorem_h_recursions.py",
+        "max(0, int(used[0]) - len(matrices) + 1)",
+        "int(used[0])",
+        ("accounting/test_history_only.py::test_the_operator_adds_every_mass",),
+    ),
+    Mutant(
         "kills without τ",
         "a run that kills on D may kill more often on D′",
         "accounting/theorems/theorem_h_recursions.py",
@@ -421,7 +430,7 @@ MUTANTS = (
         "a ledger admits any slack",
         "a filter keeps a part of delta for slack",
         "journal/ledger.py",
-        "        return Cost(renyi, float(guarantee.slack) * 2.0**doublings)\n",
+        "        return Cost(renyi, float(guarantee.slack))\n",
         "        return Cost(renyi, 0.0)\n",
         (f"{_SLACK}::test_a_ledger_keeps_a_part_of_delta_for_slack",),
     ),
@@ -489,6 +498,23 @@ MUTANTS = (
         '    lines |= {f"attacker.{name}": value for name, value in attacker(guarantee, delta).items()}\n',
         '    lines |= {f"attacker.{name}": 0.0 for name in attacker(guarantee, delta)}\n',
         (f"{_TRADEOFF}::test_rates_that_are_too_small_do_not_verify",),
+    ),
+    # Audits of one run.
+    Mutant(
+        "guesses are divided by their own number",
+        "which canaries are guessed depends on the output, so all of them count",
+        "audit/guessing.py",
+        "    right, wrong, mass = tail * correct / canaries,",
+        "    canaries = guesses\n    right, wrong, mass = tail * correct / canaries,",
+        (f"{_ONE_RUN}::test_the_bound_is_the_solution_of_the_linear_program",),
+    ),
+    Mutant(
+        "the canaries that choose a cut are counted",
+        "what chooses a cut does not touch the counts",
+        "audit/guessing.py",
+        "    right = int(((scores[half:] >= cut) == included[half:]).sum())\n",
+        "    right = int(((scores[:half] >= cut) == included[:half]).sum())\n",
+        (f"{_ONE_RUN}::test_a_true_claim_is_refused_no_more_often_than_stated",),
     ),
     Mutant(
         "calibration overshoots",

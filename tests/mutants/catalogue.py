@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import accounting, engine, exact_noise, jax_step, journals, persons, searching, showing, training
+from mutants import accounting, engine, exact_noise, jax_step, journals, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -13,6 +13,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *engine.MUTANTS,
     *training.MUTANTS,
     *jax_step.MUTANTS,
-    *persons.MUTANTS,
     *showing.MUTANTS,
 )

@@ -28,7 +28,7 @@ TOTAL: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5}
 def dpsgd(fit: int = COUNT, *, score: Any = "accuracy", count: int = COUNT) -> DPSGD:
     """Records of which the last ones have a label without a class."""
     labels = np.where(np.arange(count) < fit, LABELS[:count], 7)
-    given: dict[str, Any] = {"score": score, "epochs": 1, "batch_size": count // 8, "device": "cpu"}
+    given: dict[str, Any] = {"score": score, "epochs": 1, "batch_size": count // 8, "device": "cpu", "input_scale": 2.0}
     return DPSGD(model=lambda: nn.Linear(4, 2), data=(ROWS[:count], labels), **given)
 
 
@@ -61,7 +61,7 @@ def test_nothing_is_bought_where_a_count_could_say_nothing(epsilon: float) -> No
     assert few is None or DEVIATIONS * few.noise_multiplier <= 50
     for use, size in {TRAIN: 3200, SCORE: 800}.items():
         bought = found is not None and use in found.declared
-        sigma = 1 / (fit_count._gaussian(epsilon, 1e-5) * np.sqrt(fit_count.SLIVER))
+        sigma = 1 / (fit_count.total_in_gaussians(epsilon, 1e-5) * np.sqrt(fit_count.SLIVER))
         assert bought == (DEVIATIONS * float(f"{sigma:.3g}") <= size / 2)
     relation = dphypo.mechanism(lambda params, *, seed: (0, 0.5), event=1, relation=dpsgd().relation)
     assert FitCount.of(relation, epsilon=epsilon, delta=1e-5) is None

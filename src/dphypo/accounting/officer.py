@@ -29,12 +29,17 @@ def attacker(guarantee: Composition, delta: float) -> dict[str, float]:
     >>> round(found["mu"], 3), round(found["0.01"], 4), found["overstated"] < 1e-4
     (1.0, 0.0924, True)
     """
-    epsilons, deltas = guarantee.profile(_POINTS)
-    found = Tradeoff(np.append(epsilons, guarantee.epsilon(delta)), np.append(deltas, delta))
+    found = curve(guarantee, delta)
     outside = max(float(delta), LEAST_OUTSIDE)
     mu = found.mu(outside)
     rates = {f"{rate:g}": found.true_positives(rate) for rate in RATES}
     return {**rates, "mu": mu, "outside": outside, "overstated": found.overstated(mu)}
+
+
+def curve(guarantee: Composition, delta: float) -> Tradeoff:
+    """The trade-off curve of a guarantee, by points of its profile and by its ε at δ."""
+    epsilons, deltas = guarantee.profile(_POINTS)
+    return Tradeoff(np.append(epsilons, guarantee.epsilon(delta)), np.append(deltas, delta))
 
 
 def rounded(found: Mapping[str, float]) -> dict[str, float]:

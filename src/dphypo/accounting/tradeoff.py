@@ -20,7 +20,9 @@ Each line is off by a few units in the last place of 1, and so is f at a vertex 
 
 from __future__ import annotations
 
+import bisect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,9 +67,27 @@ class Tradeoff:
         values = np.max(-intercepts - np.multiply.outer(np.asarray(alpha, dtype=np.float64), slopes), axis=-1)
         return np.asarray(np.maximum(values - _ROUNDING, 0.0))
 
+    def rates_needed(self) -> Callable[[float], float]:
+        """The smallest α at which a true positive rate is allowed, as a function of that rate, rounded down."""
+        slopes, intercepts, meet = self._lines
+        meet = meet[: np.count_nonzero(slopes > 0) - 1]  # the last line is 0, and allows every rate
+        ends = (1 + slopes[: len(meet)] * meet + intercepts[: len(meet)]).tolist()  # rates where lines hand over
+        lines = list(zip(slopes.tolist(), intercepts.tolist(), strict=True))
+
+        def needed(rate: float) -> float:  # rate ≤ 1 + s α + t
+            slope, intercept = lines[bisect.bisect_left(ends, rate)]
+            return max(0.0, float(rate - 1 - intercept) / float(slope) - _ROUNDING)
+
+        return needed
+
     def true_positives(self, alpha: float) -> float:
         """The largest true positive rate of any attack whose false positive rate is α, rounded up."""
         return min(1.0, math.nextafter(1.0 - float(self.misses(alpha)), math.inf))
+
+    def distance(self) -> float:
+        """The largest total variation: by each point, (e^ε − 1 + 2δ)/(e^ε + 1)."""
+        factor = np.exp(np.minimum(self.epsilons, 700.0))
+        return min(1.0, float(np.min((factor - 1 + 2 * self.deltas) / (factor + 1))) + _ROUNDING)
 
     def mu(self, outside: float) -> float:
         """The smallest μ with G_μ − ``outside`` ≤ f, rounded up; infinite if there is none."""

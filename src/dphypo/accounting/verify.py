@@ -263,8 +263,6 @@ def _shape(document: Json) -> Iterator[str]:
         text = public.get(name)
         if text is not None and (not isinstance(text, str) or not text.isprintable()):
             yield f"public.{name}: {text!r} should be a text on one line, or null"
-    if not isinstance(public.get("rows per person", 1), int):
-        yield f"public.rows per person: {public['rows per person']!r} should be a whole number"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
         yield "public.warning: the search was seeded, so nothing is guaranteed, but there is no warning"
     if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:
@@ -526,7 +524,8 @@ def _tables(document: Json, folder: Path) -> Iterator[str]:
     """Whether the tables of surveys in a folder are those that the certificate names, in their order, and paid for."""
     path = folder / "surveys.json"
     with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):
-        released = enumerate(document["public"].get("released", ()))
+        # The scale of the inputs is no table, and no run pays for it.
+        released = enumerate(one for one in document["public"].get("released", ()) if "input_scale" not in one)
         named = [
             (one["sha256"], one.get("survey"), one.get("failed"), place) for place, one in released if "sha256" in one
         ]

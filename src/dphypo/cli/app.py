@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo._stderr import on_terminal, say
-from dphypo.cli import certificates, costs, watch_page
+from dphypo.cli import audits, certificates, costs, watch_page
 
 app = typer.Typer(
     name="dphypo",
@@ -26,7 +26,7 @@ app = typer.Typer(
 for command in (
     *(costs.plan, costs.account, costs.calibrate, watch_page.watch),
     *(certificates.verify, certificates.explain, certificates.report, certificates.plot),
-    *(certificates.compose, certificates.sign),
+    *(certificates.compose, certificates.sign, audits.audit),
 ):
     app.command()(command)
 app.add_typer(certificates.ledger, name="ledger")

@@ -217,7 +217,7 @@ def batch_size(records: int) -> int:
 
 
 def learning_rates(optimizer: str, fixed: Mapping[str, Any], max_grad_norm: float) -> Any:
-    """The distribution of learning rates on the scale of the optimiser, for gradients that are normalised.
+    """The learning rates to search where no prior is known (:mod:`dphypo.search.rates`).
 
     Where the optimiser follows the size of gradients, they are in units of one over the clipping norm.
     """

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import math
+import operator
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -21,8 +22,7 @@ from dphypo.accounting import RoundedDp
 from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
-from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost
-from dphypo.integrations.persons import read_cap
+from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learning_rates
 from dphypo.integrations.scores import (
     Metrics,
     PrivateConfusion,
@@ -40,7 +40,13 @@ from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatche
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer
+from dphypo.mechanisms.transfer import rate_of_drift
+from dphypo.search import rates
 from dphypo.space import Space
+
+_LITTLE, _TRIED = 1e-3, 0.1  # noise in the weights: for a trial, and to compare two scales of the inputs
+_SAME = 1.2  # up to this ratio a network moves as far at both scales: it normalises its inputs
+_UNKNOWN = 0.1  # the learning rate where nothing was measured
 
 T = TypeVar("T")
 Begun = TypeVar("Begun")
@@ -138,7 +144,9 @@ class GradientTraining(Mechanism):
     noise_multiplier: NoiseMultiplier = CALIBRATE
     epochs: float = 10
     batch_size: int | None = None
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
+    drift: float | None = None
+    input_scale: float | None = None
     max_grad_norm: float = 1.0
     optimizer: Any = "sgd"
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -152,9 +160,6 @@ class GradientTraining(Mechanism):
     transfer_rule: transfer.Transfer | None = None
     schedule: Any = None
     rarest: float | None = None
-    person: Any = None
-    rows_per_person: int | None = None
-    persons: int | None = None
     whole: AllRecords | None = None
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
@@ -170,7 +175,11 @@ class GradientTraining(Mechanism):
 
     def __post_init__(self) -> None:
         """Check what does not depend on the library."""
-        _validate.positive(learning_rate=self.learning_rate)
+        for name in ("learning_rate", "drift", "input_scale"):
+            if getattr(self, name) is not None:
+                _validate.positive(**{name: getattr(self, name)})
+        if self.learning_rate is not None and self.drift is not None:
+            raise _validate.fail("drift", self.drift, "it is the learning rate in units of noise: give one of the two")
         _validate.positive(max_grad_norm=self.max_grad_norm)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         object.__setattr__(self, "schedule", _read_schedule(self.schedule))
@@ -188,28 +197,6 @@ class GradientTraining(Mechanism):
         _validate.spelled(cls.__name__, given, [one.name for one in fields(cls) if one.init])
         return super().__new__(cls)
 
-    @property
-    def unit(self) -> str:
-        """Who is protected: a record, or a person with all their rows."""
-        return "record" if self.rows_per_person is None else "person"
-
-    def declared_records(self, data: Any, *, first: bool) -> tuple[int, int | None]:
-        """The declared number of records, or of persons, and how many rows of a person are used at a time.
-
-        Args:
-            data: the records, with a ``size`` and, where they are persons, the keys ``person``.
-            first: whether they are as the user gave them; copies of a mechanism hold what was declared.
-        """
-        cap = read_cap(data.person, self.rows_per_person)
-        if first and cap is None and self.persons is not None:
-            raise _validate.fail("persons", self.persons, "say whose rows are whose, person=; else declare records=")
-        if first and cap is not None and self.records is not None:
-            raise _validate.fail("records", self.records, "records are persons here: declare their number, persons=")
-        if cap is not None and self.persons is not None:
-            _validate.integer(at_least=1, persons=self.persons)
-        declared = self.records if self.persons is None or not first else self.persons
-        return _validate.integer(at_least=1, records=data.size if declared is None else declared), cap
-
     @abstractmethod
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Raise a ValueError for a hyperparameter that nothing uses."""
@@ -222,17 +209,12 @@ class GradientTraining(Mechanism):
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
 
-    def read_score(self, cap: int | None) -> Any:
-        """The score that was given, if it is not a name, with its records read; of persons if training is."""
+    def read_score(self) -> Any:
+        """The score that was given, if it is not a name, with its records read."""
         if not callable(self.score) and not isinstance(self.score, Mapping):
             raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
         score = Metrics(dict(self.score)) if isinstance(self.score, Mapping) else self.score
         is_private(score)  # refuses one that states its event alone
-        for one in scores_of(score).values():
-            persons = getattr(one, "rows_per_person", None) is not None
-            if is_private(one) and persons != (cap is not None):
-                remedy = "training and scoring must protect one unit: give person= to both, or to none"
-                raise _validate.fail("score", type(one).__name__, remedy)
         return read_by(self.library, score)
 
     @property
@@ -314,6 +296,114 @@ class GradientTraining(Mechanism):
         """The declared number of records that the score looks at, where they are private."""
         return None if self.private_score is None else self.private_score.records
 
+    @abstractmethod
+    def hidden(self, params: Mapping[str, Any]) -> bool:
+        """Whether the network at λ has hidden layers: more than one array of trained weights."""
+
+    @abstractmethod
+    def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+
+    @property
+    @abstractmethod
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None if it has no scale, such as text in tokens."""
+
+    @property
+    def wants_scale(self) -> bool:  # type: ignore[override]
+        """Whether the scale of the inputs matters, and nobody has declared it."""
+        sized = self.input_scale is None and self.input_size is not None
+        if not sized or not self.complete or self.optimizer_name != "sgd" or self.regression:
+            return False
+        small, large = (self.movement({}, scale, _TRIED) for scale in (0.1, 10.0))
+        return large > _SAME * small  # else the network normalises its inputs
+
+    @property
+    @abstractmethod
+    def regression(self) -> bool:
+        """Whether the loss is one of regression, as far as that can be seen: rates were measured for classification."""
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether the network can be built without further hyperparameters."""
+
+    @property
+    def optimizer_name(self) -> str:
+        """The name of the optimiser, in small letters; "" if it has none."""
+        return self.optimizer.lower() if isinstance(self.optimizer, str) else ""
+
+    def known(self, scale: float | None = None) -> rates.Known | None:
+        """What public values say of the learning rate, with normalised gradients unless Opacus trains."""
+        return self.known_at({"clipping": self.searched_clipping}, scale)
+
+    @property
+    def searched_clipping(self) -> str:
+        """How gradients are clipped where no space is given."""
+        return "normalise"
+
+    def known_at(self, params: Mapping[str, Any], scale: float | None = None) -> rates.Known | None:
+        """What public values say of the learning rate at the other hyperparameters; None for a regression."""
+        if self.regression:
+            return None
+        scale = self.input_scale if scale is None else scale
+        scale = rates.scale_of_shape(self.input_size or 1) if scale is None else scale
+        given = {"optimizer": self.optimizer, "clipping": self.clipping, **params}
+        name = given["optimizer"].lower() if isinstance(given["optimizer"], str) else ""
+        key = repr(("rate", name, given["clipping"], scale, sorted(self.shape_params(params).items())))
+        if key not in self._fits:
+            rehearsed: Callable[[float], float] = partial(self.movement, params, scale)
+            if not 0 < rehearsed(_LITTLE) < math.inf:  # a network that made-up inputs do not suit
+                rehearsed = partial(operator.mul, scale)
+            facts: dict[str, Any] = {"hidden": self.hidden(params), "movement": rehearsed}
+            self._fits[key] = rates.known(name, str(given["clipping"]), **facts)
+        found: rates.Known | None = self._fits[key]
+        return found
+
+    @abstractmethod
+    def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters that the network is built from."""
+
+    def rated(self, given: Mapping[str, Any], params: Mapping[str, Any], run: SampledGaussian) -> dict[str, Any]:
+        """All hyperparameters of a run with its learning rate: λ's, the mechanism's, or the one of the drift.
+
+        Without either, the drift or the learning rate is what public values say.
+        """
+        absolute = params.get("learning_rate", None if "drift" in params else self.learning_rate)
+        drift = params.get("drift", self.drift)
+        name = given["optimizer"].lower() if isinstance(given["optimizer"], str) else ""
+        if absolute is None and drift is None:
+            found = self.known_at(params)
+            if found is None:
+                absolute = _UNKNOWN
+            elif found.name == rates.DRIFT:
+                drift = found.value
+            else:
+                absolute = found.value
+        if absolute is not None:
+            return {**given, "learning_rate": absolute}
+        if name != "sgd":
+            raise _validate.fail(
+                "drift", drift, f"it is for SGD, not for {name or 'this optimiser'}: use learning_rate"
+            )
+        if self.match and self.fraction < 1:
+            run = self.cost.full_run(params, given)[0]
+        more: dict[str, Any] = {"momentum": given.get("momentum") or 0.0, "schedule": self.schedule}
+        more["hidden"] = self.hidden(params)
+        size = given.get("batch_size", self.batch_size)
+        rate = rate_of_drift(drift, run, batch_size=size, max_grad_norm=given["max_grad_norm"], **more)
+        return {**given, "learning_rate": rate}
+
+    def known_space(self, searched: Mapping[str, Any]) -> Space:
+        """The learning rate where public values put it, beside what else is searched where no space is given."""
+        if self.wants_scale:
+            return Space({rates.DRIFT: rates.OPEN, **searched})
+        found = self.known()
+        if found is not None:
+            return Space({found.name: found.prior, **searched})
+        absolute = learning_rates(self.optimizer_name, self.fixed, self.max_grad_norm)
+        return Space({"learning_rate": absolute, **searched})
+
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
@@ -347,8 +437,6 @@ class GradientTraining(Mechanism):
                 changes["whole"] = replace(self.whole, fits={})
         if "data" in changes:
             changes["whole"] = None
-            if self.unit == "person":
-                changes.setdefault("records", None)
         made = self._recosted(changes) if cheap else replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn

@@ -23,8 +23,6 @@ from dphypo.mechanisms.outcome import Outcome
 from dphypo.mechanisms.savers import Plain, Saver
 from dphypo.space import Space
 
-ROWS_PER_PERSON = 8
-"""How many rows of a person are used at a time, where records are persons and nothing else is declared."""
 CALIBRATE = "calibrate"
 """In the place of the noise of a score: it is to be solved for."""
 
@@ -84,13 +82,8 @@ class Mechanism(ABC):
         def transfer(self) -> Mapping[str, Any] | None: ...
         @property
         def same_alone(self) -> bool: ...
-        @property
-        def unit(self) -> str: ...
-        @property
-        def rows_per_person(self) -> int | None: ...
     else:  # as values, so that a field of a dataclass may replace them
-        score_event = split = records = score_noise_multiplier = score_records = transfer = rows_per_person = None
-        unit = "record"
+        score_event = split = records = score_noise_multiplier = score_records = transfer = None
         monotone, saver, seeded, metrics, same_alone = frozenset(), Plain(), False, (), False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -167,6 +160,20 @@ class Mechanism(ABC):
     def default_space(self) -> Space | None:
         """What is searched if no space is given."""
         return None
+
+    wants_scale = False
+    """Whether :meth:`known` needs the scale of the inputs, and ``input_terms`` says what one record adds to it."""
+
+    def known(self, scale: float | None = None) -> Any:
+        """What public values say of the learning rate, a :class:`dphypo.search.rates.Known`; None if they say nothing.
+
+        ``scale`` is that of the inputs, where it was bought.
+        """
+        return None
+
+    def input_terms(self) -> Sequence[float]:
+        """For each record, what it adds to the scale of the inputs (``rates.norm_terms``). **Secret.**"""
+        raise NotImplementedError
 
     def kinds(self, space: Space) -> Sequence[RunKind]:
         """The kinds of run in a space, if noise depends on λ: ``at(noise_multiplier={key: noise})`` sets each."""

@@ -1,4 +1,4 @@
-"""From the hyperparameters of a full run to those of a short one: transfer rules.
+"""The learning rate in units of noise; transfer rules, from the hyperparameters of a full run to those of a short one.
 
 λ always means the full run's hyperparameters. A run with the fraction f of the steps has noise σ/√f
 (:func:`dphypo.mechanisms.sampled_gaussian.match_noise`): what accumulates in the weights of plain SGD is then the same,
@@ -35,6 +35,38 @@ Walk = Callable[[Mapping[str, Any], Iterable[Floats], int], Floats]
 
 It has the schedule of a run of that many steps, and averages weights if the run does.
 """
+
+
+CAP = 5.0
+"""The largest learning rate of a network with hidden layers, for gradients of norm one and without momentum."""
+
+
+def rate_of_drift(
+    drift: float,
+    run: SampledGaussian,
+    *,
+    batch_size: float,
+    max_grad_norm: float = 1.0,
+    momentum: float = 0.0,
+    schedule: Callable[[float], float] | None = None,
+    hidden: bool = False,
+) -> float:
+    """The learning rate of SGD with which noise alone gives every weight this standard deviation by the end of a run.
+
+    A step adds noise of deviation η·σ·C/B to a weight, momentum μ makes it 1/(1 − μ) times as large, and T steps add up
+    to √T times that: η = drift·B·(1 − μ)/(σ·C·√T). With a schedule √T is the root of the sum of its squares. A step in
+    a network with hidden layers must not be too large, however little noise there is: η is at most 5·(1 − μ)/C.
+
+    >>> from dphypo.mechanisms import SampledGaussian
+    >>> run = SampledGaussian(rate=0.1, steps=400, noise_multiplier=2.0)
+    >>> [round(rate_of_drift(c, run, batch_size=256, hidden=True), 6) for c in (0.2, 2.0)]
+    [1.28, 5.0]
+    """
+    _validate.positive(drift=drift)
+    kept = 1.0 - _validate.within(0.0, 1.0, closed="left", momentum=momentum)
+    squares = run.steps if schedule is None else sum(schedule(at / run.steps) ** 2 for at in range(run.steps))
+    rate = drift * batch_size * kept / (run.noise_multiplier * max_grad_norm * math.sqrt(max(squares, 1e-12)))
+    return min(rate, CAP * kept / max_grad_norm) if hidden else rate
 
 
 @runtime_checkable

@@ -187,7 +187,7 @@ def survey(runs: int, fraction: float) -> Design:
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
 SHARES = (0.01, 0.05, 0.10)
 """The best parts of the prior whose chances are shown."""
-_NEAR = 1e-3  # of ε: how far below it a design with a study may stay
+_NEAR = 2.5e-3  # of ε: how far below it a design with a study may stay; its bound moves by 0.001 as cells are chosen
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Spent:
 def spend(
     design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
 ) -> Spent:
-    """The least noise with which a design costs ε at δ, never more and at most a thousandth of ε less."""
+    """The least noise with which a design costs ε at δ, never more and at most a 400th of ε less."""
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
         return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee

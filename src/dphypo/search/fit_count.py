@@ -43,23 +43,21 @@ class FitCount:
     Args:
         noise_multiplier: the standard deviation of each count.
         declared: the declared number of records, by their use.
-        unit: what a record is, such as a person with all their rows.
     """
 
     noise_multiplier: float
     declared: Mapping[str, int]
-    unit: str = "record"
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, epsilon: float, delta: float) -> FitCount | None:
         """The counts for a total; None if the mechanism cannot count, or has too few records. No record is read."""
         if type(mechanism).fitting_records is Mechanism.fitting_records:
             return None
-        sigma = max(LEAST_NOISE, float(f"{1 / (_gaussian(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
+        sigma = max(LEAST_NOISE, float(f"{1 / (total_in_gaussians(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
         given = {TRAIN: mechanism.records, SCORE: mechanism.score_records}
         declared = {use: int(size) for use, size in given.items() if isinstance(size, int)}
         large = {use: size for use, size in declared.items() if DEVIATIONS * sigma <= size / 2}
-        return cls(sigma, large, mechanism.unit) if large else None
+        return cls(sigma, large) if large else None
 
     def terms(self, mechanism: Mechanism) -> tuple[Term, ...]:
         """What the counts cost: one record changes the count of its side by at most 1."""
@@ -105,11 +103,9 @@ class FitCount:
         """The noisy counts in a sentence that may be published."""
         sigma = self.noise_multiplier
         some = [
-            f"about {max(counts[use], 0)} of {self.declared[use]} {self.unit}s to {use}"
-            for use in uses or self.declared
+            f"about {max(counts[use], 0)} of {self.declared[use]} records to {use}" for use in uses or self.declared
         ]
-        who = f"{self.unit.capitalize()}s"
-        line = f"{who} that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
+        line = f"Records that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
         if uses is None and self._clearly_below(counts, 9 / 10):
             line += (
                 " That is clearly fewer than were declared, and the others are left out. If you did not expect it, "
@@ -124,7 +120,7 @@ class FitCount:
         return [use for use, size in self.declared.items() if counts[use] + room < share * size]
 
 
-def _gaussian(epsilon: float, delta: float) -> float:
+def total_in_gaussians(epsilon: float, delta: float) -> float:
     """The μ of the Gaussian mechanism that costs ε at δ: how large a total is, in one number."""
 
     def excess(mu: float) -> float:

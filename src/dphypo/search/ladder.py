@@ -253,8 +253,10 @@ class _Solver:
 
 
 def known_params(mechanism: Mechanism, space: Space) -> dict[str, Any]:
-    """λ without a search: the middle of the prior, and the learning rate that noise, batch and steps determine."""
-    params, cost = middle(space), getattr(mechanism, "cost", None)
+    """λ without a search: the middle of the prior, and the learning rate that public values give."""
+    params, cost, known = middle(space), getattr(mechanism, "cost", None), mechanism.known()
+    if known is not None and known.name in params:
+        return {**params, known.name: known.value}
     if "learning_rate" not in params or cost is None or getattr(mechanism, "optimizer", "").lower() != "sgd":
         return params
     run, momentum = cost.run(params), params.get("momentum", getattr(mechanism, "fixed", {}).get("momentum", 0.0))

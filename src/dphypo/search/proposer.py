@@ -10,6 +10,7 @@ this takes a third off the regret of a survey (``python -m benchmarks.scales``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -87,6 +88,24 @@ class SamplerProposer:
         assumed = with_pending(space, history, pending)
         weights = np.asarray(self.sampler.weights(candidates, assumed), dtype=np.float64)
         return candidates.params(int(np.argmax(weights / candidates.masses)))
+
+
+@dataclass(frozen=True)
+class Evenly:
+    """Spreads runs evenly over the prior of the only hyperparameter, whatever they give. They can be made at once.
+
+    >>> from scipy.stats import loguniform
+    >>> space, none = Space({"drift": loguniform(0.01, 100)}), History.empty(features=1, unit=1)
+    >>> [round(Evenly(2).propose(space, none, [{}] * number, Seeded(0))["drift"], 3) for number in range(2)]
+    [0.1, 10.0]
+    """
+
+    runs: int
+
+    def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
+        """The middle of the next of as many equal parts of the prior as there are runs."""
+        place = ((len(history) + len(pending)) % self.runs + 0.5) / self.runs
+        return space.from_unit(np.full((1, len(space.parameters)), place))[0]
 
 
 @dataclass(frozen=True)
@@ -169,6 +188,45 @@ class PosteriorMean:
             near = np.clip(best() + steps.reshape(_NEAR, -1), 1e-9, 1 - 1e-9)
             unit = np.vstack([unit, near])
         return space.from_unit(best()[None])[0]
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """λ of a hyperparameter that is nearly known: the mean of its best value given noisy scores at runs about it.
+
+    In its logarithm the best value is normal about the middle of the runs, a priori, and scores are a parabola about it
+    plus noise. Curvature and noise are not known: they are taken at all values of a grid, with equal weight to every
+    logarithm. Where scores are mostly noise, the mean stays near the middle.
+
+    Args:
+        name: of the hyperparameter.
+        spread: the standard deviation of the logarithm of its best value.
+
+    >>> rows = [Row({"drift": 0.1 * 2**x}, score=0.9 - 0.1 * (x - 1) ** 2) for x in (-2, -1, 0, 1, 2)]
+    >>> 0.15 < Parabola("drift", 0.7)(Space({"drift": [0.1]}), rows, maximize=True)["drift"] < 0.25
+    True
+    """
+
+    name: str
+    spread: float
+
+    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
+        sign = 1.0 if maximize else -1.0
+        done = [row for row in rows if row.score is not None]
+        places = np.log([row.params[self.name] for row in rows])
+        middle = float(places.mean())
+        x = np.log([row.params[self.name] for row in done]) - middle
+        scores = sign * np.array([row.score for row in done])
+        best = np.linspace(-3, 3, 121) * self.spread
+        curvature, noise = np.geomspace(1e-3, 1.0, 13), np.geomspace(1e-3, 0.3, 13)
+        shape = -curvature[:, None, None] * (x - best[:, None]) ** 2  # curvature, best, run
+        left = scores - shape
+        left = left - left.mean(-1, keepdims=True)  # the height is free
+        fit = (left**2).sum(-1)[:, :, None] / noise**2
+        odds = np.exp(-0.5 * (fit - fit.min())) / noise ** max(len(done) - 1, 0)
+        odds = odds.sum((0, 2)) * np.exp(-0.5 * (best / self.spread) ** 2)
+        moved = float((odds * best).sum() / odds.sum()) if odds.sum() > 0 else 0.0
+        return {**rows[0].params, self.name: math.exp(middle + moved)}
 
 
 def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:

@@ -212,7 +212,9 @@ class LastRun:
             mechanism must state the ``split`` that sets them apart: no score is taken on records that trained the
             model. Without, a mechanism that can leave out its private score (``without_score``, as ``DPSGD`` has) does
             so; one that cannot computes it, and pays for it, since a score decides whether a run fails.
-        within: which λ may be run, as for :class:`dphypo.Survey`.
+        within, counts: as for :class:`dphypo.Survey`; the count is taken here if nothing comes before this run.
+        searched: whether λ was searched. If not, the certificate says that it follows from public values, and from the
+            scale of the inputs if that was bought.
     """
 
     mechanism: Mechanism
@@ -220,6 +222,8 @@ class LastRun:
     fallback: Mapping[str, Any] | None = None
     score: bool = False
     within: Within | None = None
+    counts: FitCount | None = None
+    searched: bool = True
 
     models: ClassVar[bool] = False
     table: ClassVar[bool] = False
@@ -253,7 +257,8 @@ class LastRun:
             point_of(space, self.fallback)
         if self.executed is not self.mechanism and self.executed.score_event is not None:
             raise ValueError("without_score() of the mechanism returns one that still has a score_event: leave it out")
-        return terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
+        counts = () if self.counts is None else self.counts.terms(self.mechanism)
+        return *counts, *terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
 
     describe = staticmethod(describe_runs)
 
@@ -262,7 +267,13 @@ class LastRun:
 
     def publishes(self, *, last: bool) -> dict[str, Any]:
         scored = {"score on": self.mechanism.scored_on} if self.score else {}
-        return {"part": "last run", "releases": ["params", "model", *(["score"] if self.score else [])], **scored}
+        return {
+            "part": "last run",
+            "releases": ["params", "model", *(["score"] if self.score else [])],
+            **scored,
+            **({} if self.searched else {"search": "none"}),
+            **({} if self.counts is None else {"counts": self.counts.to_dict()}),
+        }
 
     def compute(self) -> str:
         return "Compute: 1 run."
@@ -298,7 +309,7 @@ class SurveyPlan:
     """What is declared of a survey and the run after it; what is left out is planned.
 
     Args:
-        runs: how many short runs.
+        runs: how many short runs; with 0 nothing is searched, and one run is trained at what public values say.
         fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
             square root of it.
         proposer, models, durations: of the survey, as for :class:`dphypo.Survey`.
@@ -327,7 +338,7 @@ class SurveyPlan:
 
     def __post_init__(self) -> None:
         if self.runs is not None:
-            _validate.integer(at_least=1, runs=self.runs)
+            _validate.integer(at_least=0, runs=self.runs)
         if self.fraction is not None:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         _proposer.read(self.proposer)
@@ -336,12 +347,15 @@ class SurveyPlan:
     @property
     def compute(self) -> float:
         """Compute of the survey and the last run, in full runs."""
-        return 1 + (self.runs or RUNS) * (self.fraction or FRACTION)
+        return 1 + (RUNS if self.runs is None else self.runs) * (self.fraction or FRACTION)
 
     def parts(
         self, full: Mechanism, *, within: Within | None = None, counts: FitCount | None = None
-    ) -> tuple[Survey, LastRun]:
-        """The survey and the last run around a full run; ``counts`` come before the first run of the survey."""
+    ) -> tuple[Survey, LastRun] | tuple[LastRun]:
+        """The survey and the last run around a full run; ``counts`` come before the first run."""
+        if self.runs == 0:
+            alone = full if self.score else full.without_score()
+            return (LastRun(alone, self.pick, self.fallback, self.score, within, counts, searched=False),)
         short = full.shorten(self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split

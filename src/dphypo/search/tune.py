@@ -1,4 +1,4 @@
-"""Tune a private model: a survey of short runs, then one full run at what it found."""
+"""Tune a private model: one run at the rate that public values give; where it pays, a survey of short runs first."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_of
 from dphypo.search.declaration import Cost, Declaration, Part, check_space
-from dphypo.search.fit_count import FitCount
+from dphypo.search.fit_count import FitCount, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
 from dphypo.search.progress import solving
-from dphypo.search.proposer import Within
+from dphypo.search.proposer import Evenly, Parabola, Within
+from dphypo.search.rates import GAIN, RUNS_OF_KNOWN, InputScale, Known, Prospect, ScaleOfInputs, left_open
 from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
-from dphypo.search.survey import FRACTION, RUNS, LastRun, Survey, SurveyPlan
+from dphypo.search.survey import FRACTION, RUNS, SurveyPlan
 from dphypo.space import Space
 
 MOST_RUNS, FEWEST_RUNS = 40, 8
@@ -48,6 +49,8 @@ _ROUNDING = 1 + 1e-9
 _SILENT = 1e6  # noise at which a score costs nothing
 PRICE = 0.01
 """The default of ``price``."""
+AUTO, ALWAYS, NEVER = "auto", "always", "never"
+"""Whether to search."""
 RUNS_OF_FEW_STEPS = 15
 """How many runs are left where runs cannot be made shorter and cost more than ``price``."""
 QUIET = 0.01
@@ -63,6 +66,7 @@ def tune(
     delta: float,
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
+    search: str = AUTO,
     price: float = PRICE,
     until: Ladder | float | None = None,
     workers: int = 1,
@@ -81,9 +85,13 @@ def tune(
 ) -> Release:
     """Tune the hyperparameters of a private training run, and train with them: all of it costs (ε, δ) together.
 
-    Short runs with more noise cost little compared with the full run. So all of their results are published, an
-    ordinary optimiser uses them, and one full run is trained at the λ they recommend. The noise of all runs is solved
-    for. What tuning costs, usually a few per cent more noise in the full run or less, is printed before it starts.
+    **Without a search.** The best learning rate is nearly known before the data are looked at
+    (:mod:`dphypo.search.rates`). Where no space is given, ``tune`` weighs from public values what a search would gain
+    against the noise and the records that it takes. Mostly it trains once, on all records and with all of ε.
+
+    **With one.** Short runs with more noise cost little compared with the full run. So all of their results are
+    published, an ordinary optimiser uses them, and one full run is trained at the λ they recommend. The noise of all
+    runs is solved for. What was decided, why, and what it costs is printed before anything starts.
 
     **Guarantee.** The model, its λ and the whole table of the survey (``release.survey``) together are (ε, δ)-DP, by
     composition; ``release.certificate`` says so in public values. Nothing about the search is secret but the data, the
@@ -104,6 +112,8 @@ def tune(
         compute: the most compute, in full runs; the last run takes 1 of it. Where batch size or steps are tuned,
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
+        search: "auto" decides from public values whether to search where nothing but the learning rate is searched, in
+            the mechanism's own space. "always" searches, "never" trains once at what public values say.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
         until: a score that is good enough, such as an accuracy of 0.9, or a :class:`dphypo.search.Ladder`. Then
             nothing is searched: full runs are executed at ε/8, ε/4, ε/2 and ε in total, each with the learning rate
@@ -134,14 +144,22 @@ def tune(
     >>> 1.99 < release.certificate.epsilon <= 2.0
     True
     """
-    space, mechanism = _subject(searched, space, mechanism)
+    space, mechanism, own = _subject(searched, space, mechanism)
     check_entropy(entropy)
     execution = Execution(workers, start_method, executor, devices, checkpoint_every)
     with keeping(journal, name) as keep, solving(show=progress):
         tuning: Tuning | Climb
         if until is None:
             tuning = plan_tuning(
-                space, mechanism, epsilon=epsilon, delta=delta, compute=compute, survey=survey, price=price, keep=keep
+                space,
+                mechanism,
+                epsilon=epsilon,
+                delta=delta,
+                compute=compute,
+                survey=survey,
+                search=search if own or search != AUTO else ALWAYS,
+                price=price,
+                keep=keep,
             )
         else:
             for unused, value in (("survey", survey), ("compute", compute)):
@@ -158,8 +176,8 @@ def tune(
 
 def _subject(
     searched: Sequence[Space | Mechanism], space: Space | None, mechanism: Mechanism | None
-) -> tuple[Space, Mechanism]:
-    """The space and the mechanism, given by place or by name."""
+) -> tuple[Space, Mechanism, bool]:
+    """The space and the mechanism, given by place or by name, and whether the space is the mechanism's own."""
     places = list(searched)
     if mechanism is None:
         if not places:
@@ -174,7 +192,7 @@ def _subject(
     if found is None:
         remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
         raise _validate.fail("space", None, remedy)
-    return found, mechanism
+    return found, mechanism, space is None
 
 
 @dataclass(frozen=True)
@@ -188,6 +206,7 @@ class Tuning:
         price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
         records: on which records the last run trains, in a sentence, if the mechanism set records apart itself.
+        why: what was decided about a search, and why, in a sentence.
     """
 
     survey: SurveyPlan
@@ -197,6 +216,7 @@ class Tuning:
     accepted: float = PRICE
     largest: float = 1.0
     records: str = ""
+    why: str = ""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -204,7 +224,7 @@ class Tuning:
 
     @property
     def short(self) -> Mechanism:
-        return self.parts[0].mechanism
+        return self.parts[-2 if self.survey.runs else -1].mechanism
 
     @property
     def full(self) -> Mechanism:
@@ -225,12 +245,14 @@ class Tuning:
     @property
     def summary(self) -> str:
         """One line with the cost of tuning and, if it is high, a second one with what lowers it. Public."""
+        if not self.survey.runs:
+            return self.why
         more, takes, part = 100 * max(self.price, 0.0), self.survey.compute - 1, self.survey.fraction
         noise, unit = f"{more:.2g}" if more < 100 else f"{more:.0f}", "run" if round(takes, 3) == 1 else "runs"
         kind = "full runs" if part == 1 else f"short runs of {part:.3g} of the steps"
         line = (
-            f"Tuning costs {noise} % more noise and {takes:.3g} {unit} of compute: {self.survey.runs} {kind}, all "
-            f"published, then one full run.{self.records}"
+            f"{self.why}Tuning costs {noise} % more noise and {takes:.3g} {unit} of compute: {self.survey.runs} "
+            f"{kind}, all published, then one full run.{self.records}"
         )
         if self.largest != 1:
             line += f" Settings differ in compute: it is at most {self.compute:.3g} runs of the given setting, in all."
@@ -256,10 +278,11 @@ def plan_tuning(
     delta: float,
     compute: float | None = None,
     survey: SurveyPlan | int | None = None,
+    search: str = ALWAYS,
     price: float = PRICE,
     keep: Keep | None = None,
 ) -> Tuning:
-    """A survey and one run that cost ε at δ; the number and length of short runs are planned if not given.
+    """A survey and one run that cost ε at δ, or one run alone; how many short runs there are is planned if not given.
 
     Runs are longer than the default if so few steps would be left that nothing is learnt. They are shorter, and then
     fewer, if the compute or the price would be exceeded (``paper/RESULTS.md`` has the evidence).
@@ -276,6 +299,26 @@ def plan_tuning(
     check_is_mechanism(mechanism)
     _validate.warn_of_delta(_validate.delta(delta=delta), records_of(mechanism))
     over_space.check_fit(mechanism, space)
+    if search not in (AUTO, ALWAYS, NEVER):
+        raise _validate.fail("search", search, 'give "auto", "always" or "never"')
+    known, why = known_of(mechanism, space), ""
+    if given.runs == 0 or (given.runs is None and (search == NEVER or (search == AUTO and known is not None))):
+        alone = one_run(space, mechanism, given, epsilon=epsilon, delta=delta, keep=keep)
+        prospect = None if known is None else prospect_of(mechanism, alone.full, space, known, epsilon, delta)
+        if given.runs == 0 or search == NEVER or prospect is None:
+            return alone
+        after = prospect.searched()
+        cheap = compute is None or 1 + RUNS_OF_KNOWN * prospect.fraction <= compute
+        if prospect.regret - after < GAIN or not cheap:
+            loses = f"It is expected to lose {prospect.regret:.2g} of the score to the best learning rate, and a search"
+            return replace(alone, why=f"{alone.why} {loses} {after:.2g}.")
+        why = f"A search is expected to lose {after:.2g} of the score to the best learning rate, and one run alone "
+        why += f"{prospect.regret:.2g}. "
+    if known is not None:
+        runs = given.runs or RUNS_OF_KNOWN
+        proposer = Evenly(runs) if given.proposer is None else given.proposer
+        pick = Parabola(known.name, known.spread) if given.pick is None else given.pick
+        given = replace(given, runs=runs, proposer=proposer, pick=pick)
 
     steps = steps_of(mechanism, space)
 
@@ -294,7 +337,7 @@ def plan_tuning(
                 break
             found = replace(found, plan=plan)
         cost, found_price = found.solve()
-        return Tuning(plan, cost, epsilon, found_price, price, largest)
+        return Tuning(plan, cost, epsilon, found_price, price, largest, why=why)
 
     if given.last is None and not given.score and mechanism.on_all_records() is not None:
         last: Any = operator.methodcaller("on_all_records")  # which states no split: it counts for everyone
@@ -310,6 +353,53 @@ def plan_tuning(
     if noise is not None and mechanism.solves_for_scores:
         _validate.warn_of_score_noise(noise)
     return tuning
+
+
+def one_run(
+    space: Space,
+    mechanism: Mechanism,
+    given: SurveyPlan,
+    *,
+    epsilon: float,
+    delta: float,
+    keep: Keep | None = None,
+) -> Tuning:
+    """One run with all of ε, at what public values say: on all records, unless its score is asked for."""
+    if not given.score:
+        mechanism = (mechanism.on_all_records() or mechanism).without_score()
+    problem = NoiseProblem(space, mechanism, replace(given, runs=0, fraction=None), None, epsilon, delta, keep)
+    cost, price = problem.solve()
+    measured = ""
+    if problem.scale is not None:
+        measured = f" and from the scale of the inputs, which is measured for {100 * max(price, 0.0):.2g} % more noise"
+    why = f"No search: hyperparameters follow from public values{measured}. One run has all of ε."
+    return Tuning(problem.plan, cost, epsilon, price, why=why)
+
+
+def known_of(mechanism: Mechanism, space: Space) -> Known | None:
+    """What is known of the only hyperparameter that is searched; None if several are, or nothing is known of it."""
+    searched = [one.name for one in space.parameters if one.dimension.size != 1]
+    found: Known | None = mechanism.known() if len(searched) == 1 else None
+    return found if found is not None and searched == [found.name] else None
+
+
+def prospect_of(
+    mechanism: Mechanism, alone: Mechanism, space: Space, known: Known, epsilon: float, delta: float
+) -> Prospect | None:
+    """What a search of the known rate would bring; ``alone`` is the one run without it. None if runs are not DP-SGD."""
+    event: Any = ideal(over_space.by_side(alone, space)[0][0])
+    try:
+        signal = event.event.sampling_probability * alone.records * math.sqrt(event.count)
+        signal /= event.event.event.noise_multiplier
+    except (AttributeError, TypeError):
+        return None
+    bought = ScaleOfInputs.of(mechanism, epsilon=epsilon, delta=delta)
+    spread = known.spread if bought is None else math.hypot(known.spread, bought.deviation)
+    fraction = max(FRACTION_OF_ONE, least_fraction(event.count))
+    score, share = None if mechanism.score_event is None else mechanism.score_records, 0.0
+    if score is not None and mechanism.on_all_records() is not None:
+        share = score / (score + mechanism.records)
+    return Prospect(signal, spread, total_in_gaussians(epsilon, delta), fraction, score, share)
 
 
 @dataclass(frozen=True)
@@ -395,8 +485,17 @@ class NoiseProblem:
             self._tried[tuned, factor] = Cost.of(self.space, parts if tuned else parts[-1:])
         return self._tried[tuned, factor]
 
-    def _parts(self, full: Mechanism) -> tuple[Survey, LastRun]:
-        return self.plan.parts(full, within=self.within, counts=self.counts)
+    def _parts(self, full: Mechanism) -> tuple[Part, ...]:
+        if self.scale is None:
+            return self.plan.parts(full, within=self.within, counts=self.counts)
+        return InputScale(self.scale, counts=self.counts), *self.plan.parts(full, within=self.within)
+
+    @cached_property
+    def scale(self) -> ScaleOfInputs | None:
+        """What buys the scale of the inputs, where the range of the drift was left open for it."""
+        if not left_open(self.space):
+            return None
+        return ScaleOfInputs.of(self._silent, epsilon=self.epsilon, delta=self.delta)
 
     @cached_property
     def counts(self) -> FitCount | None:

@@ -31,6 +31,7 @@ from dphypo.accounting.theorems.lattice_pair import LatticePair
 from dphypo.accounting.theorems.lemma2 import Corner
 
 _BLOCK = 32
+_GROUP = 8  # cells
 _SLACK = 1e-12  # relative, for cumulative sums of some hundred masses and for what is compared with them
 ROUNDING = 2e-13  # relative, for one step: a sum of some hundred products, and two additions
 SLACK = 1e-11  # the relative accuracy asked of P[T = k], with room to spare
@@ -93,22 +94,35 @@ class Survivors:
 
     def __call__(self, value: Payoff) -> tuple[Floats, Floats]:
         """E_P[(1 − k_lo) X₊(s + ℓ)], s = ∞ included, and Σ_Q (1 − k_hi) Y(s + ℓ), for the first cells."""
-        cells = len(value.plus)
         infinite = value.plus[..., -1:]
-        up = self._correlate(value.plus, self._on, cells) + self.told * infinite
+        up = self._correlate(value.plus, self._on) + self.told * infinite
         beyond = np.zeros((*value.minus.shape[:-1], 1))  # above the top X ≥ 0, as far as we know
-        down = self._correlate(np.concatenate([value.minus, beyond], axis=-1), self._off, cells)
-        return np.concatenate([up, self.certain[:cells, None, None] * infinite], axis=-1), down
+        down = self._correlate(np.concatenate([value.minus, beyond], axis=-1), self._off)
+        return np.concatenate([up, self.certain[: len(up), None, None] * infinite], axis=-1), down
 
-    def _correlate(self, values: Floats, matrices: Floats, cells: int) -> Floats:
-        """Σ_a mass_a · value(s + a), in blocks, so that it is a few products of matrices for each cell."""
-        payoffs = values.shape[1]
-        wide = values[:, :, self._at].reshape(cells, payoffs, -1, _BLOCK)
-        total = np.zeros((cells, payoffs * self._blocks, _BLOCK))
-        for distance, matrix in enumerate(matrices):
-            piece = wide[:, :, distance : distance + self._blocks].reshape(cells, payoffs * self._blocks, _BLOCK)
-            total += np.matmul(piece, matrix[:cells])
-        return total.reshape(cells, payoffs, -1)[:, :, : self._count]
+    def _correlate(self, values: Floats, matrices: Floats) -> Floats:
+        """Σ_a mass_a · value(s + a), in blocks, so that it is a few products of matrices for each cell.
+
+        X₊ is 0 below some s and Y above some s: blocks of zeros, which are about half of them, are left out. Cells are
+        taken in groups, since those that joined late are not 0 anywhere.
+        """
+        cells, payoffs = values.shape[:2]
+        total = np.zeros((cells, self._blocks, payoffs, _BLOCK))
+        for start in range(0, cells, _GROUP):
+            group = slice(start, min(start + _GROUP, cells))
+            wide = np.moveaxis(
+                values[group][:, :, self._at].reshape(-1, payoffs, len(self._at) // _BLOCK, _BLOCK), 1, 2
+            )
+            used = np.flatnonzero(wide.any(axis=(0, 2, 3)))
+            if not len(used):
+                continue
+            first, last = max(0, int(used[0]) - len(matrices) + 1), min(self._blocks, int(used[-1]) + 1)
+            wide = np.ascontiguousarray(wide[:, first : last + len(matrices)])
+            for distance, matrix in enumerate(matrices):
+                piece = wide[:, distance : distance + last - first]
+                added = np.matmul(piece.reshape(len(wide), -1, _BLOCK), matrix[group])
+                total[group, first:last] += added.reshape(piece.shape)
+        return np.moveaxis(total, 2, 1).reshape(cells, payoffs, -1)[:, :, : self._count]
 
 
 def _left(pair: LatticePair, low: Floats, high: Floats, tau_high: Floats) -> tuple[Floats, Floats]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,19 +18,19 @@ from dphypo import _validate, dpsgd, noise
 from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.entropy import Seeded
 from dphypo.integrations import scores
-from dphypo.integrations.cost import batch_size, learning_rates
+from dphypo.integrations.cost import batch_size
 from dphypo.integrations.jax import clipped_gradients, optax_optimisers
 from dphypo.integrations.jax.jax_program import JaxModel, Program, named
 from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
-from dphypo.integrations.persons import read_cap
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
 from dphypo.mechanisms.attempt import current_follower
+from dphypo.search.rates import norm_terms
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
-_FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average")
+_FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
 OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 """Hyperparameters that DPSGD reads itself."""
 
@@ -38,8 +39,9 @@ OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
 class DPSGD(GradientTraining):
     """Training in JAX with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
-    A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm``, ``optimizer``,
-    ``clipping`` and ``average``; what an optimiser of optax takes; and what ``init``, ``loss`` and ``predict`` name.
+    A search may tune ``batch_size``, ``epochs`` or ``steps``, ``learning_rate`` or ``drift``, ``max_grad_norm``,
+    ``optimizer``, ``clipping`` and ``average``; what an optimiser of optax takes; and what ``init``, ``loss`` and
+    ``predict`` name.
 
     **Guarantee.** That of :class:`dphypo.integrations.torch.DPSGD` with our own engine: with an ideal random generator,
     a step is a Gaussian mechanism to the last bit, up to the slack that the event states. A record whose loss or
@@ -60,8 +62,6 @@ class DPSGD(GradientTraining):
             scores: the first ranks, and a survey publishes all.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
         start: the parameters that runs start from, which must be public or paid for.
-        person: whose row each row is, where a person has several: an array of keys, the name of an entry if ``data`` is
-            a dict, or a function of a record. This, ``rows_per_person`` and ``persons`` are as in PyTorch's ``DPSGD``.
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
             depends on it, and is stated. By default a fifth of an even share is assumed.
         noise_multiplier: this and the following are as in :class:`dphypo.integrations.torch.DPSGD`.
@@ -85,7 +85,7 @@ class DPSGD(GradientTraining):
     library: ClassVar[type[scores.TrainedModel]] = JaxModel
     own: ClassVar[frozenset[str]] = OWN
     saver: ClassVar[Trees] = Trees()
-    same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict", "person", "rows_per_person"})
+    same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict"})
     seeded: ClassVar[bool] = True
     same_alone: ClassVar[bool] = False
 
@@ -97,22 +97,20 @@ class DPSGD(GradientTraining):
             raise _validate.fail("loss", self.loss, remedy)
         optax_optimisers.read(self.optimizer)
         super().__post_init__()
-        data = as_records(self.data, self.person)
-        size, cap = self.declared_records(data, first=not isinstance(self.data, TreeRecords))
-        declared, changes = size, dict[str, Any](rows_per_person=cap)
-        if cap is not None and self.persons is None:
-            changes["persons"] = size
+        data = as_records(self.data)
+        size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
+        changes: dict[str, Any] = {}
         if isinstance(self.score, str | tuple | list):
             changes["whole"] = AllRecords(data, size)
             data, size, changes["score"] = self._set_apart(data, size)
         else:
-            changes["score"] = self.read_score(cap)
+            changes["score"] = self.read_score()
         default = batch_size(declared) if self.batch_size is None else self.batch_size
         for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
             object.__setattr__(self, name, value)
         self.refuse_unknown(self.fixed)
         _ = self.cost
-        if self._complete:
+        if self.complete:
             self._refuse_targets(self.program(self.values({})))
 
     def _refuse_targets(self, program: Program) -> None:
@@ -128,16 +126,14 @@ class DPSGD(GradientTraining):
             )
         share, scoring = scores.scoring_share(size)
         pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
-        training, held_out = split_by_hash(*pair, share=share, person=data.person)
-        given: dict[str, Any] = {"data": as_records(held_out), "records": scoring}
-        cap = read_cap(data.person, self.rows_per_person)
-        score = scores.named(self.score, rarest=self.rarest, **given, rows_per_person=cap)
+        training, held_out = split_by_hash(*pair, share=share)
+        score = scores.named(self.score, rarest=self.rarest, data=as_records(held_out), records=scoring)
         return as_records(training), max(1, size - scoring), score
 
     @property
     def classes(self) -> int | None:
         """How many classes the model tells apart; None while it takes hyperparameters that are not fixed."""
-        return self.program(self.values({})).classes if self._complete else None
+        return self.program(self.values({})).classes if self.complete else None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nothing uses."""
@@ -161,14 +157,54 @@ class DPSGD(GradientTraining):
                     dpsgd.Setting(**{parameter.name: value})
 
     def default_space(self) -> Space:
-        """The space that is searched if none is given: the learning rate, with normalised gradients."""
-        if not self._complete:
+        """The space that is searched if none is given: the learning rate, where public values say that it is."""
+        if not self.complete:
             raise _validate.fail(
                 "space", None, "init takes hyperparameters: give a space that has them, or fix them with fixed="
             )
-        name = self.optimizer if isinstance(self.optimizer, str) else "adam"
-        rates = learning_rates(name, self.fixed, self.max_grad_norm)
-        return Space({"learning_rate": rates, "clipping": ["normalise"]})
+        return self.known_space({"clipping": [self.searched_clipping]})
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that init, loss and predict need is fixed."""
+        return all(name in self.fixed for name, needed in self._named.items() if needed)
+
+    def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters that init, loss and predict name."""
+        given = {**self.fixed, **params}
+        return {name: given[name] for name in self._named.keys() & given.keys()}
+
+    def hidden(self, params: Mapping[str, Any]) -> bool:
+        """Whether more than one array of weights is trained."""
+        return self.program(self.values(params)).matrices > 1
+
+    def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of ``predict``, on made-up records.
+
+        A function has no layers that could be looked at one by one. Without ``predict``, that of a linear model.
+        """
+        if self.predict is None or self.input_size is None:
+            return noise * scale
+        with quiet():
+            return self.program(self.values(params)).movement(scale, noise, self.data.tree[0].shape[1:])
+
+    @property
+    def regression(self) -> bool:
+        """Whether targets are no whole numbers, with a loss of one's own."""
+        tree = self.data.tree
+        pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[1], np.ndarray)
+        return self.loss is not None and pair and tree[1].dtype.kind == "f"
+
+    @property
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None if records are no pairs, or inputs are no such numbers."""
+        tree = self.data.tree
+        pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[0], np.ndarray)
+        return math.prod(tree[0].shape[1:]) if pair and tree[0].dtype.kind == "f" else None
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        return norm_terms(self.data.tree[0])
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Execute runs, those of one shape together; an exception of a run takes the place of its outcome."""
@@ -187,9 +223,7 @@ class DPSGD(GradientTraining):
         key = repr(sorted(arguments.items()))
         if key not in self._fits:
             with quiet():
-                self._fits[key] = Program(
-                    self.init, self.loss, self.predict, arguments, self.data, self.rows_per_person
-                )
+                self._fits[key] = Program(self.init, self.loss, self.predict, arguments, self.data)
         found: Program = self._fits[key]
         return found
 
@@ -212,7 +246,7 @@ class DPSGD(GradientTraining):
         for name, score in scores.scores_of(self.score).items():
             if isinstance(score, scores.RecordScore):
                 used[f"score by {name}" if name else "score"] = as_records(score.data)
-        return {use: (program.usable(records).size, records.size) for use, records in used.items()}
+        return {use: (len(program.usable(records)), len(records)) for use, records in used.items()}
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.init, '__qualname__', 'a model')}>"
@@ -225,11 +259,6 @@ class DPSGD(GradientTraining):
             for name, needed in named(function, leading).items():
                 found[name] = needed or found.get(name, False)
         return found
-
-    @property
-    def _complete(self) -> bool:
-        """Whether everything that init, loss and predict need is fixed."""
-        return all(name in self.fixed for name, needed in self._named.items() if needed)
 
 
 # Runs: those of one shape are one program, each with its own keys, batches and noise.
@@ -262,6 +291,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     """A run at λ: its program, its steps and its initial parameters."""
     cost, given = made.cost, made.values(params)
     program = made.program(given)
+    given = made.rated(given, params, cost.run(params))
     if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
         own = NoiseRehearsal(partial(optax_optimisers.walk, schedule=made.schedule), full, deviation)
@@ -283,9 +313,8 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
     program, setting, (size, count) = first.program, first.setting, first.shape
     words = [noise.Words.of_seed(run.seed) for run in runs]
-    total = program.count
-    samplers = [BatchSampler(one, total, run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
-    drawn_by = np.concatenate([one.stream("rows").draw(1) for one in words]).view(np.int64)
+    data = program.records
+    samplers = [BatchSampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([clipped_gradients.key_of(one.stream("masks")) for one in words])
     limits, scales = [grid.most for grid in grids], [grid.scale for grid in grids]
@@ -302,7 +331,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     state = stepper.start(rows, numbers)
     with np.errstate(over="ignore"):
         rates = np.array([[run.rate_at(at) for run in runs] for at in range(first.run.steps)]).astype(program.dtype)
-    ahead = max(1, min(32, _AHEAD // max(1, total)))
+    ahead = max(1, min(32, _AHEAD // max(1, len(data))))
     if (follower := current_follower()) is not None:
         follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
@@ -310,7 +339,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
         for number, (chosen, valid) in enumerate(zip(block.astype(np.int32), every, strict=True), start):
             sums: Any = zeros
             for piece, counts in zip(chosen, valid, strict=True):
-                gradients, finite = program.gradients(rows, piece, keys, number, drawn_by)
+                gradients, finite = program.gradients(rows, piece, keys, number)
                 with jax.enable_x64(True):
                     sums = clipped_gradients.add_clipped(
                         sums, gradients, counts, finite, most, scale, normalise=normalise

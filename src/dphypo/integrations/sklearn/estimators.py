@@ -24,7 +24,6 @@ from torch.nn import functional
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
-from dphypo.integrations.persons import PersonKeys
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.schema import (
     Mask,
@@ -39,6 +38,7 @@ from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.integrations.torch.saver import Safetensors, remember
 from dphypo.mechanisms import SampledGaussian, Saver
+from dphypo.search.rates import Known, scale_of_columns
 from dphypo.space import Space
 
 Floats = npt.NDArray[np.float32]
@@ -48,7 +48,7 @@ Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
 _PUBLIC = ("bounds", "target_bounds", "classes")
 
 # Parameters that may differ between runs; all others are those of the estimator that was searched.
-OPTIMISER = ("learning_rate", "optimizer", "momentum", "weight_decay")
+OPTIMISER = ("learning_rate", "drift", "optimizer", "momentum", "weight_decay")
 _TUNED = ("hidden", *OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
 
 
@@ -63,15 +63,15 @@ _PARAMETERS = """
 
     Args:
         hidden: widths of the hidden layers; empty for a linear model.
-        learning_rate, optimizer, momentum, weight_decay: of the optimiser.
+        learning_rate, drift, input_scale: the learning rate; or for SGD the same in units of noise, and how large
+            inputs are, as for :class:`dphypo.integrations.torch.DPSGD`. By default what public values say.
+        optimizer, momentum, weight_decay: of the optimiser.
         epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
         max_grad_norm: the clipping norm.
         noise_multiplier: standard deviation of the noise over the clipping norm.
         bounds: (low, high) of the features, numbers or one a column, from public knowledge: features are clipped and
             mapped to [-1, 1]. None leaves them as they are.{more}
-        records: the number of records, as a public constant; None declares the length of the data public. With
-            ``fit(X, y, groups=)`` records are persons, and it is their number.
-        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
+        records: the number of records, as a public constant; None declares the length of the data public.
         device: where to train; a GPU if there is one.
         random_state: None draws from the operating system. **A seed voids the guarantee** for whoever knows it.
 """
@@ -81,9 +81,13 @@ _PARAMETERS = """
 class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
+    _loss: ClassVar[Callable[..., Any]]
+
     hidden: tuple[int, ...] = (64,)
     _: KW_ONLY
-    learning_rate: float = 0.5
+    learning_rate: float | None = None
+    drift: float | None = None
+    input_scale: float | None = None
     optimizer: str = "sgd"
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -93,7 +97,6 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     noise_multiplier: float = 1.0
     bounds: Bounds | None = None
     records: int | None = None
-    rows_per_person: int | None = None
     device: str | None = None
     random_state: int | np.random.RandomState | None = None
 
@@ -114,6 +117,8 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         cut = {"epochs": params.get("epochs", self.epochs) * fraction}
         if transfer:
             given = {name: params.get(name, getattr(self, name)) for name in (*OPTIMISER, "max_grad_norm")}
+            if given["learning_rate"] is None:  # as a drift it follows from the noise and the steps of the short fit
+                return cut
             full = self._run(params, records)
             deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
             cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
@@ -148,29 +153,43 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
-    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int, loss: Callable[..., Any], groups: Any) -> None:
-        person = None if groups is None else PersonKeys.of(groups, len(X))
-        records = len(X) if person is None else person.count
-        records = records if self.records is None else _validate.integer(at_least=1, records=self.records)
-        mechanism = DPSGD(
-            model=functools.partial(network, X.shape[1], tuple(self.hidden), outputs),
-            data=(to_unit(X, self.bounds)[inside], targets[inside]),
+    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int) -> None:
+        records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
+        data = to_unit(X, self.bounds)[inside], targets[inside]
+        mechanism = self._mechanism(data, outputs, records, learning_rate=self.learning_rate, drift=self.drift)
+        self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+
+    def _mechanism(self, data: Any, outputs: int, records: int, **rate: Any) -> DPSGD:
+        return DPSGD(
+            model=functools.partial(network, data[0].shape[1], tuple(self.hidden), outputs),
+            data=data,
             score=lambda model: 0.0,
             noise_multiplier=self.noise_multiplier,
             epochs=self.epochs,
             batch_size=min(self.batch_size, records),
-            learning_rate=self.learning_rate,
+            **rate,
+            input_scale=self._scale(data[0].shape[1]),
             max_grad_norm=self.max_grad_norm,
             optimizer=self.optimizer,
             fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
-            loss=loss,
-            person=None if person is None else person[inside],
-            rows_per_person=None if person is None else self.rows_per_person,
-            records=records if person is None else None,
-            persons=None if person is None else records,
+            loss=self._loss,
+            records=records,
             device=self.device,
         )
-        self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+
+    def _scale(self, columns: int) -> float | None:
+        """The scale of the inputs: what is declared, or that of columns with bounds."""
+        if self.input_scale is None and self.bounds is not None:
+            return scale_of_columns(ranges=columns, categories=0)
+        return self.input_scale
+
+    def known(self, columns: int, scale: float | None = None) -> Known | None:
+        """What public values say of the learning rate on so many columns; ``scale`` is used where none is declared."""
+        classes = getattr(self, "classes", None)
+        blank = np.zeros((2, columns), np.float32), np.zeros(2, np.int64)
+        outputs = 2 if classes is None else len(np.unique(classes))
+        mechanism = self._mechanism(blank, outputs, records=self.batch_size)
+        return mechanism.known_at({}, scale if self.input_scale is None else None)
 
     def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "model_")
@@ -200,11 +219,13 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     _: KW_ONLY
     classes: npt.ArrayLike | None = None
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
-        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+    _loss = staticmethod(functional.cross_entropy)
+
+    def fit(self, X: Any, y: Any) -> DPSGDClassifier:
+        """Train on private records."""
         X, y = self.check_data(X, y)
         targets = places(y, self.classes_)
-        self._train(X, targets, targets >= 0, len(self.classes_), functional.cross_entropy, groups)
+        self._train(X, targets, targets >= 0, len(self.classes_))
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -257,14 +278,15 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     """
 
     _: KW_ONLY
-    learning_rate: float = 0.1
     target_bounds: tuple[float, float] | None = None
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
-        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+    _loss = staticmethod(functional.mse_loss)
+
+    def fit(self, X: Any, y: Any) -> DPSGDRegressor:
+        """Train on private records."""
         X, y = self.check_data(X, y)
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
-        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, functional.mse_loss, groups)
+        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1)
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dphypo.integrations.torch.data import DatasetRecords
 
 _LABELS = frozenset({"label", "labels", "label_ids"})  # collators rename them
-_LENGTH = 4  # of a list that may have any
+LENGTH = 4  # of a list that may have any
 
 
 def taken_by(model: nn.Module, target: str | None) -> frozenset[str] | None:
@@ -28,9 +28,10 @@ def taken_by(model: nn.Module, target: str | None) -> frozenset[str] | None:
     inner: Any = model
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # of peft
     known = inspect.signature(inner.forward).parameters.values()
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known):
+    named = [one.name for one in known if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    if len(named) < len(known) and not type(inner).__module__.startswith("transformers."):  # there they are flags
         return None
-    return frozenset(one.name for one in known) | _LABELS | ({target} if target is not None else set())
+    return frozenset(named) | _LABELS | ({target} if target is not None else set())
 
 
 def only(record: Any, columns: frozenset[str] | None) -> Any:
@@ -66,7 +67,7 @@ def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.T
     found, fields = read(made), records.fields
     assert fields is not None
     for name, shape in {**fields.shapes, fields.target: tuple(records.example[1].shape[1:])}.items():
-        varies = name in features and _length(features[name]) == -1
+        varies = name in features and length(features[name]) == -1
         if name in found and not varies and tuple(found[name].shape[1:]) != shape:
             raise ValueError(
                 f"data declares column {name!r} with the shape {tuple(found[name].shape[1:])}, and example shows "
@@ -94,7 +95,7 @@ def _made_up(records: DatasetRecords) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
     with contextlib.suppress(_Unknown):
         lengths = {name: shape[0] for name, shape in records.fields.shapes.items() if shape}
-        found = only({name: _value(one, lengths.get(name, _LENGTH)) for name, one in features.items()}, records.columns)
+        found = only({name: made_up(one, lengths.get(name, LENGTH)) for name, one in features.items()}, records.columns)
         as_kind: dict[Any, Callable[[Any], Any]] = {"torch": torch.as_tensor, "numpy": np.asarray}
         convert = as_kind.get(kind, lambda value: value)
         return {name: convert(one) if _numeric(one) else one for name, one in found.items()}, dict(features)
@@ -105,13 +106,13 @@ class _Unknown(Exception):  # noqa: N818
     """A kind of column of which no value can be made up."""
 
 
-def _value(feature: Any, length: int) -> Any:
+def made_up(feature: Any, length: int) -> Any:
     if isinstance(feature, Mapping):
-        return {name: _value(one, length) for name, one in feature.items()}
+        return {name: made_up(one, length) for name, one in feature.items()}
     kind, dtype = type(feature).__name__, str(getattr(feature, "dtype", ""))
     if kind in ("List", "LargeList", "Sequence"):
         size = getattr(feature, "length", -1)
-        return [_value(feature.feature, _LENGTH) for _ in range(length if size == -1 else size)]
+        return [made_up(feature.feature, LENGTH) for _ in range(length if size == -1 else size)]
     if kind.startswith("Array"):
         return np.zeros([length if size is None else size for size in feature.shape], dtype=dtype).tolist()
     if kind == "ClassLabel" or (kind == "Value" and ("int" in dtype)):
@@ -125,7 +126,7 @@ def _value(feature: Any, length: int) -> Any:
     raise _Unknown
 
 
-def _length(feature: Any) -> int | None:
+def length(feature: Any) -> int | None:
     return getattr(feature, "length", None)
 
 

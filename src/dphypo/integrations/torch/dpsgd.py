@@ -12,15 +12,14 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
-from dphypo.integrations.cost import batch_size, learning_rates
-from dphypo.integrations.persons import read_cap
+from dphypo.integrations.cost import batch_size
 from dphypo.integrations.scores import TrainedModel, named, names_in, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters, seeds
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.columns import taken_by
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
-from dphypo.integrations.torch.record_values import TorchModel, per_record
+from dphypo.integrations.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.integrations.torch.runs import Engine, TorchRun
 from dphypo.integrations.torch.saver import Safetensors, build
 from dphypo.integrations.training import AllRecords, GradientTraining
@@ -29,17 +28,17 @@ from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
 _AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
-_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None, "rows_per_person": None}
+_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DPSGD(GradientTraining):
     """Training with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
 
-    A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate``, ``max_grad_norm`` (the clipping
-    norm), ``optimizer``, ``clipping``, ``average`` and ``views``; anything an optimiser takes (``momentum``,
-    ``weight_decay``, ...); and anything the model's factory takes. What the space does not name comes from the fields
-    below.
+    A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate`` or ``drift``, ``max_grad_norm``
+    (the clipping norm), ``optimizer``, ``clipping``, ``average`` and ``views``; anything an optimiser takes
+    (``momentum``, ``weight_decay``, ...); and anything the model's factory takes. What the space does not name comes
+    from the fields below.
 
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
@@ -56,8 +55,7 @@ class DPSGD(GradientTraining):
             run trains a copy of what it gives, so that a public backbone that is loaded once may stand in it.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
             ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
-            index; :func:`as_records` has the whole list. One record is one person's contribution, unless ``person``
-            says whose rows are whose.
+            index; :func:`as_records` has the whole list. One record is one person's contribution.
         score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
             record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
             :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
@@ -66,17 +64,18 @@ class DPSGD(GradientTraining):
         noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
-        learning_rate, max_grad_norm, optimizer: how to train.
+        learning_rate: as it is; or leave it out, and it is given by ``drift``.
+        drift: the learning rate of SGD in units of noise: the standard deviation that noise alone gives every weight by
+            the end of the run. η follows from it, the batch size, the noise and the steps of the run
+            (:func:`dphypo.mechanisms.transfer.rate_of_drift`). By default what public values say
+            (:mod:`dphypo.search.rates`).
+        input_scale: how large inputs are, as a public constant: the typical norm of a record's input about the mean.
+            By default :func:`dphypo.tune` buys it, and a single run assumes 0.3 times the root of the number of inputs.
+        max_grad_norm, optimizer: how to train.
         fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
         loss: one of PyTorch's losses, or a function that gives one value a record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
             length public; if it is not, give a round number near it.
-        person: whose row each row of ``data`` is, where a person has several: an array of keys, the name of a field, or
-            a function of a record. A record is then a person: steps sample persons, and the gradients of a person's
-            rows are averaged before clipping. Keys are whole numbers or texts; a row without one counts for nothing.
-        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
-        persons: the number of persons, as a public constant, in place of ``records``. ``batch_size`` and ``epochs``
-            count persons, too.
         example, target, collate, workers: how records are read, as for :func:`as_records`. A data set that is read by
             index needs an example: what its records look like is private.
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
@@ -132,14 +131,14 @@ class DPSGD(GradientTraining):
     library: ClassVar[type[TrainedModel]] = TorchModel
     own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
     same_fits: ClassVar[frozenset[str]] = frozenset(
-        {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment", "person"}
+        {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment"}
     )
 
     def __post_init__(self) -> None:
         hyperparameters.refuse_model(self.model)
         reading: dict[str, Any] = {"target": self.target, "collate": self.collate, "workers": self.workers}
         reading["taken"] = self._columns()
-        records = as_records(self.data, self.example, **reading, person=self.person)
+        records = as_records(self.data, self.example, **reading)
         hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
         engine = _validate.choice(Engine, engine=self.engine)
@@ -147,18 +146,14 @@ class DPSGD(GradientTraining):
         _validate.integer(at_least=1, threads=self.threads)
         if self.autocast not in (None, "bfloat16"):
             raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
-        size, cap = self.declared_records(records, first=not isinstance(self.data, TorchRecords))
-        if cap is not None and self.views > 1:
-            raise _validate.fail("views", self.views, "the rows of a person are its views: leave views at 1")
-        changes: dict[str, Any] = {"data": records, "records": size, "engine": engine, "rows_per_person": cap}
-        if cap is not None and self.persons is None:
-            changes["persons"] = size
+        size = _validate.integer(at_least=1, records=len(records) if self.records is None else self.records)
+        changes: dict[str, Any] = {"data": records, "records": size, "engine": engine}
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
         changes["device"] = _device(self.device)
         if isinstance(self.score, str | tuple | list):
             changes |= self._set_apart(AllRecords(records, size))
         else:
-            changes["score"] = self.read_score(cap)
+            changes["score"] = self.read_score()
         hyperparameters.refuse_unknown(self.model, self.fixed)
         vars(self).update(changes)
         self._refuse_what_opacus_lacks([name for name, default in _OURS.items() if getattr(self, name) != default])
@@ -191,24 +186,18 @@ class DPSGD(GradientTraining):
             data=held_out,
             records=scoring,
             example=example,
-            rows_per_person=read_cap(whole.data.person, self.rows_per_person),
         )
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 
     def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
         """The records that train, and those that score."""
         if isinstance(records, DatasetRecords):
-            parts = split_by_hash(records.dataset, share=share, workers=records.workers, person=records.person)
-            training, held_out = (
-                replace(records, dataset=part, origin=part.origin, person=part.person) for part in parts
-            )
+            parts = split_by_hash(records.dataset, share=share, workers=records.workers)
+            training, held_out = (replace(records, dataset=part, origin=part.origin) for part in parts)
             return training, held_out
-        if records.fields is not None or records.person is not None:
-            pairs = split_by_hash(records.inputs, records.targets, share=share, person=records.person)
-            trains, scores = (
-                replace(records, inputs=one[0], targets=one[1], origin=Origin.of(one), person=one.person)
-                for one in pairs
-            )
+        if records.fields is not None:
+            pairs = split_by_hash(records.inputs, records.targets, share=share)
+            trains, scores = (replace(records, inputs=x, targets=y, origin=Origin.of((x, y))) for x, y in pairs)
             return trains, scores
         pair = getattr(self.data, "tensors", self.data)  # of a TensorDataset
         pair = pair if isinstance(pair, tuple | list) else (records.inputs, records.targets)
@@ -255,21 +244,61 @@ class DPSGD(GradientTraining):
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
 
     def default_space(self) -> Space:
-        """What is searched where no space is given: the learning rate, on the scale of the optimiser.
+        """What is searched where no space is given: the learning rate, where public values say that it is.
 
         Gradients are normalised, so that the clipping norm does not matter; SGD's model is an exponential mean of its
         iterates (docs/benchmarks.md).
         """
-        if not hyperparameters.complete(self.model, self.fixed):
-            remedy = 'such as Space({"learning_rate": loguniform(0.1, 30), "width": [32, 64]}), or fixed={"width": 64}'
+        if not self.complete:
+            remedy = 'such as Space({"drift": loguniform(0.05, 5), "width": [32, 64]}), or fixed={"width": 64}'
             raise _validate.fail("space", None, f"the model takes hyperparameters: give or fix them, {remedy}")
-        optimizer = self.optimizer.lower()
-        searched = {"learning_rate": learning_rates(optimizer, self.fixed, self.max_grad_norm)}
+        searched: dict[str, Any] = {}
         if self.engine is not Engine.OPACUS:
-            searched["clipping"] = ["normalise"]
-            if optimizer == "sgd" and self.average is None:
+            searched["clipping"] = [self.searched_clipping]
+            if self.optimizer_name == "sgd" and self.average is None:
                 searched["average"] = [_AVERAGE]
-        return Space(searched)
+        return self.known_space(searched)
+
+    @property
+    def searched_clipping(self) -> str:
+        """How gradients are clipped where no space is given: normalised, unless Opacus trains."""
+        return "clip" if self.engine is Engine.OPACUS else "normalise"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model can be built without further hyperparameters."""
+        return hyperparameters.complete(self.model, self.fixed)
+
+    def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters that the model's factory takes."""
+        return hyperparameters.of_factory(self.model, {**self.fixed, **params})
+
+    def hidden(self, params: Mapping[str, Any]) -> bool:
+        """Whether more than one array of weights is trained."""
+        key = repr(("hidden", sorted(self.shape_params(params).items())))
+        if key not in self._fits:
+            self._fits[key] = self._run(params).trained() > 1
+        return bool(self._fits[key])
+
+    def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        return self._run(params).movement(scale, noise)
+
+    @property
+    def regression(self) -> bool:
+        """Whether the loss is one of PyTorch's for regression."""
+        return self.loss in REGRESSION or type(self.loss) in REGRESSION
+
+    @property
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None for several fields, or tokens, which have no scale."""
+        inputs = self.data.example[0]
+        plain = self.data.fields is None and inputs.dtype.is_floating_point
+        return int(inputs[0].numel()) if plain else None
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        return self._run({}).input_terms()
 
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
@@ -281,8 +310,6 @@ class DPSGD(GradientTraining):
                     dpsgd.Setting(**{parameter.name: value})
                 elif parameter.name == "views":
                     _validate.integer(at_least=1, views=value)
-                    if self.rows_per_person is not None and value > 1:
-                        raise _validate.fail("views", value, "the rows of a person are its views: leave views at 1")
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""

@@ -20,7 +20,7 @@ from dphypo.mechanisms import SampledGaussian, transfer
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
-FIELDS = ("learning_rate", "max_grad_norm", "optimizer", "clipping", "average", "views")
+FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average", "views")
 OWN = (*FIELDS, "batch_size", "epochs", "steps")
 """Hyperparameters that DPSGD reads itself."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +18,15 @@ from torch.nn.functional import cross_entropy
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.batches import Batch
 from dphypo.integrations import scores
-from dphypo.integrations.torch import check, hyperparameters, saver, seeds, state
-from dphypo.integrations.torch.data import PersonRows, TensorRecords, TorchRecords, as_records
+from dphypo.integrations.torch import check, hyperparameters, layer_scales, saver, seeds, state
+from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.record_values import TorchModel, classes_of, per_record
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
 from dphypo.mechanisms.attempt import current_follower
+from dphypo.search.rates import norm_terms
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
@@ -83,7 +85,7 @@ class TorchRun:
         plain_model = self._built()
         self.refuse_targets(plain_model)
         built = called(plain_model.to(self._device), self.mechanism.data.fields)
-        self._fit(built, self.mechanism.rows_per_person or self.mechanism.views)
+        self._fit(built, self.mechanism.views)
         check.warn_of_lost_records(built, self.mechanism.data)
 
     def refuse_targets(self, model: nn.Module) -> None:
@@ -109,7 +111,7 @@ class TorchRun:
         model, found = self._built(), {}
         for name, (records, how) in used.items():
             domain = Domain.of(called(model, records.fields), records.example, **how)
-            found[name] = records.counts(domain), records.size
+            found[name] = records.counts(domain), len(records)
         return found
 
     def finish(self, begun: Begun, model: nn.Module) -> Outcome:
@@ -133,6 +135,30 @@ class TorchRun:
         scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
+    def trained(self) -> int:
+        """How many arrays of weights are trained, biases aside."""
+        return sum(one.requires_grad and one.dim() > 1 for one in self._built().parameters())
+
+    def movement(self, scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        model, example = self._built().eval(), self.mechanism.data.example
+        with self._alone("weights"):
+            inputs = layer_scales.synthetic_inputs(example, scale)
+            return layer_scales.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        records = self.mechanism.data
+        if isinstance(records, TensorRecords):
+            return norm_terms(records.inputs.detach().cpu().double().numpy())
+        model = called(self._built().to(self._device), records.fields)
+        read: Any = self._fit(model, self.mechanism.views)[1]
+        found: list[float] = []
+        for number in range(len(read)):  # one at a time: a record is read by itself
+            inputs, _, usable = read.rows(torch.tensor([number]), torch.ones(1, dtype=torch.bool))
+            found += norm_terms(inputs.double().numpy()) if bool(usable[0]) else [math.nan]
+        return found
+
     def architecture(self) -> str:
         """The layers of the model, and the shapes of its weights."""
         model = self._built()
@@ -148,6 +174,7 @@ class TorchRun:
         """What an engine is told, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
         given = {**{name: getattr(made, name) for name in hyperparameters.FIELDS}, **made.fixed, **self.params}
+        given = made.rated(given, self.params, run)
         if made.match and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
             own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
@@ -156,7 +183,7 @@ class TorchRun:
         told = cost.engine_run(run, given, self.seed, **more)
         pieces: dict[str, Any] = {"physical_batch_size": made.physical_batch_size, "threads": made.threads}
         setting = dpsgd.Setting(**pieces, clipping=given["clipping"], average=given["average"])
-        return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
+        return told, setting, _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
@@ -206,14 +233,13 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
 def train(group: Sequence[Begun]) -> list[nn.Module]:
     """Train runs of one architecture and setting; those of Opacus in place."""
     way, records = group[0].way, group[0].records
-    rows, persons = records.for_engine(), records.person
     if not isinstance(way, dpsgd.Program):
         return [way(one.model, one.told, one.setting, records) for one in group]
     models = iter([one.model for one in group])
     return dpsgd.train(
         way,
         lambda: next(models),
-        rows if persons is None else PersonRows(rows, persons.grouped(way.views)),
+        dpsgd.Tensors(records.inputs, records.targets) if isinstance(records, TensorRecords) else records,
         [one.told for one in group],
         group[0].setting,
         watch=lambda module: state.unchanged(module, way.loss),

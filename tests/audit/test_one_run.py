@@ -1,0 +1,206 @@
+"""One training run with canaries: the bound is what an exact oracle says, holds as often as it states, and catches
+training that is not as declared."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from scipy.stats import binom, norm
+from support import broken_training
+from support.broken_training import CANARIES, EVENT, FAULTS
+from support.slow import mostly_slow
+
+from dphypo.accounting.tradeoff import Tradeoff
+from dphypo.audit import evidence_of_steps, one_run, one_run_of
+from dphypo.audit.guessing import chance, chance_by_binomial, dp, gaussian, judge
+from dphypo.entropy import Seeded
+
+
+def largest_tail(correct: int, guesses: int, canaries: int, lines: list[tuple[float, float]]) -> float:
+    """The largest P[N ≥ correct] of any law that keeps every inequality of Proposition O: a linear program."""
+    values = np.arange(guesses + 1)
+    rows, ends = [], []
+    for least in range(1, guesses + 1):
+        right = np.where(values >= least, values, 0) / canaries
+        wrong = np.where(values >= least - 1, guesses - values, 0) / canaries
+        for height, slope in lines:
+            rows.append(right - slope * wrong)
+            ends.append(height)
+    found = linprog(-(values >= correct).astype(float), rows, ends, np.ones((1, guesses + 1)), [1.0])
+    return float(-found.fun)
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 20), st.data(), st.floats(0.0, 3.0), st.sampled_from([0.0, 1e-3, 0.05]))
+def test_the_bound_is_the_solution_of_the_linear_program(canaries, data, epsilon, delta):
+    guesses = data.draw(st.integers(1, canaries))
+    correct = data.draw(st.integers(0, guesses))
+    factor = math.exp(epsilon)
+    exact = largest_tail(correct, guesses, canaries, [(delta, factor), (1 - (1 - delta) / factor, 1 / factor)])
+    assert chance(correct, guesses, canaries, dp(epsilon, delta)) == pytest.approx(exact, abs=1e-6)
+    by_curve = Tradeoff(np.array([epsilon]), np.array([delta])).rates_needed()
+    assert chance(correct, guesses, canaries, by_curve) == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize("canaries", [20, 300])
+def test_no_mechanism_with_independent_canaries_is_guessed_better(mu, canaries):
+    """N is binomial for Gaussian noise, and for randomised response, where the bound is close."""
+    epsilon = mu
+    for correct in range(canaries // 2, canaries + 1, max(1, canaries // 30)):
+        assert binom.sf(correct - 1, canaries, norm.cdf(mu / 2)) <= chance(correct, canaries, canaries, gaussian(mu))
+        exact = binom.sf(correct - 1, canaries, 1 / (1 + math.exp(-epsilon)))
+        for bound in (
+            chance(correct, canaries, canaries, dp(epsilon, 0.0)),
+            chance_by_binomial(correct, canaries, canaries, epsilon, 0.0),
+        ):
+            assert exact <= bound * (1 + 1e-9)
+
+
+def test_with_delta_the_bound_is_tighter_than_the_binomial_one():
+    for correct in (280, 290, 300):
+        assert chance(correct, 300, 1000, dp(2.0, 1e-5)) <= chance_by_binomial(correct, 300, 1000, 2.0, 1e-5)
+
+
+@pytest.mark.parametrize("mu", [0.5, 2.0])
+def test_a_true_claim_is_refused_no_more_often_than_stated(mu):
+    """300 audits at 80 % confidence: more than 97 refusals have a probability below 1e-6."""
+    points = np.linspace(0.0, 10.0, 400)
+    curve = Tradeoff(points, norm.cdf(mu / 2 - points / mu) - np.exp(points) * norm.cdf(-mu / 2 - points / mu))
+    assert binom.sf(97, 300, 0.2) < 1e-6
+    rng, refused, above = np.random.default_rng(5), 0, 0
+    for _ in range(300):
+        included = rng.random(40) < 0.5
+        scores = rng.normal(size=40) + mu * included
+        found = judge(included, scores, delta=1e-3, confidence=0.8, curve=curve, apart=True)
+        refused += not found.passed
+        above += found.mu_apart > mu
+    assert refused <= 97
+    assert above <= 97
+
+
+def test_the_lower_bounds_rise_to_what_is_true():
+    rng = np.random.default_rng(1)
+    included = rng.random(600) < 0.5
+    found = judge(included, np.where(included, 1.0, -1.0) * np.where(rng.random(600) < 0.9, 1, -1), delta=1e-5)
+    assert 1.2 < found.epsilon < math.log(9)  # randomised response that tells the truth nine times out of ten
+    assert "ε ≥ " in str(found)
+
+
+def audited(fault: str | None, seed: int) -> Any:
+    def observe(moves: np.ndarray) -> np.ndarray:
+        return evidence_of_steps(moves.mean(axis=1), EVENT)
+
+    pool = broken_training.canaries(fault)
+    rows = len(pool[0]) // CANARIES
+    make = broken_training.make(fault)
+    if rows > 1:  # a person's rows go in together
+
+        def persons(records: tuple[np.ndarray, ...]) -> Any:
+            usual, which = records[2] < 0, records[2]
+            inside = np.repeat(which[~usual], rows)
+            parts = (np.zeros((len(inside), 64)), np.zeros(len(inside), dtype=int), inside)
+            return make(tuple(np.concatenate([one[usual], more]) for one, more in zip(records, parts, strict=True)))
+
+        return one_run_of(
+            persons,
+            broken_training.usual(),
+            broken_training.canaries(),
+            observe,
+            apart=True,
+            delta=1e-5,
+            entropy=Seeded(seed),
+        )
+    return one_run_of(make, broken_training.usual(), pool, observe, apart=True, delta=1e-5, entropy=Seeded(seed))
+
+
+def test_training_as_declared_passes():
+    found = audited(None, 1)
+    assert found.passed
+    assert 0 < found.epsilon < found.claimed
+
+
+@pytest.mark.parametrize("fault", mostly_slow(list(FAULTS), 4))
+def test_broken_training_is_caught(fault):
+    found = audited(fault, 2)
+    assert not found.passed, f"{fault}: {found}"
+
+
+def small(**changes: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    from dphypo.integrations.torch import DPSGD
+
+    generator = torch.Generator().manual_seed(0)
+    data = (torch.randn(400, 6, generator=generator), torch.randint(3, (400,), generator=generator))
+    chosen = {"noise_multiplier": 1.0, "batch_size": 40, "epochs": 10, "learning_rate": 0.5} | changes
+    return DPSGD(model=lambda: torch.nn.Linear(6, 3), data=data, score=lambda model: 0.0, device="cpu", **chosen)
+
+
+@pytest.mark.parametrize("asked", [{"see": "steps"}, {"see": "model"}, {"kind": "input"}], ids=str)
+def test_our_engine_passes_and_half_of_its_noise_does_not(asked):
+    training = small()
+    found = one_run(training, canaries=300, delta=1e-3, entropy=Seeded(3), **asked)
+    assert found.passed
+    assert found.epsilon <= found.claimed
+    claim = small(noise_multiplier=3.0).event({})
+    wrong = one_run(training, canaries=300, delta=1e-3, entropy=Seeded(3), claim=claim, **asked)
+    assert wrong.passed == (asked.get("kind") == "input"), "a random record is no worst case"
+    assert "THE CLAIM IS FALSE" in str(wrong) or wrong.passed
+
+
+def test_an_audit_reads_none_of_the_mechanisms_records():
+    torch = pytest.importorskip("torch")
+    training = small()
+    training.data.inputs.fill_(torch.nan)  # whoever reads them would fail
+    assert one_run(training, canaries=50, delta=1e-3, entropy=Seeded(1)).canaries == 50
+
+
+@pytest.mark.slow
+def test_training_in_jax_is_audited_with_canaries_of_its_own():
+    jnp = pytest.importorskip("jax.numpy")
+    from dphypo.integrations.jax import DPSGD
+
+    count = 200
+
+    def make(noise: float) -> Any:
+        def loss(params: Any, record: Any) -> Any:
+            inputs, label, which = record
+            usual = jnp.square(inputs @ params["model"] - label) * (which < 0)
+            return usual + 1e3 * jnp.where(which < 0, 0.0, params["canary"][jnp.maximum(which, 0)])
+
+        def of_records(records: Any) -> Any:
+            return DPSGD(
+                init=lambda key: {"model": jnp.zeros(3), "canary": jnp.zeros(count)},
+                loss=loss,
+                data=records,
+                records=300,
+                score=lambda params: 0.0,
+                noise_multiplier=noise,
+                batch_size=60,
+                epochs=4,
+                learning_rate=0.1,
+            )
+
+        return of_records
+
+    rng = np.random.default_rng(0)
+    usual = (rng.normal(size=(200, 3)).astype("f4"), rng.normal(size=200).astype("f4"), np.full(200, -1))
+    pool = (np.zeros((count, 3), "f4"), np.zeros(count, "f4"), np.arange(count))
+    observe = lambda params: -np.asarray(params["canary"])  # noqa: E731
+    said = {"delta": 1e-3, "apart": True, "entropy": Seeded(4)}
+    assert one_run_of(make(1.0), usual, pool, observe, **said).passed
+    claim = make(2.5)(tuple(np.concatenate(pair) for pair in zip(usual, pool, strict=True))).event({})
+    assert not one_run_of(make(1.0), usual, pool, observe, claim=claim, **said).passed
+
+
+def test_wrong_arguments_name_the_remedy():
+    with pytest.raises(ValueError, match=r"canaries = 500.*400 records are declared"):
+        one_run(small(), canaries=500)
+    with pytest.raises(ValueError, match="see = 'weights'"):
+        one_run(small(), canaries=50, see="weights")

@@ -1,0 +1,79 @@
+"""A ladder of DP-SGD runs, scored on private records that a hash sets apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dphypo
+from dphypo import Ledger
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy
+from dphypo.search import Ladder
+from dphypo.search.ladder import plan_ladder
+
+RECORDS = 1500
+
+
+def blobs(seed: int, count: int = RECORDS) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (count,), generator=generator)
+    inputs = 1.2 * (2.0 * labels[:, None] - 1) + torch.randn(count, 4, generator=generator)
+    return inputs, labels
+
+
+def linear() -> nn.Module:
+    return nn.Linear(4, 2)
+
+
+def training(**changes: object) -> DPSGD:
+    given = {"model": linear, "data": blobs(1), "score": "accuracy", "epochs": 4, "batch_size": 200, "device": "cpu"}
+    return DPSGD(**given | changes)
+
+
+def test_a_ladder_stops_where_a_noisy_accuracy_exceeds_the_target_by_its_margin(tmp_path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=16.0, delta=1e-5)
+    options = {"epsilon": 8.0, "delta": 1e-5, "journal": None, "progress": False, "ledger": ledger}
+    release = dphypo.tune(training(), until=Ladder(0.8, rungs=2), **options)
+    assert release.reached
+    made = len(release.surveys)
+    stated = release.certificate.document["public"]["releases"]
+    assert [one["until"] for one in stated] == [0.8] * 2
+    starts = [one["reached from"] for one in stated]
+    assert all(0.82 < start < 0.9 for start in starts)
+    scores = [table.rows[0].score for table in release.surveys]
+    assert [score >= start for score, start in zip(scores, starts, strict=False)] == [False] * (made - 1) + [True]
+    assert release.score == scores[-1]
+    inputs, labels = blobs(2, 20_000)
+    with torch.no_grad():
+        assert (release.model(inputs).argmax(1) == labels).float().mean() > 0.8
+    assert (ledger.entries[0].settled is None) == (made == 2)
+    assert dphypo.verify(release.certificate)
+    rates = [table.rows[0].params["learning_rate"] for table in release.surveys]
+    assert rates == sorted(rates), "the less noise, the larger the rate"
+
+
+def test_both_sides_cost_each_total_and_no_more() -> None:
+    rungs = plan_ladder(training().default_space(), training(), Ladder(0.8, rungs=2), epsilon=4.0, delta=1e-5).rungs
+    climbed: tuple[object, ...] = ()
+    for rung in rungs:
+        climbed = (*climbed, *rung.terms(training().default_space(), last=False))
+        costs = dphypo.accounting.Composition(climbed).costs(1e-5)
+        assert set(costs) == {"training", "scoring"}
+        assert all(rung.epsilon - 0.01 < cost <= rung.epsilon for cost in costs.values())
+
+
+def test_a_score_whose_deviation_is_not_known_stops_no_ladder() -> None:
+    with pytest.raises(ValueError, match=r"until = 0\.8 is not valid: how far its scores deviate"):
+        dphypo.tune(training(score="loss"), until=0.8, epsilon=8.0, delta=1e-5, journal=None, progress=False)
+
+
+def test_an_accuracy_does_not_depend_on_how_many_records_were_declared() -> None:
+    model = linear()
+    exact = float((model(blobs(1)[0]).argmax(1) == blobs(1)[1]).float().mean())
+    for declared in (1000, RECORDS, 2000):
+        score = PrivateAccuracy(blobs(1), 5.0, records=declared)
+        found = [score(model, seed=seed) for seed in range(40)]
+        assert np.mean(found) == pytest.approx(exact, abs=5 * 5.0 / RECORDS / np.sqrt(40))  # false alarms: 6e-7
+        assert np.std(found) < 1.6 * 5.0 / RECORDS  # at most 5.0 / RECORDS: false alarms below 1e-6

@@ -1,0 +1,208 @@
+"""Rates that public values give: the law, the prior, the scale that is bought, and whether a search is made."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import loguniform
+from torch import nn
+
+import dphypo
+from dphypo import noise
+from dphypo.accounting import verify
+from dphypo.entropy import Seeded
+from dphypo.integrations.torch import DPSGD
+from dphypo.mechanisms import SampledGaussian
+from dphypo.mechanisms.transfer import CAP, rate_of_drift
+from dphypo.search.proposer import Parabola
+from dphypo.search.rates import DRIFT, REACH, InputScale, Prospect, ScaleOfInputs, norm_terms
+from dphypo.search.release import Row
+from dphypo.search.survey import LastRun, SurveyPlan
+from dphypo.search.tune import plan_tuning
+from dphypo.space import Space
+
+COUNT = 600
+ROWS = np.random.default_rng(0).normal(size=(COUNT, 6)).astype(np.float32)
+LABELS = (ROWS[:, 0] > 0).astype(np.int64)
+TOTAL: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5}
+
+
+def dpsgd(rows: Any = ROWS, **given: Any) -> DPSGD:
+    labels = given.pop("labels", LABELS[: len(rows)])
+    fields: dict[str, Any] = {"score": "accuracy", "epochs": 5, "device": "cpu", "records": COUNT, **given}
+    fields.setdefault("model", lambda: nn.Linear(6, 2))
+    return DPSGD(data=(rows, labels), **fields)
+
+
+def told(mechanism: DPSGD, params: dict[str, Any]) -> float:
+    return mechanism._run(params)._told(mechanism.cost.run(params))[0].learning_rate
+
+
+# The law.
+
+
+@pytest.mark.parametrize(("momentum", "schedule"), [(0.0, None), (0.9, None), (0.0, lambda done: 1 - done)])
+def test_noise_alone_takes_every_weight_as_far_as_the_drift_says(momentum: float, schedule: Any) -> None:
+    run = SampledGaussian(rate=0.1, steps=2000, noise_multiplier=1.7)
+    rate = rate_of_drift(0.4, run, batch_size=32, max_grad_norm=0.5, momentum=momentum, schedule=schedule)
+    random, weights, velocity = np.random.default_rng(0), np.zeros(4000), np.zeros(4000)
+    for step in range(run.steps):
+        velocity = momentum * velocity + random.normal(size=4000) * 1.7 * 0.5 / 32
+        weights -= rate * (1.0 if schedule is None else schedule(step / run.steps)) * velocity
+    # The root of 4000 squares: 8 deviations of 1.2 % each, and the first steps of momentum, half a per cent.
+    assert weights.std() == pytest.approx(0.4, rel=0.1)
+
+
+def test_the_rate_of_a_run_follows_from_its_noise_and_a_short_run_has_the_same() -> None:
+    made = dpsgd(noise_multiplier=2.0, batch_size=60, score=lambda model: 0.0)
+    run = made.cost.run({})
+    assert told(made, {"drift": 0.3}) == pytest.approx(0.3 * 60 / (2.0 * math.sqrt(run.steps)))
+    assert told(made.at(fraction=0.5, match=True), {"drift": 0.3}) == pytest.approx(
+        told(made, {"drift": 0.3}), rel=0.02
+    )
+    larger = made.cost.run({"batch_size": 120}).steps
+    assert told(made, {"drift": 0.3, "batch_size": 120}) == pytest.approx(0.3 * 120 / (2.0 * math.sqrt(larger)))
+    assert told(made, {"learning_rate": 0.7}) == 0.7
+    assert told(made.at(learning_rate=0.6), {}) == 0.6
+    assert told(made.at(learning_rate=0.6), {"drift": 0.3}) == told(made, {"drift": 0.3})
+    deep = made.at(model=lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)))
+    assert told(deep, {"drift": 50.0}) == CAP
+    with pytest.raises(ValueError, match=r"drift = 0\.1 is not valid: it is the learning rate in units of noise"):
+        made.at(learning_rate=0.1, drift=0.1)
+    with pytest.raises(ValueError, match="it is for SGD, not for adam"):
+        told(made.at(optimizer="adam"), {"drift": 0.3})
+
+
+def test_larger_inputs_have_a_smaller_drift_and_a_network_that_normalises_needs_no_scale() -> None:
+    made = dpsgd()
+    assert made.known(10.0).value == pytest.approx(made.known(1.0).value / 10, rel=0.05)
+    assert made.wants_scale
+    assert not dpsgd(input_scale=3.0).wants_scale
+    assert not dpsgd(model=lambda: nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 2))).wants_scale
+    assert not dpsgd(optimizer="adam").wants_scale
+    given = {"loss": nn.functional.mse_loss, "labels": ROWS[:, :1], "score": lambda model: 0.0}
+    assert dpsgd(model=lambda: nn.Linear(6, 1), **given).known(1.0) is None  # measured for classification alone
+
+
+# The scale that is bought.
+
+
+def test_what_a_record_adds_is_a_function_of_that_record_alone() -> None:
+    rows = np.concatenate([ROWS[:50], [[np.inf] * 6, [np.nan] * 6, [1e30] * 6, [0.0] * 6]]).astype(np.float32)
+    alone = [norm_terms(row[None])[0] for row in rows]
+    np.testing.assert_array_equal(norm_terms(rows), alone)
+    np.testing.assert_array_equal(norm_terms(rows[::-1]), alone[::-1])
+    assert norm_terms(np.full((1, 4), 1.5)) == [0.0]
+
+
+@pytest.mark.parametrize("extra", [1e30, 1e-30, 0.0, np.inf, np.nan, 5.0])
+def test_one_record_moves_a_bought_scale_by_at_most_its_bound(extra: float) -> None:
+    row, label = np.full((1, 6), extra, np.float32), np.zeros(1, np.int64)
+    both = [dpsgd(), dpsgd(np.concatenate([ROWS, row]), labels=np.concatenate([LABELS, label]))]
+    scales = [ScaleOfInputs(one.on_all_records(), 3.0)({}, seed=1).score for one in both]
+    moved = (scales[1] - scales[0]) * COUNT  # the noise is the same
+    expected = np.clip(norm_terms(row)[0], -REACH, REACH)
+    assert moved == pytest.approx(0.0 if np.isnan(expected) else expected, abs=5e-3)  # the grid
+    assert abs(moved) <= REACH * (1 + 1e-9)
+
+
+def test_a_bought_scale_has_the_noise_that_its_event_states() -> None:
+    scale = ScaleOfInputs(dpsgd().on_all_records(), 7.0)
+    assert scale.event.event.noise_multiplier == 7.0
+    assert scale.event.slack == noise.slack_of_sum(7.0)
+    drawn = np.array([scale({}, seed=seed).score for seed in range(400)]) * COUNT
+    spread = drawn.std(ddof=1) / (7.0 * REACH)
+    assert abs(spread - 1) < 0.25  # 7 standard errors: false alarm below 1e-11
+    huge = ScaleOfInputs(dpsgd(np.full((COUNT, 6), 1e30, np.float32)).on_all_records(), 7.0)
+    assert abs(huge({}, seed=0).score - REACH) < 8 * 7.0 * REACH / COUNT
+
+
+def test_a_bought_scale_is_a_term_of_the_declaration() -> None:
+    made = dpsgd()
+    tuning = plan_tuning(made.default_space(), made, **TOTAL, search="never")
+    first, last = tuning.parts
+    assert isinstance(first, InputScale)
+    assert isinstance(last, LastRun)
+    assert sum(term.counts for term in tuning.cost.guarantee.terms) == 2  # with the count of records that fit
+    assert 0 < tuning.price < 0.03
+    assert 3.99 < tuning.declare(made.default_space(), 1e-5).certificate.epsilon <= 4.0
+
+
+# Whether to search.
+
+
+def test_what_is_decided_does_not_depend_on_the_records() -> None:
+    other = np.random.default_rng(1).normal(size=(COUNT, 6)).astype(np.float32) * 1000
+    plans = [plan_tuning(made.default_space(), made, **TOTAL, search="auto") for made in (dpsgd(), dpsgd(other))]
+    assert plans[0].summary == plans[1].summary
+    documents = [plan.declare(dpsgd().default_space(), 1e-5).certificate.to_dict() for plan in plans]
+    assert documents[0]["terms"] == documents[1]["terms"]
+    assert documents[0]["public"]["releases"] == documents[1]["public"]["releases"]
+
+
+def test_without_a_search_one_run_has_all_records_and_the_certificate_says_so(tmp_path: Any) -> None:
+    release = dphypo.tune(dpsgd(), **TOTAL, journal=tmp_path / "tune.db", progress=False)
+    assert release.surveys == ()
+    assert set(release.params) == {DRIFT, "clipping", "average"}
+    statement = release.certificate.statement()
+    assert "No search: the rate follows from public values and the scale of the inputs." in statement
+    assert "1 run was executed; its model is public." in statement
+    assert release.certificate.document["public"]["released"][0]["input_scale"] > 0
+    release.save(tmp_path / "release")
+    assert verify(tmp_path / "release")
+    again = dphypo.tune(dpsgd(), **TOTAL, journal=tmp_path / "tune.db", progress=False)
+    assert again.params == release.params
+    with torch.no_grad():
+        right = (release.model(torch.from_numpy(ROWS)).argmax(1).numpy() == LABELS).mean()
+    assert right > 0.85
+
+
+def test_a_larger_scale_moves_the_drift_and_nothing_else() -> None:
+    drifts = []
+    for factor in (1.0, 30.0):
+        made = dpsgd(ROWS * np.float32(factor))
+        release = dphypo.tune(made, **TOTAL, journal=None, progress=False, entropy=Seeded(3))
+        drifts.append(release.params[DRIFT])
+    assert drifts[0] / drifts[1] == pytest.approx(30, rel=0.1)
+
+
+def test_a_search_can_be_asked_for_and_refused() -> None:
+    made = dpsgd(input_scale=2.4)
+    space = made.default_space()
+    always = plan_tuning(space, made, **TOTAL, search="always")
+    assert always.survey.runs == 5
+    assert [type(part).__name__ for part in always.parts] == ["Survey", "LastRun"]
+    scored = plan_tuning(space, made, **TOTAL, survey=SurveyPlan(runs=0, score=True))
+    assert scored.parts[0].mechanism.split is not None
+    assert plan_tuning(space, made, **TOTAL, survey=3, search="auto").survey.runs == 3
+    wide = Space({"learning_rate": loguniform(0.1, 30), "clipping": ["normalise"]})
+    assert plan_tuning(wide, made, **TOTAL, search="auto").survey.runs == 8  # nothing is known of it
+    with pytest.raises(ValueError, match="search = 'often' is not valid"):
+        plan_tuning(space, made, **TOTAL, search="often")
+
+
+def test_a_search_is_expected_to_pay_where_little_is_known_and_it_costs_little() -> None:
+    sure = Prospect(signal=500, spread=0.3, total=0.5, fraction=0.2, score_records=200, share=0.2)
+    assert sure.searched() > sure.regret
+    unsure = Prospect(signal=2000, spread=2.0, total=1.0, fraction=0.05, score_records=4000, share=0.1)
+    assert unsure.searched() < unsure.regret
+
+
+def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not() -> None:
+    space, places = Space({"drift": [0.1]}), 0.2 * np.exp(np.linspace(-0.6, 0.6, 5))
+    random = np.random.default_rng(0)
+    lucky = [
+        Parabola("drift", 0.4)(
+            space, [Row({"drift": float(c)}, float(random.normal(0.5, 0.1))) for c in places], maximize=True
+        )["drift"]
+        for _ in range(50)
+    ]
+    assert np.log(np.array(lucky) / 0.2).std() < 0.2
+    clear = [Row({"drift": float(c)}, 0.9 - 0.2 * float(np.log(c / 0.35)) ** 2) for c in places]
+    assert Parabola("drift", 0.4)(space, clear, maximize=True)["drift"] == pytest.approx(0.35, rel=0.1)
+    turned = [Row(row.params, -row.score) for row in clear if row.score is not None]
+    assert Parabola("drift", 0.4)(space, turned, maximize=False)["drift"] == pytest.approx(0.35, rel=0.1)
