@@ -13,6 +13,7 @@ SHORT = {
     "band": "projections against CVXOPT and numpy.sort",
     "dpsgd": "a run of DPSGD against a hand-written Opacus loop",
     "engine": "a step of the engine against Opacus's, one run and many; on a GPU more rows",
+    "literature": "the cost of a uniform search by bounds of the literature, ours and an attack",
     "plans": "the noise that surveys add, and the time to solve for it",
     "samplers": "the Gaussian process against scikit-learn's, and a search against Optuna's GPSampler",
     "scores": "what tuning by a named score reaches on the digits: twenty searches by two optimisers",
