@@ -27,7 +27,7 @@ from dphypo.cli.app import app
 from dphypo.noise import tables
 from dphypo.planning import Landscape
 from dphypo.search.checkpoint import CheckpointFile
-from dphypo.search.live import LiveFile
+from dphypo.search.progress import LiveFile
 
 WITHIN_S = 20
 CHOICES = ("is not valid: give one of", "was saved in the format")  # of an argument that goes with the file

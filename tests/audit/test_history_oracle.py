@@ -14,9 +14,9 @@ from support.history_worlds import EPSILONS, Case, climb, deep_case, random_case
 from support.oracle import World, exact_delta, extreme_points
 from support.slow import mostly_slow
 
-from dphypo.accounting.theorems import theorem_h_history_only, theorem_h_recursions
+from dphypo.accounting.theorems import theorem_h_history_only
 from dphypo.accounting.theorems.lattice_pair import lattice_pair
-from dphypo.accounting.theorems.theorem_h_recursions import Lattice, Payoff, Survivors, payoff
+from dphypo.accounting.theorems.theorem_h_history_only import Lattice, Payoff, Survivors, payoff
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf, Poisson
 
@@ -282,7 +282,7 @@ def hull_holds() -> bool:
     for _ in range(20):
         x = rng.normal(size=(6, 1, 9))
         value = Payoff(np.maximum(x, 0.0), np.maximum(-x, 0.0)[..., :-1])
-        upper, lower = theorem_h_recursions._hull(value)
+        upper, lower = theorem_h_history_only._hull(value)
         bounds = (upper >= value.plus[:, 0]).all() and (lower <= value.minus[:, 0]).all()
         if not bounds or (np.diff(upper, axis=0) > 0).any() or (np.diff(lower, axis=0) > 0).any():
             return False
@@ -313,4 +313,4 @@ def test_every_mutant_is_named_by_a_test():
         "positive part of the hull reversed",
     }
     assert set(MUTANTS) == set(ON_RANDOM_WORLDS) | by_other_means
-    assert theorem_h_recursions.ROUNDING < 1e-12
+    assert theorem_h_history_only.ROUNDING < 1e-12

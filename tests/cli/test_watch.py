@@ -22,7 +22,7 @@ from dphypo.journal.journal import Record, Trial
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms.attempt import Pace
 from dphypo.search import LastRun, Stage, Stages, Survey
-from dphypo.search.live import LiveFile, LiveSteps
+from dphypo.search.progress import LiveFile, LiveSteps
 
 
 class Looking(Descent):
@@ -110,7 +110,7 @@ def test_shredding_takes_a_file_that_was_left(tmp_path, opened):
 
 
 def test_steps_and_time_left_are_in_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("dphypo.search.live.PAGE_S", 0.0)
+    monkeypatch.setattr("dphypo.search.progress.PAGE_S", 0.0)
     live = LiveFile(tmp_path / "tune.db-watch")
     shown = LiveSteps("last run", live=live)
     shown.begin([Pace(1.0, 0.1, 100, 10)])

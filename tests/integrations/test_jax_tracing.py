@@ -12,7 +12,7 @@ import pytest
 from jax.custom_batching import custom_vmap, sequential_vmap
 
 from dphypo.integrations.jax import DPSGD
-from dphypo.integrations.jax.tracing import foreign, traced
+from dphypo.integrations.jax.jax_program import foreign, traced
 
 RNG = np.random.default_rng(0)
 DATA = (RNG.normal(size=(64, 6)).astype(np.float32), RNG.integers(0, 3, 64))

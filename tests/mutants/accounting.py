@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         "blocks before the first that is not 0 add nothing",
         "a bound counts every loss that reaches a payoff",
-        "accounting/theorems/theorem_h_recursions.py",
+        "accounting/theorems/theorem_h_history_only.py",
         "max(0, int(used[0]) - len(matrices) + 1)",
         "int(used[0])",
         ("accounting/test_history_only.py::test_the_operator_adds_every_mass",),
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         "kills without τ",
         "a run that kills on D may kill more often on D′",
-        "accounting/theorems/theorem_h_recursions.py",
+        "accounting/theorems/theorem_h_history_only.py",
         "    off = np.clip(off_below * (1 - _SLACK) - tau_high[:, None] * (1 + _SLACK), 0.0, pair.off)\n",
         "    off = np.clip(off_below * (1 - _SLACK) - high[:, None] * (1 + _SLACK), 0.0, pair.off)\n",
         (f"{_HISTORY}::test_no_kill_beats_the_closed_form",),
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         "edges are clipped",
         "sums of losses beyond the lattice count as certain",
-        "accounting/theorems/theorem_h_recursions.py",
+        "accounting/theorems/theorem_h_history_only.py",
         "    return Payoff(np.concatenate([plus, up[..., -1:]], axis=-1), minus)\n",
         "    return Payoff(np.concatenate([plus, plus[..., -1:]], axis=-1), minus)\n",
         (f"{_HISTORY}::test_the_oracle_catches_edges_that_are_clipped_instead_of_absorbed",),

@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "JAX: operators of others are mapped over a batch",
         "no batching rule of somebody else's sees several records",
-        "integrations/jax/tracing.py",
+        "integrations/jax/jax_program.py",
         "return program, not foreign(code)",
         "return program, True",
         ("integrations/test_jax_tracing.py::test_a_large_record_changes_no_gradient_of_another",),
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "JAX: programs inside operators are not looked at",
         "no batching rule of somebody else's sees several records",
-        "integrations/jax/tracing.py",
+        "integrations/jax/jax_program.py",
         "        for inner in _programs(list(operator.params.values())):\n",
         "        for inner in _programs([]):\n",
         ("integrations/test_jax_tracing.py::test_operators_of_others_are_found_wherever_they_are",),

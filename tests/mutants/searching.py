@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "the exact draw of T is off by one",
         "every value of T has its stated probability",
-        "laws/draw.py",
+        "laws/law.py",
         "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found\n",
         "        below, found = (below, middle) if reaches(middle) else (middle, found)\n    return found + 1\n",
         ("laws/test_exact_draw.py::test_geometric_draws_follow_their_bits",),

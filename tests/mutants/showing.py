@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "the age of a study is stored",
         "no file tells how long a study has run",
-        "search/live.py",
+        "search/progress.py",
         '({"written": time.time()} if self.timed else {})',
         '{"written": time.time()}',
         ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),

@@ -12,10 +12,9 @@ import numpy as np
 
 from dphypo.accounting.profiles import Floats
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
-from dphypo.accounting.theorems import theorem_h_recursions as recursions
 from dphypo.accounting.theorems.lattice_pair import LatticePair
 from dphypo.accounting.theorems.lemma2 import Corner
-from dphypo.accounting.theorems.theorem_h_recursions import SLACK, Lattice, Survivors
+from dphypo.accounting.theorems.theorem_h_history_only import SLACK, Lattice, Survivors
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +40,11 @@ def known(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Cor
     w, w_back = np.array([corner[0] for corner in corners]), np.array([corner[1] for corner in corners])
     ones = np.zeros((cells, 1 + len(corners), count + 1))
     ones[:, 0] = 1.0
-    value = recursions.payoff(lattice, ones, ones[..., :-1])
+    value = theorem_h.payoff(lattice, ones, ones[..., :-1])
     total_up, total_down = np.zeros((cells, len(corners), count + 1)), np.zeros((cells, len(corners), count))
     for k in range(1, len(pmf)):
         up, down = survivors(value)
-        upper, lower = recursions._hull(value)
+        upper, lower = theorem_h._hull(value)
         q_up = up[:, 1:] + w[None, :, None] * upper[:, None, :]
         q_down = down[:, 1:] + w_back[None, :, None] * lower[:, None, :]
         if from_prior:
@@ -54,7 +53,7 @@ def known(pmf: Floats, lattice: Lattice, survivors: Survivors, corners: list[Cor
         else:
             total_up += pmf[k] * (1 + SLACK) * q_up
             total_down += pmf[k] * (1 - SLACK) * q_down
-        value = recursions.payoff(
+        value = theorem_h.payoff(
             lattice, np.concatenate([up[:, :1], q_up], axis=1), np.concatenate([down[:, :1], q_down], axis=1)
         )
-    return recursions.payoff(lattice, total_up * (1 + SLACK), total_down * (1 - SLACK)).plus
+    return theorem_h.payoff(lattice, total_up * (1 + SLACK), total_down * (1 - SLACK)).plus

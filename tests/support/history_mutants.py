@@ -7,14 +7,13 @@ from support.history_known import HistoryProfile
 
 from dphypo.accounting.theorems import lattice_pair, lemma2
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
-from dphypo.accounting.theorems import theorem_h_recursions as recursions
 from dphypo.band import Band
 
 _corners, _hull, _payoff, _left, _pair = (
     theorem_h.corners,
-    recursions._hull,
-    recursions.payoff,
-    recursions._left,
+    theorem_h._hull,
+    theorem_h.payoff,
+    theorem_h._left,
     lattice_pair.lattice_pair,
 )
 
@@ -108,17 +107,17 @@ def _calls_t_unknown(*arguments, knows_runs, **conditions):
 # name: (module, attribute, replacement), or what stands in for HistoryProfile. Some show on random
 # worlds; the others need a world made for them, or an oracle for the part of the theorem that they break.
 MUTANTS: dict[str, object] = {
-    "kills without τ": (recursions, "_left", _without_tau),
-    "kills only where forced": (recursions, "_left", _only_where_forced),
-    "kills from the upper tail": (recursions, "_left", _upper_tail),
-    "cells the wrong way round": (recursions, "_left", _wrong_way_round),
+    "kills without τ": (theorem_h, "_left", _without_tau),
+    "kills only where forced": (theorem_h, "_left", _only_where_forced),
+    "kills from the upper tail": (theorem_h, "_left", _upper_tail),
+    "cells the wrong way round": (theorem_h, "_left", _wrong_way_round),
     "τ without the band": (theorem_h, "Tau", _UniformTau),
     "τ from the wrong direction": _TauFromForward,
     "winner without the band": (theorem_h, "corners", lambda band: [(1.0, 1.0, 1.0)]),
     "only the middle corner": (theorem_h, "corners", lambda band: [(*_corners(band)[len(_corners(band)) // 2][:2], 1)]),
-    "positive part of the hull reversed": (recursions, "_hull", _plus_reversed),
-    "negative part of the hull reversed": (recursions, "_hull", _minus_reversed),
-    "edges clipped instead of absorbed": (recursions, "payoff", _clipped),
+    "positive part of the hull reversed": (theorem_h, "_hull", _plus_reversed),
+    "negative part of the hull reversed": (theorem_h, "_hull", _minus_reversed),
+    "edges clipped instead of absorbed": (theorem_h, "payoff", _clipped),
     "infinite loss dropped": (theorem_h, "lattice_pair", _no_infinite_loss),
     "directions exchanged": _swapped,
     "largest T forgotten": _LargestForgotten,
@@ -126,4 +125,4 @@ MUTANTS: dict[str, object] = {
     "first run not from the prior": _one_more_from_prior,
     "T visible": _calls_t_unknown,
 }
-NO_HULL = (recursions, "_hull", _no_hull)
+NO_HULL = (theorem_h, "_hull", _no_hull)

@@ -16,10 +16,10 @@ import dphypo
 from dphypo import _files, _stderr
 from dphypo.errors import Stopped
 from dphypo.mechanisms.attempt import Pace, current_follower, followed_by
-from dphypo.search import live, progress
+from dphypo.search import progress
 from dphypo.search.checkpoint import CheckpointFile
 from dphypo.search.interrupts import Terminated
-from dphypo.search.live import LiveFile, LiveSteps
+from dphypo.search.progress import LiveFile, LiveSteps
 
 PACE = Pace(1.25, 0.5, 100, 30)
 
@@ -43,7 +43,7 @@ CALLS = {
     "CheckpointFile.read": (CheckpointFile, "_checked"),
     "torch.save": (torch, "save"),
     "_files.writing": (_files, "writing"),
-    "describe": (live, "describe"),
+    "describe": (progress, "describe"),
     "at_edge": (progress, "at_edge"),
     "log": (_stderr.log, "info"),
 }
@@ -81,7 +81,7 @@ def test_a_watcher_that_raises_changes_nothing(kind, call, undisturbed, tmp_path
         raise kind
 
     monkeypatch.setattr(*CALLS[call], fail)
-    monkeypatch.setattr(live, "PAGE_S", 0.0)
+    monkeypatch.setattr(progress, "PAGE_S", 0.0)
     assert_undisturbed(tmp_path / "tune.db", undisturbed)
     assert raised, "it was called"
 
@@ -180,7 +180,7 @@ def test_a_handler_of_the_log_that_raises_changes_nothing(undisturbed, tmp_path)
 
 @pytest.mark.parametrize("damage", [b'{"table":' + b"[" * 200_000, b"{", b"\xff", b"[]", b'{"table": 7, "cost": null}'])
 def test_a_damaged_live_file_changes_nothing(damage, undisturbed, tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "PAGE_S", 0.0)
+    monkeypatch.setattr(progress, "PAGE_S", 0.0)
     original = LiveFile._write
 
     def write_and_damage(self, known):

@@ -12,8 +12,8 @@ from support.torch_world import dpsgd
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.mechanisms.attempt import Pace
-from dphypo.search import LastRun, Stage, Stages, Survey, live
-from dphypo.search.live import LiveSteps
+from dphypo.search import LastRun, Stage, Stages, Survey, progress
+from dphypo.search.progress import LiveSteps
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 TRAIN = dpsgd(epochs=6)
@@ -28,8 +28,8 @@ class Screen(io.StringIO):
 @pytest.fixture
 def at_once(monkeypatch):
     """No patience."""
-    monkeypatch.setattr(live, "LOG_S", 0.0)
-    monkeypatch.setattr(live, "SCREEN_S", 0.0)
+    monkeypatch.setattr(progress, "LOG_S", 0.0)
+    monkeypatch.setattr(progress, "SCREEN_S", 0.0)
 
 
 def search(*parts):
@@ -45,7 +45,7 @@ def test_a_log_has_a_line_for_what_runs_are_and_lines_for_how_far_they_are(at_on
     assert re.search(r"^last run: step [1-9] of 12, \S+ steps/s, 0:00:00 left", shown, re.M)
     for part in ("survey", "last run"):
         lines = [line for line in shown.splitlines() if line.startswith(part)]
-        assert lines[0] == f"{part}: {live.NOTE}", "before any line whose time tells something"
+        assert lines[0] == f"{part}: {progress.NOTE}", "before any line whose time tells something"
         assert shown.count(lines[0]) == 1
     assert "\x1b" not in shown
 
@@ -79,7 +79,7 @@ def test_nothing_is_shown_without_progress(at_once, capsys):
 
 def test_speed_and_time_left_are_those_of_the_steps_made_here(at_once, monkeypatch, capsys):
     now = [100.0]
-    monkeypatch.setattr("dphypo.search.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dphypo.search.progress.time.monotonic", lambda: now[0])
     shown = LiveSteps("last run", log=True)
     shown.begin([PACE])
     for made in (41, 42, 43, 44):  # it goes on after 40
@@ -90,7 +90,7 @@ def test_speed_and_time_left_are_those_of_the_steps_made_here(at_once, monkeypat
 
 def test_a_log_of_a_day_has_a_few_hundred_lines(monkeypatch, capsys):
     now = [0.0]
-    monkeypatch.setattr("dphypo.search.live.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dphypo.search.progress.time.monotonic", lambda: now[0])
     shown = LiveSteps("last run", log=True)
     shown.begin([Pace(1.0, 0.1, 86_400, 10)])
     for made in range(1, 86_400):

@@ -43,7 +43,7 @@ def watch(
 def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
     """The server, on the loopback address; the page is at ``/word``."""
     from dphypo.errors import FileError
-    from dphypo.search.live import ENDING, LiveFile
+    from dphypo.search.progress import ENDING, LiveFile
 
     if not journal.is_file():
         raise FileError(f"there is no journal at {journal}: give the journal= of the search")

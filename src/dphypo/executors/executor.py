@@ -10,7 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,7 +36,7 @@ NO_WORKERS = (
 MIXED_UP = (
     "the executor returned something other than the outcome of the run that it was given, such as the outcome of "
     "another run. Nothing was recorded. Use another executor; the search resumes where it stopped. An executor of your "
-    "own calls dphypo.mechanisms.outcome.attempt and returns the outcome with its run"
+    "own calls dphypo.mechanisms.attempt.attempt and returns the outcome with its run"
 )
 
 
@@ -60,7 +60,7 @@ class Executor(Protocol):
         """Begin a run; only while ``idle``."""
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
-        """The next run that ended, with what :func:`dphypo.mechanisms.outcome.attempt` returned; only while ``busy``.
+        """The next run that ended, with what :func:`dphypo.mechanisms.attempt.attempt` returned; only while ``busy``.
 
         Instead of the outcome, None means that the run's process died or may have died, and the search decides whether
         to repeat the run. :class:`Withdrawn` means that the process did not die.
@@ -70,10 +70,8 @@ class Executor(Protocol):
         """Stop all runs, and end every process that was started for them."""
 
 
-class Factory(Protocol):
-    """Creates an executor for a mechanism: a class, a function, or an object that holds a cluster's client."""
-
-    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor: ...
+Factory = Callable[..., Executor]
+"""Called with (mechanism, workers=..., start_method=...): a class, a function, or an object with a cluster's client."""
 
 
 class InProcess:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, below
-from dphypo.laws.law import Array, Listable, at_v, at_x, like, log_sum_exp, register
+from dphypo.laws.law import Array, Drawable, at_v, at_x, like, log_sum_exp, register
 
 _TOLERANCE = Fraction(1, 10**9)
 _BITS = 60  # of the probabilities of a law with a cap
@@ -119,7 +119,7 @@ class Pmf:
         return f"Pmf({{{', '.join(shown)}}})"
 
 
-def listed(law: Listable, limit: int) -> Pmf:
+def listed(law: Drawable, limit: int) -> Pmf:
     """A law given T ≤ ``limit``: its probabilities as a list, rounded to multiples of about 2⁻⁶⁰, and not to 0.
 
     What is listed is the law that is accounted for and drawn from. It is none of the laws that theorems are stated for.

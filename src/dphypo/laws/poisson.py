@@ -14,8 +14,7 @@ from scipy import special
 
 from dphypo import _validate
 from dphypo.entropy import Entropy
-from dphypo.laws.draw import draw, quantile
-from dphypo.laws.law import Array, at_x, like, register, stirling_error
+from dphypo.laws.law import Array, at_x, draw, like, quantile, register, stirling_error
 from dphypo.laws.pmf import Pmf, listed
 
 LARGEST_MEAN = 1e9

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -159,16 +158,16 @@ class OwnRun(SampledGaussian):
             max_grad_norm: the clipping norm.
             grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
         """
-        # By name: this package knows no library that trains.
-        loop = importlib.import_module("dphypo.integrations.torch.own_loop")
+        from dphypo.integrations.torch.own_loop import make_private  # the only place here that knows PyTorch
+
         if self._made:
             raise UnsupportedModelError(
                 "run.make_private was called before in this run: the run is declared to train once. To train k models, "
                 "declare k times the steps, and use one block"
             )
         self._made.append(True)
-        options = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
-        return loop.make_private(self, module, optimizer, data_loader, **options)  # type: ignore[no-any-return]
+        options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
+        return make_private(self, module, optimizer, data_loader, **options)
 
 
 PUBLIC = "public"

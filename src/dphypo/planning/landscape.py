@@ -25,7 +25,7 @@ from scipy.special import ndtr
 from dphypo import _files, _validate
 from dphypo.laws import Law
 from dphypo.planning.designs import PlannedPart, Spent
-from dphypo.space.around import normal
+from dphypo.space.candidates import normal
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from dphypo.journal.journal import Journal, Record
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search import refusals
-from dphypo.search.live import ENDING, LiveFile
+from dphypo.search.progress import ENDING, LiveFile
 from dphypo.search.release import Ending, Release, SurveyTable, table_of, with_models
 
 

@@ -27,7 +27,7 @@ from dphypo.search import refusals
 from dphypo.search.next_run import Runs
 from dphypo.search.release import Release
 from dphypo.space import Space
-from dphypo.space.around import Spread, read_spread
+from dphypo.space.candidates import Spread, read_spread
 
 SEEDED = "no guarantee: seeded"
 _MOST_CHANGES = 6  # values that differ, in one message

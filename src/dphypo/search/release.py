@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -400,9 +399,9 @@ class Release:
         It holds public values only. An earlier report at the path is replaced; any other file is left alone. Needs the
         extra ``plots``.
         """
-        # By name: reports are built on top of this module.
-        written: Path = importlib.import_module("dphypo.report.release_report").write_report(self, path)
-        return written
+        from dphypo.report.release_report import write_report  # which is built on this module
+
+        return write_report(self, path)
 
     def __repr__(self) -> str:
         if self.ending is Ending.ALL_FAILED:
@@ -459,8 +458,9 @@ def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     if saver is None and model is not None:
-        # By name: integrations are built on top of this module.
-        saver = importlib.import_module("dphypo.integrations").saver_for(format, model)
+        from dphypo.integrations import saver_for  # which is built on this module
+
+        saver = saver_for(format, model)
     elif saver is None and format == Plain.format:
         saver = Plain()
     if saver is None or saver.format != format:

@@ -61,8 +61,8 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, check
 from dphypo.search.fit_count import FitCount
 from dphypo.search.interrupts import interruptible, orderly, refuse_in_worker_start
-from dphypo.search.live import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
 from dphypo.search.next_run import DeclaredRuns, GroupSizes, Past
+from dphypo.search.progress import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
 HOPELESS = 5

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.entropy import Entropy, check_entropy, words
-from dphypo.space.around import Around, Spread, around
-from dphypo.space.candidates import Candidates, Grid, build_grid, candidate_points, is_active
+from dphypo.space.candidates import Around, Candidates, Grid, Spread, around, build_grid, candidate_points, is_active
 from dphypo.space.dimension import (
     MIDDLE,
     Array,

@@ -1,10 +1,17 @@
-"""A model as JAX sees it: a row of trained numbers, the gradients and scores of single records, an optimiser's step."""
+"""A model as JAX sees it: a row of trained numbers, the gradients and scores of single records, an optimiser's step.
+
+**Which programs may be mapped over a batch.** ``jax.vmap`` replaces each operator by its rule for a batch. The rules of
+JAX's own operators treat every record by itself, up to rounding. A third-party rule (``custom_vmap``, a foreign call, a
+Pallas kernel) receives the whole batch, and one record may change what it computes for the others. So the operators
+that may be mapped are a closed list. A program with any other operator is executed for one record, and one run, after
+the other.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
+from jax.extend.core import Primitive, jaxpr_as_fun, primitives
 
 from dphypo import _validate
 from dphypo.dpsgd.draws import MULTIPLE
@@ -20,9 +28,59 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax import optax_optimisers
 from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
 from dphypo.integrations.jax.records import Tree, TreeRecords, as_records
-from dphypo.integrations.jax.tracing import traced
 from dphypo.integrations.scores import Floats, TrainedModel, Value
 from dphypo.mechanisms.one_record import or_none
+
+_RANDOM = {  # operators whose rule draws for a whole batch from one key, or from none
+    primitives.rng_bit_generator_p,
+    primitives.rng_uniform_p,
+}
+OURS = {one for room in (primitives, jax.lax) for one in vars(room).values() if isinstance(one, Primitive)} - _RANDOM
+"""What JAX itself exports: neither ``custom_vmap``, foreign calls, callbacks nor kernels are among it."""
+
+
+def traced(function: Callable[..., Any], *example: Any) -> tuple[Callable[..., Any], bool]:
+    """A function as the program that JAX sees for arguments of these types, and whether it may be mapped.
+
+    The program is run, not the function, so that what was checked is what is mapped.
+    """
+    code, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
+    structure, run = jax.tree.structure(shapes), jaxpr_as_fun(code)
+
+    def program(*given: Any) -> Any:
+        return jax.tree.unflatten(structure, run(*jax.tree.leaves(given)))
+
+    return program, not foreign(code)
+
+
+def foreign(code: Any) -> set[str]:
+    """The operators of a program, and of programs inside it, that are not in the list."""
+    return {one.primitive.name for one in _operators(code) if not _is_ours(one)}
+
+
+def _is_ours(operator: Any) -> bool:
+    kinds = [str(value.aval.dtype) for value in operator.invars if hasattr(value.aval, "dtype")]
+    keys = [kind for kind in kinds if kind.startswith("key<")]  # another generator may have other rules
+    return operator.primitive in OURS and all(kind == "key<fry>" for kind in keys)
+
+
+def _operators(code: Any) -> Iterator[Any]:
+    for operator in getattr(code, "jaxpr", code).eqns:
+        yield operator
+        for inner in _programs(list(operator.params.values())):
+            yield from _operators(inner)
+
+
+def _programs(value: Any) -> Iterator[Any]:
+    """The programs among the parameters of an operator, such as the body of a loop or the branches of a condition."""
+    if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns"):
+        yield value
+    elif isinstance(value, dict):
+        yield from _programs(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _programs(one)
+
 
 _DRAWS = 3  # weights at which places are compared
 _LARGE = 2**17  # numbers: runs with larger gradients go one after the other in one program: they stay in cache
