@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import accounting, engine, exact_noise, jax_step, journals, searching, showing, training
+from mutants import accounting, captured, engine, exact_noise, jax_step, journals, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -11,6 +11,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *journals.MUTANTS,
     *exact_noise.MUTANTS,
     *engine.MUTANTS,
+    *captured.MUTANTS,
     *training.MUTANTS,
     *jax_step.MUTANTS,
     *showing.MUTANTS,

@@ -126,13 +126,19 @@ def constants(gm: fx.GraphModule) -> dict[str, torch.Tensor]:
 
 
 def check_constants(tensors: Mapping[str, torch.Tensor], records: int) -> None:
-    """Refuse a constant that may hold the training data: one with as many rows or columns as there are records."""
+    """Refuse a constant that may hold the training data: one with as many rows or columns as records are declared.
+
+    Args:
+        tensors: buffers of the model and constants of its graph, by name. Frozen parameters are declared public.
+        records: the declared number. How many there are is private.
+    """
     for name, tensor in tensors.items():
-        if records > 1 and records in (tensor.shape[:1] + tensor.shape[-1:]):
+        shape, places = tuple(tensor.shape), torch.arange(tensor.numel(), device=tensor.device)
+        if records > 1 and records in (*shape[:1], *shape[-1:]) and not torch.equal(tensor.flatten(), places):
             raise UnsupportedModelError(
-                f"the model keeps the tensor {name} of shape {tuple(tensor.shape)}, which is as long as the {records} "
-                "declared records: constants of a model are published with it. If it is public, make it a frozen "
-                "parameter, nn.Parameter(tensor, requires_grad=False); if it holds records, remove it"
+                f"the model keeps the tensor {name} of shape {shape}, which is as long as the {records} declared "
+                "records: constants of a model are published with it. If it is public, make it a frozen parameter, "
+                "nn.Parameter(tensor, requires_grad=False); if it holds records, remove it"
             )
 
 

@@ -285,18 +285,23 @@ def _labels(edit: _Editor, node: fx.Node) -> None:
 
 def _divided(edit: _Editor, node: fx.Node) -> None:
     """The rule of division: an integer divided by zero, or the smallest one by −1, stops the process."""
-    upper, lower = node.args[0], node.args[1]
-    if not isinstance(lower, fx.Node) or edit.value(node).dtype.is_floating_point or edit.value(lower).is_complex():
+    upper, lower = node.args[:2]
+    if edit.value(node).dtype.is_floating_point or (not isinstance(lower, fx.Node) and lower != -1):
         return
-    wrong = edit.call(A.eq.Scalar, lower, 0)
-    if isinstance(upper, fx.Node) and edit.value(upper).dtype.is_signed:
-        least = edit.call(A.eq.Scalar, upper, torch.iinfo(edit.value(upper).dtype).min)
-        wrong = edit.call(
-            A.logical_or.default, wrong, edit.call(A.logical_and.default, least, edit.call(A.eq.Scalar, lower, -1))
-        )
-    edit.fits(wrong)
-    shape = list(edit.value(wrong).shape)
-    node.update_arg(1, edit.call(A.masked_fill.Scalar, edit.call(A.expand.default, lower, shape), wrong, 1))
+    wrong = []
+    if isinstance(upper, fx.Node) and (kind := edit.value(upper).dtype).is_signed:
+        wrong.append(edit.call(A.eq.Scalar, upper, torch.iinfo(kind).min))
+    if isinstance(lower, fx.Node):
+        both = [edit.call(A.logical_and.default, one, edit.call(A.eq.Scalar, lower, -1)) for one in wrong]
+        wrong = [edit.call(A.logical_or.default, edit.call(A.eq.Scalar, lower, 0), one) for one in both]
+        wrong = wrong or [edit.call(A.eq.Scalar, lower, 0)]
+    for one in wrong:
+        edit.fits(one)
+        shape = list(edit.value(one).shape)
+        if isinstance(lower, fx.Node):
+            node.update_arg(1, edit.call(A.masked_fill.Scalar, edit.call(A.expand.default, lower, shape), one, 1))
+        else:
+            node.update_arg(0, edit.call(A.masked_fill.Scalar, upper, one, 0))
 
 
 def _converted(edit: _Editor, node: fx.Node) -> None:
@@ -413,6 +418,9 @@ _RULES: dict[Any, Any] = {
     A.remainder.Tensor: _divided,
     A.remainder.Scalar_Tensor: _divided,
     A.fmod.Tensor: _divided,
+    A.div.Scalar_mode: _divided,
+    A.remainder.Scalar: _divided,
+    A.fmod.Scalar: _divided,
     A._to_copy.default: _converted,
     A.copy.default: _copied,
     A.fill.Scalar: _filled,
