@@ -82,9 +82,20 @@ def test_without_tuning_there_is_one_run_with_the_least_noise(found):
 @pytest.mark.slow
 def test_what_tune_would_do_is_recommended_where_nothing_is_known_of_scores():
     result = plan(epsilon=2.0, delta=DELTA, compute=1.8, **TASK)
-    assert result.best.name.startswith("survey")
-    assert "dphypo.tune(space, mechanism, epsilon=2.0, delta=1e-05" in result.code
+    assert result.best.name == "no tuning"
+    assert result.code == "release = dphypo.tune(mechanism, epsilon=2.0, delta=1e-05, search='never')"
     assert result.code in str(result)
+    known = [row for row in result.rows if row.regret is not None]
+    assert [row.design.kind for row in known] == ["none", *["survey"] * (len(known) - 1)]
+    assert known[0].regret < min(row.regret for row in known) + 0.002
+    assert "Recommended: no tuning (*): its rate follows from public values" in str(result)
+
+
+@pytest.mark.slow
+def test_a_survey_of_ones_own_training_is_recommended_by_its_price():
+    mechanism = OwnTraining(untrained, SampledGaussian(rate=0.02, steps=300, noise_multiplier=1.0), scores="public")
+    result = plan(mechanism, epsilon=2.0, delta=DELTA, compute=1.8)
+    assert "dphypo.tune(space, mechanism, epsilon=2.0, delta=1e-05" in result.code
     least = min((row for row in result.rows if row.design.kind not in ("none", "survey")), key=lambda row: row.price)
     assert f"of another kind ({least.name}) adds {100 * least.price:.2g} %" in result.why
     assert f"Recommended: {result.best.name} (*): it is the survey that dphypo.tune plans" in str(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +18,10 @@ from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.search import SurveyPlan, plan_tuning
+from dphypo.search.fit_count import total_in_gaussians
+from dphypo.search.rates import ADDED_BY_SCALE, GAIN, SPREAD, Prospect
 from dphypo.search.survey import FRACTION, RUNS
-from dphypo.search.tune import steps_of
+from dphypo.search.tune import known_of, prospect_of, steps_of
 from dphypo.space import Space
 
 
@@ -64,9 +67,7 @@ def plan(
         runs what is recommended.
 
     >>> found = plan(epsilon=2, delta=1e-5, records=20_000, batch_size=500, epochs=16, compute=1.9)
-    >>> found.best.name
-    'survey, 8 runs of 0.05'
-    >>> found.rows[0].name, found.best.price < 0.05
+    >>> found.best.name, round(found.best.regret, 4) < 0.01
     ('no tuning', True)
     """
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.positive_delta(delta=delta)
@@ -86,7 +87,11 @@ def plan(
         left_out.append(("bands", f"more than {MOST_IN_A_BAND} runs in a band take minutes to account for"))
     alone = found[0].noise_multiplier
     found = [replace(one, price=one.noise_multiplier / alone - 1) for one in found]
-    rows = tuple(found if scores is None else [replace(one, score=expected_score(one, scores)) for one in found])
+    if scores is None:
+        prospect = _prospect(mechanism, run, records, over, found[0], epsilon, delta)
+        rows = tuple(replace(one, regret=None if prospect is None else _regret(one, prospect)) for one in found)
+    else:
+        rows = tuple(replace(one, score=expected_score(one, scores)) for one in found)
     larger: tuple[Batch, ...] = ()
     if run is not None:
         larger = tuple(_designs.batches(run, records or 0, epsilon=epsilon, delta=delta, compute=compute, alone=alone))
@@ -135,11 +140,22 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
         if len(as_good) == 1:
             return best, "the best expected score, to three decimals"
         return best, f"the least compute of the {len(as_good)} designs with the best expected score, to three decimals"
+    if (alone := rows[0]).regret is not None:
+        least = min((row for row in rows if row.regret is not None), key=lambda row: (row.regret, row.design.compute))
+        assert least.regret is not None
+        if alone.regret - least.regret < GAIN:
+            said = f"its rate follows from public values and is expected to lose {alone.regret:.2g} of the accuracy"
+            return alone, f"{said}, where the best survey loses {_least_survey(rows):.2g}"
+        return least, f"the least expected regret, {least.regret:.2g}, where no tuning has {alone.regret:.2g}"
     for row in rows:
         first = row.parts[0]
         if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
     return rows[0], "there is no compute for a survey, and without a landscape nothing says that another search pays"
+
+
+def _least_survey(rows: tuple[Spent, ...]) -> float:
+    return min((row.regret for row in rows[1:] if row.regret is not None), default=math.inf)
 
 
 def _merit(row: Spent) -> tuple[float, float]:
@@ -154,6 +170,34 @@ def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
         least = min(others, key=lambda row: row.price)
         said += f", where the cheapest search of another kind ({least.name}) adds {100 * max(least.price, 0.0):.2g} %"
     return f"{said}; what they reach is compared on a landscape only"
+
+
+def _prospect(
+    mechanism: Mechanism,
+    run: SampledGaussian | None,
+    records: int | None,
+    space: Space,
+    alone: Spent,
+    epsilon: float,
+    delta: float,
+) -> Prospect | None:
+    """What is expected of the learning rate that public values give; None if something else is searched."""
+    if run is not None and records is not None:  # DP-SGD whose learning rate is to be found
+        signal = run.rate * records * math.sqrt(run.steps) / alone.noise_multiplier
+        return Prospect(signal, math.hypot(SPREAD["sgd"], ADDED_BY_SCALE), total_in_gaussians(epsilon, delta), 1.0)
+    known = known_of(mechanism, space)
+    one = mechanism.with_noise(alone.noise_multiplier)
+    return None if known is None else prospect_of(mechanism, one, space, known, epsilon, delta)
+
+
+def _regret(row: Spent, prospect: Prospect) -> float | None:
+    """The expected regret of one run, or of a survey and a run; other designs have none."""
+    first = row.parts[0]
+    if row.design.kind == "none":
+        return prospect.regret
+    if row.design.kind != "survey" or not isinstance(first.runs, int):
+        return None
+    return replace(prospect, fraction=first.fraction).searched(first.runs, row.price)
 
 
 def _landscape(given: Landscape | str | Path) -> Landscape:
@@ -201,6 +245,8 @@ class Comparison:
     def code(self) -> str:
         """Python that runs what is recommended, for a ``space`` and a ``mechanism``. Numbers are not rounded."""
         (first, *rest) = self.best.parts
+        if self.best.design.kind == "none" and self.best.regret is not None:
+            return f"release = dphypo.tune(mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, search='never')"
         if self.best.design.kind == "survey" and rest:
             planned = f"survey=dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
             return f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, {planned})"
@@ -215,7 +261,7 @@ class Comparison:
 
     def __str__(self) -> str:
         head = ["", "design", "noise", "more", "runs 5/50/95 %", "compute", "in best 1/5/10 %"]
-        rows = [head + (["score"] if self.landscape is not None else [])]
+        rows = [head + (["score"] if self.landscape is not None else ["regret"] if self._regrets else [])]
         rows += [self._cells(number, row) for number, row in enumerate(self.rows, 1)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -234,7 +280,13 @@ class Comparison:
         cells = [f"{mark}{number}", row.name, *noise, runs, f"{design.compute:.3g}", chances]
         if self.landscape is not None:
             cells.append("-" if row.score is None else f"{row.score:.4f}")
+        elif self._regrets:
+            cells.append("-" if row.regret is None else f"{row.regret:.4f}")
         return cells
+
+    @property
+    def _regrets(self) -> bool:
+        return self.rows[0].regret is not None
 
     def _notes(self) -> list[str]:
         notes = [
@@ -247,6 +299,11 @@ class Comparison:
             notes.append(
                 f"score: expected on {self.landscape.name!r}{about}; it depends on fraction and noise only. Surveys "
                 "count as random search, bands as uniform search: their search rules do better."
+            )
+        if self.landscape is None and self._regrets:
+            notes.append(
+                "regret: how much accuracy is expected to be lost to the best learning rate without tuning, where only "
+                "the rate is unknown and public values nearly give it; scores are taken on public records."
             )
         notes += [f"left out: {name} ({why})" for name, why in self.left_out]
         return notes
@@ -267,7 +324,7 @@ class Comparison:
         runs = "run" if design.compute == 1 else "runs"
         words = [f"Recommended: {self.best.name} (*){': ' if self.why else ''}{self.why}."]
         if design.kind == "none":
-            return [*words, "Train once."]
+            return [*words, "Train once, on all records."]
         words.append(
             f"Its full runs have {100 * max(self.best.price, 0.0):.2g} % more noise than one run without tuning, and "
             f"it takes the compute of {design.compute:.3g} full {runs}."

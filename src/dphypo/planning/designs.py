@@ -175,7 +175,7 @@ _part = partial(PlannedPart, noise_multiplier=1.0)
 
 
 def untuned() -> Design:
-    """One full run, at the middle of the prior."""
+    """One full run, at what public values say, or at the middle of the prior."""
     return Design("no tuning", "none", (_part(),))
 
 
@@ -195,6 +195,8 @@ class Spent:
     """A design, with the noise of its full runs at which all that it releases costs the total and no more.
 
     ``price`` is how much more noise that is than without tuning, as a fraction; ``score`` is expected on a landscape.
+    ``regret`` is how much accuracy the last run is expected to lose to the best learning rate without tuning: because
+    its rate is not the best, and because of the noise and records that a search takes.
     """
 
     design: Design
@@ -203,6 +205,7 @@ class Spent:
     guarantee: Composition
     price: float = 0.0
     score: float | None = None
+    regret: float | None = None
 
     @property
     def name(self) -> str:
@@ -220,6 +223,7 @@ class Spent:
             "compute": self.design.compute,
             "chances": {f"{share:g}": list(self.design.chances(share)) for share in SHARES},
             "expected_score": self.score,
+            "expected_regret": self.regret,
             **to_json(self.guarantee),
         }
 

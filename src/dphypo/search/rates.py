@@ -45,7 +45,7 @@ MOVEMENT = {("normalise", False): 2.3, ("normalise", True): 1.4, ("clip", False)
 """By how much noise moves the layer that it moves most at the best drift: by the clipping, and whether there are hidden
 layers."""
 ADAM = 0.01
-SPREAD = {"sgd": 0.37, "adam": 0.6}
+SPREAD = {"sgd": 0.36, "adam": 0.6}
 """The standard deviation of the logarithm of the best drift, or of Adam's best rate, about the predicted one."""
 LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam", "adamax"})
 _DRIFTS = (1e-3, 1e2)
@@ -127,6 +127,8 @@ ABOUT_THE_MEAN, SPREAD_ABOUT = 0.72, 0.17
 """The scale about the mean over the norm that is bought, on the fitted tasks, and the spread of its logarithm."""
 PRECISION = 0.2
 """The standard deviation that the logarithm of a bought scale is to have."""
+ADDED_BY_SCALE = math.hypot(SPREAD_ABOUT, PRECISION)
+"""What a scale that is bought adds to the spread."""
 MOST_SHARE = 0.03
 """The largest share of the squared total, in units of a Gaussian mechanism, that a scale may cost: 1.5 % more noise."""
 _RANGES, _CATEGORIES = 0.15, 0.6
@@ -271,9 +273,11 @@ class InputScale(Survey):
 
 # Whether to search.
 
-CURVATURE, SLOPE, RUN_NOISE = (0.01, 0.7), (0.02, 1.0), (0.0045, 0.5)
+CURVATURE, SLOPE, RUN_NOISE = (0.01, 0.8), (0.021, 1.0), (0.0044, 0.5)
 """Of the accuracy: what is lost at a distance of 1 from the logarithm of the best rate, what a factor e of noise loses,
 and the deviation of one run. Each is a·(S/1000)^−b, where S = B·√T/σ is the signal of a run."""
+MEASURED = (200.0, 5000.0)
+"""The signals between which these laws were measured; beyond them they stay as they are at the ends."""
 GAIN = 0.002
 """The least expected gain for which a search is made: it takes compute, too."""
 RUNS_OF_KNOWN = 5
@@ -323,4 +327,4 @@ class Prospect:
         return curvature / (1 / self.spread**2 + seen)
 
     def _of(self, law: tuple[float, float]) -> float:
-        return float(law[0] * (self.signal / 1000) ** -law[1])
+        return float(law[0] * (min(max(self.signal, MEASURED[0]), MEASURED[1]) / 1000) ** -law[1])
