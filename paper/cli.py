@@ -60,6 +60,41 @@ def anchors(a: Arguments) -> None:
     page.write()
 
 
+def rates_landscapes(a: Arguments) -> None:
+    """train what the prior of learning rates is fitted to (paper/rates/tasks.py says where data sets come from)"""
+    from paper.rates.landscapes import write
+
+    write(a.data)
+
+
+def rates_fit(a: Arguments) -> None:
+    """fit the constants of dphypo.search.rates, and judge rules by leaving tasks out"""
+    from paper.rates.fit import write
+
+    print(json.dumps(write(a.data), indent=1))
+
+
+def rates_judge(a: Arguments) -> None:
+    """judge dphypo.tune and its rivals on tasks that nothing was fitted to"""
+    from paper.rates.judge import write
+
+    write(a.data, seconds=a.seconds)
+
+
+def rates_digits(a: Arguments) -> None:
+    """the ten lines of the README, twenty times"""
+    from paper.rates.page import digits
+
+    print(json.dumps(digits()))
+
+
+def rates_page(a: Arguments) -> None:
+    """write RATES.md from what was trained"""
+    from paper.rates.page import write
+
+    write()
+
+
 def train(a: Arguments) -> None:
     """train landscapes (paper/train/jobs.py names them)"""
     from paper.data.sets import load
@@ -263,6 +298,10 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
+    for function in (rates_landscapes, rates_fit, rates_judge):
+        trains(command(function, function.__name__.replace("_", "-")))
+    command(rates_digits, "rates-digits")
+    command(rates_page, "rates-page")
     command(survey_plans, "survey-plans").add_argument("names", nargs="*", help="experiments; by default all")
     surveys = trains(command(train_surveys, "train-surveys")), trains(command(judge_surveys, "judge-surveys"))
     for made in surveys:

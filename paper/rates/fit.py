@@ -90,6 +90,8 @@ def left_out(cells: Sequence[Cell], rule: tuple[Any, Any, Any]) -> dict[str, Any
     for name in FITTED:
         for cell in (one for one in cells if one["task"] == name):
             others = [one for one in cells if one["task"] != name and group(one) == group(cell)]
+            if not others:
+                continue
             chosen = rate(cell, _kept(others, values, rate))
             losses.append(regret(cell, chosen))
             distances.append(np.log(chosen) - best(cell))
@@ -140,17 +142,15 @@ def write(folder: Path) -> Mapping[str, Any]:
     found: dict[str, Any] = {"cells": len(cells)}
     found["rules"] = {name: left_out(cells, rule) for name, rule in rules(folder).items()}
     values, group, rate = rules(folder)["movement of layers, linear and hidden"]
-    for way in ("normalise", "clip"):
+    for cell in every:
+        if cell["way"] == "adam":  # whose drift is η·√T
+            cell["grid"] = [one * cell["steps"] ** 0.5 for one in cell["grid"]]
+    for way in ("normalise", "clip", "adam"):
         some = [one for one in every if one["way"] == way]
         for kind in (False, True):
             chosen = [one for one in some if group(one) == kind]
-            if chosen:
-                found[f"{way}, {'hidden' if kind else 'linear'}"] = constant(chosen, values, rate)
-    adam = [one for one in every if one["way"] == "adam"]
-    if adam:
-        rates = [float(f"{one:.2g}") for one in np.geomspace(1e-3, 0.1, 41)]
-        rule = (rates, lambda cell: 0, lambda cell, value: value)
-        found["adam"] = {"rate": constant(adam, *rule[::2]), **left_out(adam, rule)}
+            found[f"{way}, {'hidden' if kind else 'linear'}"] = constant(chosen, values, rate)
+        found[f"{way}, left out"] = {"cells": len(some), **left_out(some, (values, group, rate))}
     found["laws"] = laws(cells)
     OUT.write_text(json.dumps(found, indent=1) + "\n")
     return found

@@ -37,7 +37,7 @@ def test_it_ends_with_a_recommendation_and_the_line_that_runs_it():
     result = invoke(*TASK)
     assert result.exit_code == 0, result.output
     assert "Recommended: " in result.output
-    assert "Run it: full = mechanism.at(noise_multiplier=" in result.output
+    assert "Run it: release = dphypo.tune(mechanism, epsilon=" in result.output
     assert "What a larger batch buys" in result.output
 
 

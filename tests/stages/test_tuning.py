@@ -38,7 +38,7 @@ def test_tuning_costs_what_was_asked_and_finds_a_good_run(capsys):
 
 def test_the_mechanism_may_stand_alone_and_both_may_be_named():
     found = [_subject((SPACE, FULL), None, None), _subject((FULL,), SPACE, None), _subject((SPACE,), None, FULL)]
-    assert all(pair == (SPACE, FULL) for pair in [*found, _subject((), SPACE, FULL)])
+    assert all(one == (SPACE, FULL, False) for one in [*found, _subject((), SPACE, FULL)])
     with pytest.raises(ValueError, match="space = None is not valid: the mechanism has no default"):
         dphypo.tune(FULL, **BUDGET)
     with pytest.raises(TypeError, match="tune takes a space and a mechanism"):

@@ -15,7 +15,7 @@ import dphypo
 from dphypo import noise
 from dphypo.accounting import verify
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD
+from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.transfer import CAP, rate_of_drift
 from dphypo.search.proposer import Parabola
@@ -57,6 +57,15 @@ def test_noise_alone_takes_every_weight_as_far_as_the_drift_says(momentum: float
     assert weights.std() == pytest.approx(0.4, rel=0.1)
 
 
+def test_noise_alone_takes_the_weights_of_adam_as_far_as_the_drift_says() -> None:
+    run = SampledGaussian(rate=0.1, steps=400, noise_multiplier=1.7)
+    rate = rate_of_drift(0.4, run, batch_size=32, adam=True)
+    random = np.random.default_rng(0)
+    gradients = (random.normal(size=1000) * 0.05 for _ in range(run.steps))
+    ends = hyperparameters.walk({"optimizer": "adam", "learning_rate": rate}, gradients, run.steps)
+    assert ends.std() == pytest.approx(0.4, rel=0.2)  # 8 deviations of 2.2 %, and the first steps
+
+
 def test_the_rate_of_a_run_follows_from_its_noise_and_a_short_run_has_the_same() -> None:
     made = dpsgd(noise_multiplier=2.0, batch_size=60, score=lambda model: 0.0)
     run = made.cost.run({})
@@ -73,8 +82,9 @@ def test_the_rate_of_a_run_follows_from_its_noise_and_a_short_run_has_the_same()
     assert told(deep, {"drift": 50.0}) == CAP
     with pytest.raises(ValueError, match=r"drift = 0\.1 is not valid: it is the learning rate in units of noise"):
         made.at(learning_rate=0.1, drift=0.1)
-    with pytest.raises(ValueError, match="it is for SGD, not for adam"):
-        told(made.at(optimizer="adam"), {"drift": 0.3})
+    assert told(made.at(optimizer="adam"), {"drift": 0.3}) == pytest.approx(0.3 / math.sqrt(run.steps))
+    with pytest.raises(ValueError, match="it is for SGD and Adam, not for adagrad"):
+        told(made.at(optimizer="adagrad"), {"drift": 0.3})
 
 
 def test_larger_inputs_have_a_smaller_drift_and_a_network_that_normalises_needs_no_scale() -> None:
@@ -83,7 +93,8 @@ def test_larger_inputs_have_a_smaller_drift_and_a_network_that_normalises_needs_
     assert made.wants_scale
     assert not dpsgd(input_scale=3.0).wants_scale
     assert not dpsgd(model=lambda: nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 2))).wants_scale
-    assert not dpsgd(optimizer="adam").wants_scale
+    assert dpsgd(optimizer="adam").wants_scale
+    assert not dpsgd(optimizer="adagrad").wants_scale
     given = {"loss": nn.functional.mse_loss, "labels": ROWS[:, :1], "score": lambda model: 0.0}
     assert dpsgd(model=lambda: nn.Linear(6, 1), **given).known(1.0) is None  # measured for classification alone
 
@@ -206,3 +217,44 @@ def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not
     assert Parabola("drift", 0.4)(space, clear, maximize=True)["drift"] == pytest.approx(0.35, rel=0.1)
     turned = [Row(row.params, -row.score) for row in clear if row.score is not None]
     assert Parabola("drift", 0.4)(space, turned, maximize=False)["drift"] == pytest.approx(0.35, rel=0.1)
+
+
+# Other libraries.
+
+
+def test_jax_has_the_same_units_and_prior() -> None:
+    jax = pytest.importorskip("jax")
+    from dphypo.integrations.jax import jax_dpsgd
+
+    def init(key: Any) -> Any:
+        return {"weights": jax.random.normal(key, (6, 2)) / 3}
+
+    given: dict[str, Any] = {"init": init, "predict": lambda params, x: x @ params["weights"], "records": COUNT}
+    made = jax_dpsgd.DPSGD(data=(ROWS, LABELS), score="accuracy", epochs=5, **given)
+    assert made.wants_scale
+    assert made.known(2.0).value == pytest.approx(dpsgd().known(2.0).value, rel=0.25)  # made-up inputs differ
+    full = made.at(noise_multiplier=2.0, score=lambda params: 0.0)
+    run = full.cost.run({})
+    rate = jax_dpsgd.begin(full, {"drift": 0.3}, 1).run.learning_rate
+    assert rate == pytest.approx(0.3 * full.batch_size / (2.0 * math.sqrt(run.steps)))
+    np.testing.assert_array_equal(made.on_all_records().input_terms(), norm_terms(ROWS))
+    release = dphypo.tune(made, **TOTAL, journal=None, progress=False, entropy=Seeded(1))
+    assert release.surveys == ()
+    assert np.mean(np.argmax(ROWS @ release.model["weights"], 1) == LABELS) > 0.85
+
+
+def test_a_private_search_of_a_table_needs_no_space() -> None:
+    import pandas as pd
+
+    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+
+    frame = pd.DataFrame(ROWS, columns=list("abcdef"))
+    schema = Schema(dict.fromkeys("abcdef", (-4, 4)))
+    estimator = DPSGDClassifier(hidden=(), classes=(0, 1), epochs=5, batch_size=64)
+    search = PrivateSearch(schema.pipeline(estimator), epsilon=4.0, random_state=1).fit(frame, LABELS)
+    assert set(search.best_params_) == {"estimator__drift"}
+    assert search.release_.surveys == ()
+    assert "No search: the rate follows from public values." in search.certificate_.statement()
+    assert search.score(frame, LABELS) > 0.85
+    direct = DPSGDClassifier(hidden=(), classes=(0, 1), bounds=(-4, 4), noise_multiplier=2.0, random_state=1)
+    assert direct.fit(ROWS, LABELS).score(ROWS, LABELS) > 0.85

@@ -313,7 +313,7 @@ class GradientTraining(Mechanism):
     def wants_scale(self) -> bool:  # type: ignore[override]
         """Whether the scale of the inputs matters, and nobody has declared it."""
         sized = self.input_scale is None and self.input_size is not None
-        if not sized or not self.complete or self.optimizer_name != "sgd" or self.regression:
+        if not sized or not self.complete or self.regression or not rates.measured(self.optimizer_name):
             return False
         small, large = (self.movement({}, scale, _TRIED) for scale in (0.1, 10.0))
         return large > _SAME * small  # else the network normalises its inputs
@@ -374,22 +374,16 @@ class GradientTraining(Mechanism):
         name = given["optimizer"].lower() if isinstance(given["optimizer"], str) else ""
         if absolute is None and drift is None:
             found = self.known_at(params)
-            if found is None:
-                absolute = _UNKNOWN
-            elif found.name == rates.DRIFT:
-                drift = found.value
-            else:
-                absolute = found.value
+            absolute, drift = (_UNKNOWN, None) if found is None else (None, found.value)
         if absolute is not None:
             return {**given, "learning_rate": absolute}
-        if name != "sgd":
-            raise _validate.fail(
-                "drift", drift, f"it is for SGD, not for {name or 'this optimiser'}: use learning_rate"
-            )
+        if not rates.measured(name):
+            remedy = f"it is for SGD and Adam, not for {name or 'this optimiser'}: use learning_rate"
+            raise _validate.fail("drift", drift, remedy)
         if self.match and self.fraction < 1:
             run = self.cost.full_run(params, given)[0]
         more: dict[str, Any] = {"momentum": given.get("momentum") or 0.0, "schedule": self.schedule}
-        more["hidden"] = self.hidden(params)
+        more |= {"hidden": self.hidden(params), "adam": name != "sgd"}
         size = given.get("batch_size", self.batch_size)
         rate = rate_of_drift(drift, run, batch_size=size, max_grad_norm=given["max_grad_norm"], **more)
         return {**given, "learning_rate": rate}

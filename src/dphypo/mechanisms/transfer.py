@@ -50,12 +50,15 @@ def rate_of_drift(
     momentum: float = 0.0,
     schedule: Callable[[float], float] | None = None,
     hidden: bool = False,
+    adam: bool = False,
 ) -> float:
-    """The learning rate of SGD with which noise alone gives every weight this standard deviation by the end of a run.
+    """The learning rate with which noise alone gives every weight this standard deviation by the end of a run.
 
     A step adds noise of deviation η·σ·C/B to a weight, momentum μ makes it 1/(1 − μ) times as large, and T steps add up
     to √T times that: η = drift·B·(1 − μ)/(σ·C·√T). With a schedule √T is the root of the sum of its squares. A step in
     a network with hidden layers must not be too large, however little noise there is: η is at most 5·(1 − μ)/C.
+
+    Adam divides a gradient by its size, so that noise takes a weight as far as √T steps of length η: η = drift/√T.
 
     >>> from dphypo.mechanisms import SampledGaussian
     >>> run = SampledGaussian(rate=0.1, steps=400, noise_multiplier=2.0)
@@ -63,8 +66,10 @@ def rate_of_drift(
     [1.28, 5.0]
     """
     _validate.positive(drift=drift)
-    kept = 1.0 - _validate.within(0.0, 1.0, closed="left", momentum=momentum)
     squares = run.steps if schedule is None else sum(schedule(at / run.steps) ** 2 for at in range(run.steps))
+    if adam:
+        return drift / math.sqrt(max(squares, 1e-12))
+    kept = 1.0 - _validate.within(0.0, 1.0, closed="left", momentum=momentum)
     rate = drift * batch_size * kept / (run.noise_multiplier * max_grad_norm * math.sqrt(max(squares, 1e-12)))
     return min(rate, CAP * kept / max_grad_norm) if hidden else rate
 

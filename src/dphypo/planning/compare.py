@@ -145,17 +145,14 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
         assert least.regret is not None
         if alone.regret - least.regret < GAIN:
             said = f"its rate follows from public values and is expected to lose {alone.regret:.2g} of the accuracy"
-            return alone, f"{said}, where the best survey loses {_least_survey(rows):.2g}"
+            surveys = [row.regret for row in rows[1:] if row.regret is not None]
+            return alone, f"{said}, where the best survey loses {min(surveys):.2g}" if surveys else said
         return least, f"the least expected regret, {least.regret:.2g}, where no tuning has {alone.regret:.2g}"
     for row in rows:
         first = row.parts[0]
         if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
     return rows[0], "there is no compute for a survey, and without a landscape nothing says that another search pays"
-
-
-def _least_survey(rows: tuple[Spent, ...]) -> float:
-    return min((row.regret for row in rows[1:] if row.regret is not None), default=math.inf)
 
 
 def _merit(row: Spent) -> tuple[float, float]:
@@ -184,7 +181,7 @@ def _prospect(
     """What is expected of the learning rate that public values give; None if something else is searched."""
     if run is not None and records is not None:  # DP-SGD whose learning rate is to be found
         signal = run.rate * records * math.sqrt(run.steps) / alone.noise_multiplier
-        return Prospect(signal, math.hypot(SPREAD["sgd"], ADDED_BY_SCALE), total_in_gaussians(epsilon, delta), 1.0)
+        return Prospect(signal, math.hypot(SPREAD, ADDED_BY_SCALE), total_in_gaussians(epsilon, delta), 1.0)
     known = known_of(mechanism, space)
     one = mechanism.with_noise(alone.noise_multiplier)
     return None if known is None else prospect_of(mechanism, one, space, known, epsilon, delta)

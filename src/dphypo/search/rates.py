@@ -4,9 +4,9 @@
 out. A *drift* of c is the learning rate with which noise gives every weight the standard deviation c by the end of a
 run (:func:`dphypo.mechanisms.transfer.rate_of_drift`). Noise c in the weights moves the outputs of a layer by c times
 the norm of its centred inputs. The best c is where the layer that moves most moves by about ``MOVEMENT``, whatever the
-number of records, ε, the batch size and the number of steps are. For Adam the best learning rate itself is nearly
-constant. ``python -m paper rates-fit`` finds the constants of this file on five public tasks, and paper/RATES.md judges
-them on others.
+number of records, ε, the batch size and the number of steps are. The same holds for Adam, whose noise adds up in
+another way. ``python -m paper rates-fit`` finds the constants of this file on five public tasks, and paper/RATES.md
+judges them on others.
 
 **The scale of the inputs.** The rehearsal that finds c needs one number about the records: how large their inputs are.
 It is declared, or known because the network normalises its inputs, or bought (:class:`InputScale`).
@@ -40,14 +40,13 @@ from dphypo.search.survey import Survey
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
-DRIFT, LEARNING_RATE = "drift", "learning_rate"
-MOVEMENT = {("normalise", False): 2.3, ("normalise", True): 1.4, ("clip", False): 2.3, ("clip", True): 1.4}
-"""By how much noise moves the layer that it moves most at the best drift: by the clipping, and whether there are hidden
-layers."""
-ADAM = 0.01
-SPREAD = {"sgd": 0.36, "adam": 0.6}
-"""The standard deviation of the logarithm of the best drift, or of Adam's best rate, about the predicted one."""
-LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam", "adamax"})
+DRIFT = "drift"
+MOVEMENT = {"normalise": (2.3, 1.4), "clip": (0.9, 0.68), "adam": (1.5, 1.2)}
+"""By how much noise moves the layer that it moves most at the best drift: of a linear model, and of a network with
+hidden layers. For SGD with either clipping, and for Adam."""
+SPREAD = 0.36
+"""The standard deviation of the logarithm of the best drift about the predicted one."""
+LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam"})
 _DRIFTS = (1e-3, 1e2)
 _DIGITS = 2  # significant ones: the same on every machine
 
@@ -57,7 +56,7 @@ class Known:
     """A hyperparameter of which public values say nearly where its best value is.
 
     Args:
-        name: "drift" or "learning_rate".
+        name: "drift", with the prefix of a pipeline's step if there is one.
         value: the median of its prior.
         spread: the standard deviation of its logarithm.
     """
@@ -85,9 +84,15 @@ def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[fl
     >>> known("adagrad", "normalise", hidden=False, movement=lambda noise: noise) is None
     True
     """
-    if optimizer == "sgd":
-        return Known(DRIFT, drift_of(movement, MOVEMENT[clipping, hidden]), SPREAD["sgd"])
-    return Known(LEARNING_RATE, ADAM, SPREAD["adam"]) if optimizer in LIKE_ADAM else None
+    if not measured(optimizer):
+        return None
+    way = "adam" if optimizer in LIKE_ADAM else clipping
+    return Known(DRIFT, drift_of(movement, MOVEMENT[way][hidden]), SPREAD)
+
+
+def measured(optimizer: str) -> bool:
+    """Whether the drift of this optimiser is known: of SGD, and of Adam and its kin."""
+    return optimizer == "sgd" or optimizer in LIKE_ADAM
 
 
 def drift_of(movement: Callable[[float], float], target: float) -> float:

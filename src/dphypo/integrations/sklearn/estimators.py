@@ -63,8 +63,8 @@ _PARAMETERS = """
 
     Args:
         hidden: widths of the hidden layers; empty for a linear model.
-        learning_rate, drift, input_scale: the learning rate; or for SGD the same in units of noise, and how large
-            inputs are, as for :class:`dphypo.integrations.torch.DPSGD`. By default what public values say.
+        learning_rate, drift, input_scale: the learning rate; or for SGD and Adam the same in units of noise, and how
+            large inputs are, as for :class:`dphypo.integrations.torch.DPSGD`. By default what public values say.
         optimizer, momentum, weight_decay: of the optimiser.
         epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
         max_grad_norm: the clipping norm.

@@ -65,8 +65,8 @@ class DPSGD(GradientTraining):
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
         learning_rate: as it is; or leave it out, and it is given by ``drift``.
-        drift: the learning rate of SGD in units of noise: the standard deviation that noise alone gives every weight by
-            the end of the run. η follows from it, the batch size, the noise and the steps of the run
+        drift: the learning rate of SGD or Adam in units of noise: the standard deviation that noise alone gives every
+            weight by the end of the run. η follows from it, the batch size, the noise and the steps of the run
             (:func:`dphypo.mechanisms.transfer.rate_of_drift`). By default what public values say
             (:mod:`dphypo.search.rates`).
         input_scale: how large inputs are, as a public constant: the typical norm of a record's input about the mean.
