@@ -312,6 +312,8 @@ class GradientTraining(Mechanism):
     @property
     def wants_scale(self) -> bool:  # type: ignore[override]
         """Whether the scale of the inputs matters, and nobody has declared it."""
+        if getattr(self, "person", None) is not None:  # whose rows together are not bounded by what one row adds
+            return False
         sized = self.input_scale is None and self.input_size is not None
         if not sized or not self.complete or self.regression or not rates.measured(self.optimizer_name):
             return False
