@@ -72,8 +72,8 @@ def test_every_class_and_function_that_is_exported_has_one_page(tmp_path):
     assert "PrivateSearch" in pages["dphypo.integrations.sklearn"]
 
 
-def test_there_are_ten_tutorials():
-    assert len(TUTORIALS) == 10
+def test_there_are_eleven_tutorials():
+    assert len(TUTORIALS) == 11
     assert all(CELL.search(path.read_text(encoding="utf-8")) for path in TUTORIALS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants import accounting, captured, engine, exact_noise, jax_step, journals, searching, showing, training
+from mutants import accounting, captured, engine, exact_noise, jax_step, journals, persons, searching, showing, training
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,5 +14,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *captured.MUTANTS,
     *training.MUTANTS,
     *jax_step.MUTANTS,
+    *persons.MUTANTS,
     *showing.MUTANTS,
 )

@@ -104,8 +104,8 @@ MUTANTS = (
         "what a pass writes to the weights stays",
         "a record reaches the weights through clipped sums alone",
         "dpsgd/program.py",
-        "single(row.clone(), seen, wanted, keys, own.calls)",
-        "single(row, seen, wanted, keys, own.calls)",
+        "single(row.clone(), seen, wanted, share, keys, own.calls)",
+        "single(row, seen, wanted, share, keys, own.calls)",
         ("integrations/test_torch_state.py::test_what_a_pass_writes_to_the_weights_does_not_stay_in_our_engine",),
     ),
     Mutant(
@@ -144,8 +144,8 @@ MUTANTS = (
         "rows are used again after a pass that raised",
         "a record that raises changes no other contribution",
         "dpsgd/run.py",
-        "gathered(self._records, piece.numbers, piece.valid.clone())",
-        "Piece(piece.inputs.clone(), piece.targets.clone(), piece.numbers, piece.valid.clone())",
+        "gathered(\n            self._records, piece.numbers, piece.valid.clone(), piece.words\n        )",
+        "Piece(piece.inputs.clone(), piece.targets.clone(), *piece[2:])",
         (f"{_PLACES}::test_a_record_that_raises_does_not_change_what_the_others_add",),
     ),
     Mutant(

@@ -16,7 +16,7 @@ MUTANTS = (
         "every process reserves under a key of its own",
         "a search that goes on pays once",
         "journal/ledger.py",
-        "self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)\n",
+        "self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta, unit=self._unit)\n",
         "self._ledger.reserve(self._guarantee, name=self._name, delta=self._delta)\n",
         (
             f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",
@@ -26,7 +26,7 @@ MUTANTS = (
         "a search is reserved for before its key is committed",
         "what is reserved stands under a key that a journal has",
         "journal/ledger.py",
-        "            self._ledger.check(self._guarantee, name=self._name, delta=self._delta)\n",
+        "            self._ledger.check(self._guarantee, name=self._name, delta=self._delta, unit=self._unit)\n",
         "            self._ledger.reserve(self._guarantee, name=self._name)\n",
         (
             f"{_LEDGER}::test_a_search_that_is_killed_at_any_commit_pays_once_and_before_its_first_run[before-False-study]",

@@ -81,8 +81,8 @@ MUTANTS = (
         "a loop of one's own steps with any records",
         "a step has the records of one Poisson batch, once",
         "integrations/torch/own_loop.py",
-        "        if not self._sizes or self._rows != self._sizes.popleft():\n",
-        "        if self._sizes and self._sizes.popleft() < 0:\n",
+        "        if not self._sizes or self._rows != self._sizes.popleft().rows:\n",
+        "        if self._sizes and self._sizes.popleft().rows < 0:\n",
         ("integrations/test_torch_own_loop.py::test_a_step_has_the_records_of_its_batch_once",),
     ),
     Mutant(
@@ -423,7 +423,7 @@ MUTANTS = (
         "a score's noise is a float",
         "a score betrays no count by its last bits",
         "integrations/scores.py",
-        "        wrong, right = noisy_matrix(each, (2,), self.sigma, words)\n",
+        "        wrong, right = noisy_matrix(each, (2,), self.sigma, words, owners)\n",
         "        wrong, right = (np.sum(each == n) + self.sigma * np.random.default_rng().normal() for n in (0, 1))\n",
         (
             f"{_SCORE}::test_a_score_is_a_ratio_of_whole_numbers",

@@ -300,7 +300,7 @@ def statement(document: Json) -> str:
     counts = sum(term["published"] for term in terms if term.get("counts"))
     searches = [term for term in trained if "published" not in term]
     runs = sum(term["published"] for term in trained if "published" in term)
-    sides = _sides(trained) if any(term.get("scores") for term in terms) else ""
+    sides = _sides(trained, unit) if any(term.get("scores") for term in terms) else ""
     parts = [part for part in public.get("releases", []) if isinstance(part, Mapping)]
     scales = sum(part.get("part") == "input scale" for part in parts)
     counts = max(counts - scales, 0)
@@ -309,14 +309,14 @@ def statement(document: Json) -> str:
     chosen = f" No search: the rate follows from public values{chosen}." if _unsearched(parts) else ""
     last = any(part.get("part") == "last run" for part in parts)
     ladder = _ladder([part for part in parts if part.get("part") == "rung"])
-    released = _released(runs, len(searches), counts, last=last, ladder=bool(ladder))
+    released = _released(runs, len(searches), counts, unit, last=last, ladder=bool(ladder))
     one_run = [float(value) for value in document["one_run"].values()]
     alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
     lines = [
         first,
-        f"Who is protected: every {unit} of the private data. {relation}.",
+        f"Who is protected: every {unit} of the private data. {relation}{_rows(public)}.",
         f"What was released: {released}{measured}{chosen}{_scored_on(public, parts)}",
-        f"What epsilon covers: {_covered(runs, searches, counts, sides, scale=bool(scales))}{alone}",
+        f"What epsilon covers: {_covered(runs, searches, counts, unit, sides, scale=bool(scales))}{alone}",
         *ladder,
         *officer.lines(document),
         ASSUMPTIONS,
@@ -335,16 +335,26 @@ def _text(value: object) -> str:
     return printable(value, 2000)
 
 
-def _released(runs: int, searches: int, counts: int, *, last: bool, ladder: bool) -> str:
-    counted = f" {_counted(counts)[0].upper()}{_counted(counts)[1:]} was released first." if counts else ""
+def _rows(public: Json) -> str:
+    """What is said of a person's rows."""
+    if public.get("unit") != "person":
+        return ""
+    most = public.get("rows per person")
+    used = f". At most {_text(most)} rows of a person are used at a time" if most is not None else ""
+    return f", with all rows of that person{used}"
+
+
+def _released(runs: int, searches: int, counts: int, unit: str, *, last: bool, ladder: bool) -> str:
+    said = _counted(counts, unit)
+    counted = f" {said[0].upper()}{said[1:]} was released first." if counts else ""
     if not runs and not searches:
-        return f"{_counted(counts)}, and nothing else." if counts else "nothing."
+        return f"{said}, and nothing else." if counts else "nothing."
     made = f"at most {_count(runs)} of a ladder; all results are public, and so is the model of the last run made."
     return f"{made if ladder else _best_and_runs(runs, searches, last=last)}{counted}"
 
 
-def _counted(counts: int) -> str:
-    sides = "the records that fit the declaration"
+def _counted(counts: int, unit: str) -> str:
+    sides = f"the {unit}s that fit the declaration"
     return f"a noisy count of {sides}" if counts == 1 else f"a noisy count of {sides}, on each of {counts} sides,"
 
 
@@ -400,17 +410,17 @@ def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
-def _sides(trained: Sequence[Json]) -> str:
+def _sides(trained: Sequence[Json], unit: str) -> str:
     both = sum(term.get("published", 1) for term in trained if not term["reads"])
     if not both:
-        return " Each record was used either to train or to score, never both."
+        return f" Each {unit} was used either to train or to score, never both."
     whole = "one run trained" if both == 1 else f"{both} runs trained"
-    return f" A rule sets apart the records that train from those that score; {whole} on both, which is included."
+    return f" A rule sets apart the {unit}s that train from those that score; {whole} on both, which is included."
 
 
-def _covered(runs: int, searches: Sequence[Json], counts: int, sides: str, *, scale: bool) -> str:
+def _covered(runs: int, searches: Sequence[Json], counts: int, unit: str, sides: str, *, scale: bool) -> str:
     parts = [f"{_count(runs)} by composition, each with any hyperparameters of the space"] if runs else []
-    parts += [_counted(counts).rstrip(",")] if counts else []
+    parts += [_counted(counts, unit).rstrip(",")] if counts else []
     parts += ["the scale of the inputs, with noise"] if scale else []
     for search in searches:
         c, C = search["band"]["c"], search["band"]["C"]
@@ -467,8 +477,13 @@ def assumptions(document: Json) -> list[str]:
     ):
         lines.append(f"{said[:1].lower()}{said[1:].removesuffix('.')}")
     splits = [_mapping(_mapping(one).get("split")) for part in parts for one in _list(part.get("reads"))]
+    unit = _text(public.get("unit", "record"))
     for rule in dict.fromkeys(map(_rule, splits)):
-        lines.append(f"a rule that depends on each record alone decides whether it trains or scores: {rule}")
+        lines.append(f"a rule that depends on each {unit} alone decides whether it trains or scores: {rule}")
+    if unit == "record":
+        lines.append("each person has one record: a person with several is protected as a group, which costs more")
+    elif unit == "person":
+        lines.append("one key is one person, a row concerns its person alone, and no value was computed across persons")
     lines += _arithmetic(document)
     if lost := public.get("lost runs"):
         lines.append(_text(lost))

@@ -263,6 +263,8 @@ def _shape(document: Json) -> Iterator[str]:
         text = public.get(name)
         if text is not None and (not isinstance(text, str) or not text.isprintable()):
             yield f"public.{name}: {text!r} should be a text on one line, or null"
+    if not isinstance(public.get("rows per person", 1), int):
+        yield f"public.rows per person: {public['rows per person']!r} should be a whole number"
     if public.get("entropy") == "seeded" and public.get("warning") is None:
         yield "public.warning: the search was seeded, so nothing is guaranteed, but there is no warning"
     if not is_number(delta := document.get("delta")) or not 0 <= delta < 1:

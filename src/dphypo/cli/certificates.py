@@ -175,11 +175,15 @@ def open_ledger(
     path: Annotated[str, typer.Argument(help="A new file, or the URL of a database.", metavar="LEDGER")],
     epsilon: o.Epsilon,
     delta: o.Delta,
+    unit: Annotated[str, typer.Option(help="Who is protected: record or person.")] = "record",
+    rows_per_person: Annotated[
+        int | None, typer.Option(help="Of persons: the most rows that any has, to admit searches over records.")
+    ] = None,
 ) -> None:
     """Create a ledger. Its total can never be changed. Searches may depend on earlier results."""
     from dphypo import Ledger
 
-    print(Ledger.open(path, epsilon=epsilon, delta=delta))
+    print(Ledger.open(path, epsilon=epsilon, delta=delta, unit=unit, rows_per_person=rows_per_person))
 
 
 @ledger.command("show")
@@ -203,8 +207,8 @@ def reserve(
     from dphypo import Ledger
 
     book = Ledger(path)
-    guarantee, delta, _ = _stated(certificate)
-    key = book.reserve(guarantee, name=name or certificate.stem, key=key, delta=delta)
+    guarantee, delta, unit = _stated(certificate)
+    key = book.reserve(guarantee, name=name or certificate.stem, key=key, delta=delta, unit=unit)
     try:
         print(f"{book}\nreserved under the key {key}")
         sys.stdout.flush()

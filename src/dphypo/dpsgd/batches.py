@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -26,6 +26,21 @@ class Records(Protocol):
         """Inputs, targets and which rows count, one for each number.
 
         Rows that are not valid may hold anything, and do not count; a valid one counts if its record can be used.
+        """
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """Records of several rows each, such as persons: a record's rows are its views, each with a weight."""
+
+    def __len__(self) -> int: ...
+
+    def views(
+        self, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Inputs and targets, [numbers × views, ...], and which of these rows count, [numbers, views].
+
+        Which rows of a record they are is a function of its word, which is keyed by run, step and record.
         """
 
 
@@ -62,12 +77,18 @@ def in_classes(targets: torch.Tensor, classes: int, ignored: int) -> tuple[torch
 
 
 class Piece(NamedTuple):
-    """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records]."""
+    """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records].
+
+    Of records with rows of their own, rows are [runs × records × views, ...], with the weights of the rows in their
+    record, [runs, records, views], and the words that they were drawn by.
+    """
 
     inputs: torch.Tensor
     targets: torch.Tensor
     numbers: torch.Tensor
     valid: torch.Tensor
+    weights: torch.Tensor | None = None
+    words: torch.Tensor | None = None
 
 
 class Batches:
@@ -77,12 +98,19 @@ class Batches:
     """
 
     def __init__(
-        self, records: Records, samplers: Sequence[BatchSampler], size: int, count: int, example: Batch, steps: int
+        self,
+        records: Records | Grouped,
+        samplers: Sequence[BatchSampler],
+        size: int,
+        count: int,
+        example: Batch,
+        steps: int,
+        words: Callable[[int, torch.Tensor], torch.Tensor],
     ) -> None:
         bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
         ahead = max(1, min(32, _WORDS // max(1, len(records)))), max(1, _BYTES // bytes_of_step)
         # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
-        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, steps)
+        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, words, steps)
         self._steps = self._begin(0)
 
     def skip(self, steps: int) -> None:
@@ -95,16 +123,18 @@ class Batches:
 
 
 def _read(
-    records: Records,
+    records: Records | Grouped,
     samplers: Sequence[BatchSampler],
     size: int,
     count: int,
     device: torch.device,
     ahead: tuple[int, int],
+    words: Callable[[int, torch.Tensor], torch.Tensor],
     left: int,
     skipped: int,
 ) -> Iterator[list[Piece]]:
     """Step after step: some are drawn at a time, and some of those are read at a time."""
+    begun = 0
     while True:
         steps = max(1, min(ahead[0], left))
         left -= steps
@@ -112,17 +142,47 @@ def _read(
         passed = min(steps, skipped)
         skipped -= passed
         numbers, valid = (torch.from_numpy(part[passed:]).to(device) for part in drawn)
+        keys: torch.Tensor | None = None
+        if isinstance(records, Grouped):
+            keys = torch.stack([words(begun + passed + at, one) for at, one in enumerate(numbers)])
+        begun += steps
         for first in range(0, len(numbers), ahead[1]):
             some = slice(first, first + ahead[1])
-            whole = gathered(records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1))
+            drawn_by = None if keys is None else keys[some].flatten(0, 1)
+            whole = gathered(records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1), drawn_by)
             rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
-            made = [Piece(*one) for one in zip(*rows, *whole[2:], strict=True)]
+            rest = [part for part in whole[2:] if part is not None]
+            made = [Piece(*one) for one in zip(*rows, *rest, strict=True)]
             each = numbers.shape[1]
             yield from (made[start : start + each] for start in range(0, len(made), each))
             del whole, rows, made  # before the next are read
 
 
-def gathered(records: Records, numbers: torch.Tensor, valid: torch.Tensor) -> Piece:
+def gathered(
+    records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor | None = None
+) -> Piece:
     """The rows of some numbers, [..., records]."""
-    inputs, targets, counts = records.rows(numbers.reshape(-1), valid.reshape(-1))
-    return Piece(inputs, targets, numbers, counts.view(valid.shape))
+    if not isinstance(records, Grouped):
+        inputs, targets, counts = records.rows(numbers.reshape(-1), valid.reshape(-1))
+        return Piece(inputs, targets, numbers, counts.view(valid.shape))
+    assert words is not None
+    inputs, targets, counts = records.views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
+    return averaged(inputs, targets, numbers, counts.view(*valid.shape, -1), words)
+
+
+def averaged(
+    inputs: torch.Tensor, targets: torch.Tensor, numbers: torch.Tensor, counts: torch.Tensor, words: torch.Tensor
+) -> Piece:
+    """Rows whose average is their record's: those that count, [..., records, views], have equal weights.
+
+    In the place of the others is the first row of the same record that counts, with weight zero, so that what a record
+    adds is a function of its own rows. A record without any does not count.
+    """
+    views = counts.shape[-1]
+    own = torch.arange(views, device=counts.device).expand(counts.shape)
+    places = torch.where(counts, own, counts.int().argmax(-1, keepdim=True)).reshape(-1, views)
+    starts = views * torch.arange(len(places), device=counts.device)
+    chosen = (starts[:, None] + places).reshape(-1)
+    total = counts.sum(-1, keepdim=True)
+    weights = counts / total.clamp(min=1)
+    return Piece(inputs[chosen], targets[chosen], numbers, total[..., 0] > 0, weights, words)

@@ -148,9 +148,9 @@ class Book(TorchFunctionMode):
         self._anchor = torch.zeros((), device=rows.device, requires_grad=True)
         self.begin(Masks(torch.zeros(shape.rows, dtype=torch.int64, device=rows.device)))
 
-    def begin(self, masks: Masks, targets: torch.Tensor | None = None) -> None:
-        """Start a pass, with random bits for dropout, and the targets that the loss will see."""
-        self.masks, self.targets = masks, targets
+    def begin(self, masks: Masks, targets: torch.Tensor | None = None, weights: torch.Tensor | None = None) -> None:
+        """Start a pass, with random bits for dropout, the targets that the loss will see, and the weights of views."""
+        self.masks, self.targets, self.weights = masks, targets, weights
         self.labels: tuple[int, int] | None = None
         self.notes: dict[Call, list[Note]] = {}
         self.outside: torch.Tensor | None = None
@@ -213,7 +213,8 @@ class Book(TorchFunctionMode):
 
     def differentiate(self, losses: torch.Tensor) -> list[RecordGradients]:
         """The parts of every parameter's gradients, of the records' losses averaged over their views."""
-        torch.autograd.grad(losses, self._anchor, self.start.to(losses.dtype), allow_unused=True)
+        start = self.start if self.weights is None else self.weights.reshape(-1)
+        torch.autograd.grad(losses, self._anchor, start.to(losses.dtype), allow_unused=True)
         return [part for call, notes in self.notes.items() for part in call.parts(self, notes)]
 
 

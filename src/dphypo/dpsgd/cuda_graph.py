@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from dphypo import noise
-from dphypo.dpsgd.batches import Piece, Records, Tensors, gathered
+from dphypo.dpsgd.batches import Piece, Tensors, gathered
 from dphypo.dpsgd.setting import Run
 
 try:
@@ -133,7 +133,7 @@ def _thresholds(deviation: float, device: torch.device) -> Sequence[torch.Tensor
     return [torch.from_numpy(part).to(device) for part in (table.high, table.low.view(np.int64), guide)]
 
 
-def on_device(rows: torch.Tensor, records: Records, runs: Sequence[Run]) -> bool:
+def on_device(rows: torch.Tensor, records: object, runs: Sequence[Run]) -> bool:
     """Whether batches and noise can be made on the device: there is Triton, the records are there, and one rate."""
     near = isinstance(records, Tensors) and records.inputs.device == rows.device and len(records) > 0
     alike = all(run.subsample == 1 and run.rate == runs[0].rate for run in runs)
@@ -148,7 +148,7 @@ class DeviceBatches:
     """
 
     def __init__(
-        self, records: Records, keys: torch.Tensor, rate: float, size: int, count: int, most: int, cursor: torch.Tensor
+        self, records: Any, keys: torch.Tensor, rate: float, size: int, count: int, most: int, cursor: torch.Tensor
     ) -> None:
         self._records, self._keys, self._rate, self._cursor = records, keys, rate, cursor
         self._size, self.usual, self.count = size, count, count

@@ -14,7 +14,7 @@ from torch import nn
 
 from dphypo import noise
 from dphypo.dpsgd import trainable
-from dphypo.dpsgd.batches import Records
+from dphypo.dpsgd.batches import Grouped, Records
 from dphypo.dpsgd.device import pinned, seed_everywhere
 from dphypo.dpsgd.draws import piece_and_count
 from dphypo.dpsgd.program import Program
@@ -27,7 +27,7 @@ from dphypo.mechanisms.attempt import Follower
 def train(
     program: Program,
     build: Callable[[], nn.Module],
-    records: Records,
+    records: Records | Grouped,
     runs: Sequence[Run],
     setting: Setting | None = None,
     *,
@@ -91,7 +91,7 @@ def _built(build: Callable[[], nn.Module], run: Run) -> nn.Module:
 
 
 def _group(
-    program: Program, models: Sequence[nn.Module], records: Records, runs: Sequence[Run], setting: Setting
+    program: Program, models: Sequence[nn.Module], records: Records | Grouped, runs: Sequence[Run], setting: Setting
 ) -> Group | None:
     """The group; None if on a CPU its runs would end in other bits than alone."""
     code = dataclasses.replace(program, model=trainable.in_training(copy.deepcopy(models[0])))

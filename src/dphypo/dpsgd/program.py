@@ -194,23 +194,30 @@ class Program:
         return Book(self.layout, rows, shape, trained(self.model), HANDLERS, self.axes)
 
     def parts(
-        self, rows: torch.Tensor, book: Book, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
+        self,
+        rows: torch.Tensor,
+        book: Book,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        masks: Masks,
+        weights: torch.Tensor | None = None,
     ) -> tuple[list[RecordGradients], torch.Tensor | None]:
         """The per-record gradients of a piece, and which of its records are outside the domain, [runs, records].
 
-        The book is of these rows and the piece's shape; inputs and targets are [runs × records, ...].
+        The book is of these rows and the piece's shape; inputs and targets are [runs × records, ...]. With weights,
+        [runs, records, views], they are the rows of each record, [runs × records × views, ...].
         """
         shape = book.shape
-        if shape.views > 1:
+        if shape.views > 1 and weights is None:
             inputs, targets = (part.repeat_interleave(shape.views, 0) for part in (inputs, targets))
         if not self.alone:
             inputs = self.augmented(inputs, masks)
         outside: torch.Tensor | None
         if self.axes is None:
             with self._cast(rows.device):
-                found, outside = self._held(rows, shape, inputs, targets, masks)
+                found, outside = self._held(rows, shape, inputs, targets, masks, weights)
         else:
-            book.begin(masks, targets)
+            book.begin(masks, targets, weights)
             if self.perceptron is not None:
                 book.perceptron = book.perceptron or Pass(self.perceptron, book)
                 found = [book.perceptron.part(inputs, targets)]
@@ -236,38 +243,51 @@ class Program:
         return losses
 
     def _held(
-        self, rows: torch.Tensor, shape: Shape, inputs: torch.Tensor, targets: torch.Tensor, masks: Masks
+        self,
+        rows: torch.Tensor,
+        shape: Shape,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        masks: Masks,
+        weights: torch.Tensor | None,
     ) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of all records, held as numbers, and which rows are outside the domain.
 
         Alone, each record is copied, augmented and differentiated as a batch of its own.
         """
         layout, sizes = self.layout, (shape.runs, shape.records, shape.views)
-        some = [part.reshape(*sizes, *part.shape[1:]) for part in (inputs, targets, masks.keys)]
+        shares = torch.full(sizes, 1 / shape.views, device=rows.device) if weights is None else weights
+        shares = shares.to(rows.dtype).reshape(-1)
+        some = [part.reshape(*sizes, *part.shape[1:]) for part in (inputs, targets, shares, masks.keys)]
 
         def value(
-            row: torch.Tensor, inputs: torch.Tensor, targets: torch.Tensor, keys: torch.Tensor, calls: int
+            row: torch.Tensor,
+            inputs: torch.Tensor,
+            targets: torch.Tensor,
+            shares: torch.Tensor,
+            keys: torch.Tensor,
+            calls: int,
         ) -> tuple[torch.Tensor, torch.Tensor]:
             parameters = dict(zip(layout.names, layout.each(row), strict=True))
             book = Book(layout, rows[:1], Shape(1, 1, shape.views), (), HANDLERS, None)
             book.begin(Masks(keys, calls))
             with book:
                 losses = self.loss(functional_call(self.model, parameters, (inputs,)), targets)
-            return losses.sum() / shape.views, keys != keys if book.outside is None else book.outside
+            return (losses * shares).sum(), keys != keys if book.outside is None else book.outside
 
         single: Callable[..., Any] = grad(value, has_aux=True)
-        together: Callable[..., Any] = vmap(single, in_dims=(None, 0, 0, 0, None), randomness="error")
+        together: Callable[..., Any] = vmap(single, in_dims=(None, 0, 0, 0, 0, None), randomness="error")
         gradients = rows.new_zeros((shape.runs, shape.records, layout.width))
         outside = torch.zeros(sizes, dtype=torch.bool, device=rows.device)
         for run, row in enumerate(rows):
             if not self.alone:
                 gradients[run], outside[run] = together(row, *(part[run] for part in some), masks.calls)
             for record in range(shape.records if self.alone else 0):
-                seen, wanted, keys = (part[run, record].clone() for part in some)
+                seen, wanted, share, keys = (part[run, record].clone() for part in some)
                 own = Masks(keys)
                 seen = self.augmented(seen, own)
                 # A pass that writes to the weights writes to a copy: no other record sees it.
-                gradients[run, record], outside[run, record] = single(row.clone(), seen, wanted, keys, own.calls)
+                gradients[run, record], outside[run, record] = single(row.clone(), seen, wanted, share, keys, own.calls)
         return [held(Slot(0, layout.width), gradients)], outside.reshape(-1)
 
     def _cast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:

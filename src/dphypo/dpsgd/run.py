@@ -21,7 +21,7 @@ import torch
 import dphypo
 from dphypo import noise
 from dphypo.dpsgd import optimisers, trainable
-from dphypo.dpsgd.batches import Batch, Batches, Piece, Records, Tensors, gathered
+from dphypo.dpsgd.batches import Batch, Batches, Grouped, Piece, Records, Tensors, averaged, gathered
 from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
@@ -41,7 +41,7 @@ class Group:
     """
 
     def __init__(
-        self, program: Program, rows: torch.Tensor, records: Records, runs: Sequence[Run], setting: Setting
+        self, program: Program, rows: torch.Tensor, records: Records | Grouped, runs: Sequence[Run], setting: Setting
     ) -> None:
         self.program, self.rows, self._runs, self._setting = program, rows, runs, setting
         first, device, layout = runs[0], rows.device, program.layout
@@ -66,7 +66,12 @@ class Group:
             samplers = [
                 BatchSampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
             ]
-            self._batches = Batches(records, samplers, size, count, program.example, self._steps)
+            keys = torch.tensor([[int(one.stream("rows").draw(1)[0]) >> 1] for one in words], device=device)
+
+            def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
+                return Masks.of(keys, step, numbers, 1).keys.view(numbers.shape)
+
+            self._batches = Batches(records, samplers, size, count, program.example, self._steps, drawn_by)
             self._draws = Draws(words, layout.width, deviation, bits)
         mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
         self._mask_keys = torch.tensor(mask_keys, device=device)
@@ -160,7 +165,8 @@ class Group:
     @cached_property
     def _synthetic(self) -> Batch:
         """Made-up records to put in the place of a piece's: a model may raise on zeros, as on a singular matrix."""
-        return trainable.synthetic_records(self.program.example, self.shape.runs * self.shape.records)
+        views = self.shape.views if isinstance(self._records, Grouped) else 1
+        return trainable.synthetic_records(self.program.example, self.shape.runs * self.shape.records * views)
 
     def _differentiated(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
         """The gradients of a piece, and which of its rows count.
@@ -176,22 +182,27 @@ class Group:
                 raise
             blank = self._synthetic
             # If this raises, it is no record's doing: the model took these at this shape before training.
-            self._parts(Piece(blank[0].clone(), blank[1].clone(), piece.numbers, piece.valid))
-        inputs, targets, _, valid = gathered(self._records, piece.numbers, piece.valid.clone())
+            self._parts(Piece(blank[0].clone(), blank[1].clone(), *piece[2:]))
+        inputs, targets, _, valid, weights, words = gathered(
+            self._records, piece.numbers, piece.valid.clone(), piece.words
+        )
+        valid = valid if weights is None else weights > 0
         unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
         inputs[unfilled], targets[unfilled] = blank[0][unfilled], blank[1][unfilled]
         for row in valid.flatten().nonzero().flatten().tolist():
             alone = [part.clone() for part in blank]
             alone[0][row], alone[1][row] = inputs[row], targets[row]
-            one = Piece(alone[0], alone[1], piece.numbers, piece.valid)
+            one = Piece(alone[0], alone[1], *piece[2:])
             if or_none(partial(self._parts, one)) is None:
                 inputs[row], targets[row] = blank[0][row], blank[1][row]
                 valid.view(-1)[row] = False
+        if words is not None:
+            return self._parts(averaged(inputs, targets, piece.numbers, valid, words))
         return self._parts(Piece(inputs, targets, piece.numbers, valid))
 
     def _parts(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
         masks = self._book.masks
         if self.program.random:
             masks = Masks.of(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
-        parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks)
+        parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks, piece.weights)
         return parts, piece.valid if outside is None else piece.valid & ~outside

@@ -40,6 +40,7 @@ import dp_accounting
 
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition, Term, solve_noise
+from dphypo.accounting.certificate import UNITS
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
 from dphypo.journal import Ledger
@@ -102,6 +103,7 @@ class OptunaSurvey:
             survey drives, for example. Its cost is recomputed at every start and not trusted.
         progress: show on a terminal that noise is being solved for.
         ledger: a :class:`dphypo.Ledger`, or its file, where the whole cost is reserved before the first trial.
+        unit: who is protected: "person" if the objective samples persons, as a ``DPSGD`` with ``person=`` does.
 
     >>> from dphypo.mechanisms import SampledGaussian
     >>> survey = OptunaSurvey(
@@ -126,6 +128,7 @@ class OptunaSurvey:
     keep_in: Study | None = field(default=None, repr=False, compare=False, kw_only=True)
     progress: bool = field(default=True, repr=False, compare=False, kw_only=True)
     ledger: Ledger | str | Path | None = field(default=None, kw_only=True)
+    unit: str = field(default="record", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", read_sides(self.split))
@@ -141,6 +144,8 @@ class OptunaSurvey:
                 'scores="public"; if they look at private ones, give the event of one noisy score as score_event='
             )
             raise _validate.fail("scores", self.scores, remedy)
+        if self.unit not in UNITS:
+            raise _validate.fail("unit", self.unit, f"it is one of {', '.join(UNITS)}")
         _validate.positive(epsilon=self.epsilon)
         _validate.positive_delta(delta=self.delta)
         _validate.integer(at_least=1, runs=self.runs)
@@ -253,7 +258,8 @@ class OptunaSurvey:
         if not claims.closed:
             raise _validate.fail("study", study.study_name, "its table is not complete: execute the last run first")
         releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
-        return self.guarantee.certificate(self.delta, releases=releases, released=[self.table(study).fingerprint()])
+        released = [self.table(study).fingerprint()]
+        return self.guarantee.certificate(self.delta, releases=releases, released=released, unit=self.unit)
 
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that this survey did not begin."""
@@ -263,7 +269,8 @@ class OptunaSurvey:
             raise _validate.fail("study", study.study_name, remedy)
         claims, guarantee, entry = TrialClaims(study, self.runs), self.guarantee, None
         if self.ledger is not None:
-            entry = make_reservation(self.ledger, guarantee, study.study_name, private=True, delta=self.delta)
+            stated: dict[str, Any] = {"private": True, "delta": self.delta, "unit": self.unit}
+            entry = make_reservation(self.ledger, guarantee, study.study_name, **stated)
         claims.begin(self._declared, entry)
         self._refuse_unpaid(claims)
         return claims
@@ -281,7 +288,8 @@ class OptunaSurvey:
     def _declared(self) -> dict[str, Any]:
         events = {"short": self.short.event, "full": self.full.event, "score": self.score_event, "split": self.split}
         counts = {"runs": self.runs, "reports": self.reports, "last runs": self.last_runs, "delta": self.delta}
-        return {name: repr(value) for name, value in events.items()} | counts
+        unit = {} if self.unit == "record" else {"unit": self.unit}
+        return {name: repr(value) for name, value in events.items()} | counts | unit
 
     def _short(self, full: SampledGaussian) -> SampledGaussian:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)

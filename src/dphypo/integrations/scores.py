@@ -33,6 +33,7 @@ from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
+from dphypo.integrations.persons import GRID, I64, PersonKeys, person_cells, person_means, read_cap
 from dphypo.integrations.reaching import reaching
 from dphypo.integrations.split import Origin
 
@@ -57,8 +58,8 @@ class TrainedModel(ABC):
 
     @classmethod
     @abstractmethod
-    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> Any:
-        """Records as the library reads them."""
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> Any:
+        """Records as the library reads them, with the keys ``person`` where they are persons."""
 
     @classmethod
     def reads_once(cls, records: Any) -> bool:
@@ -78,24 +79,30 @@ class TrainedModel(ABC):
         declared: int | None = None,
         ignored: int | None = None,
         group: Callable[[Any], Any] | None = None,
+        rows: I64 | None = None,
     ) -> Floats:
-        """``value(outputs, labels, groups)`` of each record in the domain of the model's classes.
+        """``value(outputs, labels, groups)`` of each record; NaN for one outside the domain of the model's classes.
 
         ``declared`` is the public number of records. Those with the label ``ignored`` are left out. ``group`` gives the
-        number of a record's group; one for which it raises is in group -1.
+        number of a record's group; one for which it raises is in group -1. ``rows`` are the numbers of the records that
+        are asked for, by default all.
         """
 
     @abstractmethod
-    def losses(self, records: Any, loss: Callable[..., Any] | None, declared: int) -> Floats:
-        """The loss of each record in its domain."""
+    def losses(
+        self, records: Any, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
+    ) -> Floats:
+        """The loss of each record; infinite if it is not a number, NaN for a record outside its domain."""
 
     @abstractmethod
     def targets(self, measure: str, records: Any) -> dict[str, Any]:
         """What :func:`refuse_targets` asks of the targets, from types and shapes alone."""
 
-    def correct(self, records: Any, *, declared: int | None = None, ignored: int | None = None) -> Floats:
-        """1 for each record classified correctly, else 0."""
-        return self.labelled(records, _correct, declared=declared, ignored=ignored)
+    def correct(
+        self, records: Any, *, declared: int | None = None, ignored: int | None = None, rows: I64 | None = None
+    ) -> Floats:
+        """1 for each record classified correctly, else 0; NaN for one outside the domain."""
+        return self.labelled(records, _correct, declared=declared, ignored=ignored, rows=rows)
 
 
 @functools.singledispatch
@@ -148,7 +155,7 @@ class PublicAccuracy:
     def __call__(self, model: Any) -> float:
         trained = as_trained(model)
         records = trained.records(self.data, public=True)
-        return float(trained.correct(records).sum()) / max(1, len(records))
+        return float(np.nansum(trained.correct(records))) / max(1, len(records))
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,6 +170,9 @@ class RecordScore(ABC):
             :func:`split_by_hash` know it. Without one, a record may train and score, and the two compose.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
         example: one made-up record, as for ``DPSGD``.
+        person: whose row each row is, as for ``DPSGD``, where records are persons and ``records`` is their number. A
+            person counts with the mean over the drawn rows. Parts of a split by person know it.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used; 8 if nothing is said.
     """
 
     data: Any
@@ -170,8 +180,12 @@ class RecordScore(ABC):
     split: Sides | str | None = field(default=None, kw_only=True)
     records: int | None = field(default=None, kw_only=True)
     example: Any = field(default=None, kw_only=True)
+    person: Any = field(default=None, kw_only=True)
+    rows_per_person: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        person = getattr(self.data, "person", None) if self.person is None else self.person
+        object.__setattr__(self, "rows_per_person", read_cap(person, self.rows_per_person))
         object.__setattr__(self, "noise_multiplier", cost.read(self.noise_multiplier))
         object.__setattr__(self, "split", read_sides(self.split) or self.split)  # "same" stays, for copies
         by_position = hasattr(self.data, "indices") and hasattr(self.data, "dataset")
@@ -191,8 +205,12 @@ class RecordScore(ABC):
         """The event of one evaluation, under adding or removing one record."""
 
     @abstractmethod
-    def value(self, model: TrainedModel, records: Any, words: noise.Words) -> Any:
-        """What is published: a function of noisy numbers."""
+    def value(self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None) -> Any:
+        """What is published: a function of noisy numbers.
+
+        Where records are persons, ``rows`` are the numbers of the rows that are used, ``owners`` those of their
+        persons; else both are None.
+        """
 
     @property
     def sigma(self) -> float:
@@ -210,10 +228,10 @@ class RecordScore(ABC):
 
     def read_by(self, library: type[TrainedModel]) -> Self:
         """The same score, its records read once by a library, and their number declared."""
-        records = library.records(self.data, self.example)
+        records = library.records(self.data, self.example, person=self.person)
         changes: dict[str, Any] = {}
         if self.records is None:
-            changes["records"] = len(records)
+            changes["records"] = getattr(records, "size", len(records))
         if records is not self.data and library.reads_once(records):
             changes |= {"data": records, "example": None}
         return replace(self, **changes) if changes else self
@@ -225,8 +243,12 @@ class RecordScore(ABC):
         """One evaluation, with the noise of a seed."""
         trained = as_trained(model)
         score = self.read_by(type(trained))
-        records = trained.records(score.data, score.example)
-        return score.value(trained, records, noise.Words.of_seed(seed).stream("score"))
+        records, words = trained.records(score.data, score.example, person=score.person), noise.Words.of_seed(seed)
+        rows = owners = None
+        if (most := score.rows_per_person) is not None:
+            keys = score.person if isinstance(score.person, PersonKeys) else records.person
+            rows, owners = keys.grouped(most).drawn_of_all(words.stream("rows that score"))
+        return score.value(trained, records, words.stream("score"), rows, owners)
 
 
 @dataclass(frozen=True, repr=False)
@@ -251,15 +273,20 @@ class PrivateAccuracy(RecordScore):
 
     @property
     def event(self) -> RoundedDp:
-        return event_of_counts(self.sigma, 2)
+        return event_of_counts(self.sigma, 2, persons=self.rows_per_person is not None)
 
-    def value(self, model: TrainedModel, records: Any, words: noise.Words) -> float:
-        each = model.correct(records, declared=self.declared, ignored=self.ignore_index)
-        wrong, right = noisy_matrix(each, (2,), self.sigma, words)
+    def value(
+        self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
+    ) -> float:
+        each = model.correct(records, declared=self.declared, ignored=self.ignore_index, rows=rows)
+        wrong, right = noisy_matrix(each, (2,), self.sigma, words, owners)
         return float(right / max(wrong + right, 1))
 
     def reaching(self, target: float, wrong: float, of: int | None) -> float:
         """From which score on a target counts as reached, if a hash set the records apart from ``of`` in all."""
+        if self.rows_per_person is not None:
+            remedy = "it is known for records that are right or wrong, and persons may be both: leave out the target"
+            raise _validate.fail("target", target, remedy)
         return reaching(target, wrong, noise_multiplier=self.sigma, records=self.declared, of=of)
 
 
@@ -296,16 +323,18 @@ class PrivateLoss(RecordScore):
 
     @property
     def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), noise.slack_of_sum(self.sigma))
+        return event_of_sum(self.sigma)
 
-    def value(self, model: TrainedModel, records: Any, words: noise.Words) -> float:
+    def value(
+        self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
+    ) -> float:
         bound = self.bound
         if bound is None:
             if (classes := model.classes(records)) is None:
                 raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
             bound = 2 * math.log(classes)
-        losses = np.nan_to_num(model.losses(records, self.loss, self.declared), nan=bound)
-        mean = noise.noisy_sum(np.clip(losses, 0.0, bound), bound, self.sigma, words) / self.declared
+        losses = np.clip(model.losses(records, self.loss, self.declared, rows=rows), 0.0, bound)
+        mean = noise.noisy_sum(_each(losses, owners), bound, self.sigma, words) / self.declared
         return -mean if self.measure == "loss" else -math.exp(min(mean, _LARGEST))
 
 
@@ -346,19 +375,21 @@ class PrivateConfusion(RecordScore):
 
     @property
     def event(self) -> RoundedDp:
-        return event_of_counts(self.sigma, _MOST_CELLS)
+        return event_of_counts(self.sigma, _MOST_CELLS, persons=self.rows_per_person is not None)
 
     @property
     def matrix_key(self) -> tuple[Any, ...]:
         """Equal for scores that are measures of one noisy matrix."""
-        cells = (id(self.group), self.groups, self.measure == "auc", self.ignore_index)
+        cells = (id(self.group), self.groups, self.measure == "auc", self.ignore_index, self.rows_per_person)
         data = getattr(self.data, "read_from", self.data)
         return type(self), id(data), id(self.example), self.noise_multiplier, self.split, self.records, *cells
 
     def __call__(self, model: Any, *, seed: int) -> float:
         return self.measured(self.drawn(model, seed))
 
-    def value(self, model: TrainedModel, records: Any, words: noise.Words) -> Floats:
+    def value(
+        self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
+    ) -> Floats:
         """The noisy matrix."""
         classes = model.classes(records) or 2
         columns = BINS if self.measure == "auc" else classes
@@ -376,7 +407,7 @@ class PrivateConfusion(RecordScore):
 
         given: dict[str, Any] = {"declared": self.declared, "ignored": self.ignore_index, "group": self.group}
         shape = (*([] if self.group is None else [self.groups]), classes, columns)
-        return noisy_matrix(model.labelled(records, cell, **given), shape, self.sigma, words)
+        return noisy_matrix(model.labelled(records, cell, **given, rows=rows), shape, self.sigma, words, owners)
 
     def measured(self, matrix: Floats) -> float:
         """The measure of a noisy matrix."""
@@ -595,7 +626,8 @@ def on_synthetic(score: Any, records: Callable[[RecordScore], Any]) -> Any:
     if isinstance(score, Metrics):
         return Metrics({name: on_synthetic(one, records) for name, one in score.scores.items()})
     if isinstance(score, RecordScore):
-        return replace(score, data=records(score), example=None, records=10**6, noise_multiplier=1.0)
+        plain: dict[str, Any] = {"person": None, "rows_per_person": None}  # made-up records are rows
+        return replace(score, data=records(score), example=None, records=10**6, noise_multiplier=1.0, **plain)
     return no_score if is_private(score) else score
 
 
@@ -621,7 +653,7 @@ def refuse_targets(score: Any, model: TrainedModel) -> None:
     if isinstance(score, PublicAccuracy):
         records = model.records(score.data, public=True)
     elif isinstance(score, PrivateAccuracy | PrivateConfusion):
-        records = model.records(score.data, score.example)
+        records = model.records(score.data, score.example, person=score.person)
     else:
         return
     measure = getattr(score, "measure", "accuracy")
@@ -665,20 +697,39 @@ def _refuse(
     raise _validate.fail("score", measure, remedy)
 
 
-def event_of_counts(noise_multiplier: float, cells: float = 1) -> RoundedDp:
-    """The event of noisy counts, where one record changes one of them by at most 1."""
-    return RoundedDp(dp_accounting.GaussianDpEvent(noise_multiplier), noise.slack(cells, noise_multiplier))
+def event_of_counts(noise_multiplier: float, cells: float = 1, *, persons: bool = False) -> RoundedDp:
+    """The event of noisy counts, where one record changes one of them by at most 1, or persons are spread over them."""
+    slack = noise.slack(cells, (GRID if persons else 1) * noise_multiplier)
+    return RoundedDp(dp_accounting.GaussianDpEvent(noise_multiplier), slack)
 
 
-def noisy_matrix(cells: Floats, shape: tuple[int, ...], noise_multiplier: float, words: noise.Words) -> Floats:
+def event_of_sum(noise_multiplier: float) -> RoundedDp:
+    """The event of a noisy sum of one value per record (:func:`dphypo.noise.noisy_sum`)."""
+    return RoundedDp(dp_accounting.GaussianDpEvent(noise_multiplier), noise.slack_of_sum(noise_multiplier))
+
+
+def _each(values: Floats, owners: I64 | None) -> Floats:
+    """One value per record: the mean over its rows where records are persons. NaN is of what is left out."""
+    known = ~np.isnan(values)
+    return values[known] if owners is None else person_means(values[known], owners[known])
+
+
+def noisy_matrix(
+    cells: Floats, shape: tuple[int, ...], noise_multiplier: float, words: noise.Words, owners: I64 | None = None
+) -> Floats:
     """How many records are in each cell of a matrix, with noise; counts below 0 are set to 0.
 
-    ``cells`` has one number per record. A record whose number is no cell counts nowhere.
+    ``cells`` has one number per record. A record whose number is no cell counts nowhere. With ``owners`` records are
+    persons: ``cells`` has one number per row, and a person is spread over the cells of their rows.
     """
-    size, numbers = math.prod(shape), cells.astype(np.int64)
-    counts = np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)
-    noisy = counts + noise.rounded_gaussian(noise_multiplier, words, size)
-    return np.asarray(np.maximum(noisy, 0).reshape(shape), dtype=np.float64)
+    size, numbers = math.prod(shape), np.nan_to_num(cells, nan=-1.0).astype(np.int64)
+    parts = 1 if owners is None else GRID
+    if owners is None:
+        counts = np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)
+    else:
+        counts = person_cells(numbers, owners, size)
+    noisy = counts + noise.rounded_gaussian(parts * noise_multiplier, words, size)
+    return np.asarray(np.maximum(noisy, 0).reshape(shape) / parts, dtype=np.float64)
 
 
 BINS = 64

@@ -1,6 +1,7 @@
 """Setting records apart for scoring, in a way that costs no more than either part.
 
-A record's part is a function of that record alone (``record_hash.py``).
+A record's part is a function of that record alone (``record_hash.py``); where records are persons, of the person's key
+alone (``persons.py``), so that all rows of a person are in one part.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting import Split
 from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, read_sides
-from dphypo.integrations.record_hash import record_bytes, structure_bytes
+from dphypo.integrations.persons import PersonKeys
+from dphypo.integrations.record_hash import fields_of, record_bytes, structure_bytes
 from dphypo.mechanisms.one_record import or_none
 
 Sources = frozenset[tuple[Split, str]]
@@ -37,16 +39,20 @@ class SideRecords(tuple[Any, Any]):
 
     split: Sides
     origin: Origin
+    person: PersonKeys | None
+    """Whose row each row is, if persons were split."""
 
-    def __new__(cls, inputs: Any, targets: Any, split: Sides, origin: Origin) -> SideRecords:
+    def __new__(
+        cls, inputs: Any, targets: Any, split: Sides, origin: Origin, person: PersonKeys | None = None
+    ) -> SideRecords:
         found = super().__new__(cls, (inputs, targets))
-        found.split, found.origin = split, origin
+        found.split, found.origin, found.person = split, origin, person
         for values in found:
             remember(values, origin)
         return found
 
-    def __getnewargs__(self) -> tuple[Any, Any, Sides, Origin]:
-        return (*self, self.split, self.origin)
+    def __getnewargs__(self) -> tuple[Any, Any, Sides, Origin, PersonKeys | None]:
+        return (*self, self.split, self.origin, self.person)
 
     @property
     def side(self) -> Side:
@@ -54,14 +60,17 @@ class SideRecords(tuple[Any, Any]):
 
     def like(self, inputs: Any, targets: Any | None = None) -> SideRecords:
         """The same records in another form, each made of that record alone: ``train.like(train[0] / 255)``."""
-        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.origin)
+        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.origin, self.person)
 
 
 class SideDataset:  # no dataclass, which is a record of several fields
     """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
 
-    def __init__(self, dataset: Any, indices: Sequence[int], split: Sides, origin: Origin) -> None:
+    def __init__(
+        self, dataset: Any, indices: Sequence[int], split: Sides, origin: Origin, person: PersonKeys | None = None
+    ) -> None:
         self.dataset, self.indices, self.split, self.origin, self.side = dataset, indices, split, origin, origin.side
+        self.person = person
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -72,18 +81,18 @@ class SideDataset:  # no dataclass, which is a record of several fields
 
 @overload
 def split_by_hash(
-    inputs: Any, targets: None = None, *, share: float = 0.2, key: str = "", workers: int = 0
+    inputs: Any, targets: None = None, *, share: float = 0.2, key: str = "", workers: int = 0, person: Any = None
 ) -> tuple[SideDataset, SideDataset]: ...
 
 
 @overload
 def split_by_hash(
-    inputs: Any, targets: Any, *, share: float = 0.2, key: str = "", workers: int = 0
+    inputs: Any, targets: Any, *, share: float = 0.2, key: str = "", workers: int = 0, person: Any = None
 ) -> tuple[SideRecords, SideRecords]: ...
 
 
 def split_by_hash(
-    inputs: Any, targets: Any = None, *, share: float = 0.2, key: str = "", workers: int = 0
+    inputs: Any, targets: Any = None, *, share: float = 0.2, key: str = "", workers: int = 0, person: Any = None
 ) -> tuple[SideRecords, SideRecords] | tuple[SideDataset, SideDataset]:
     """Set records apart for scoring by a hash of each record: ``(train, held_out)``, two pairs (inputs, targets).
 
@@ -105,6 +114,9 @@ def split_by_hash(
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
+        person: whose row each row is: an array or a column of keys, the name of a field, or a function of a record. A
+            hash of the person's key decides, and all rows of a person are in one part. Rows whose key is missing are in
+            neither. Give a secret ``key``: whoever knows it and a person's key knows that person's part.
 
     >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
     >>> len(train[0]), len(held_out[0])
@@ -112,11 +124,18 @@ def split_by_hash(
     >>> train.side.apart_from(held_out.side)
     True
     """
-    found = _records(inputs, workers) if targets is None else _pairs(inputs, targets)
+    keys = None if person is None else _keys(inputs, targets, person)
+    if keys is not None:
+        found: list[bytes | None] = list(map(_hashed, keys.rows))
+    else:
+        found = _records(inputs, workers) if targets is None else _pairs(inputs, targets)
     steady = np.array([one is not None for one in found], dtype=np.bool_)
     hashes = _hashes([one or b"" for one in found], key)
     apart = _chosen(hashes, share)
-    split = _split(_name(inputs), share, key) if targets is None else hash_split(inputs, share=share, key=key)
+    if targets is None and keys is None:
+        split = _split(_name(inputs), share, key)
+    else:
+        split = hash_split(inputs, share=share, key=key, persons=keys is not None)
     whole = Origin.of(inputs if targets is None else (inputs, targets))
     if any(split == one for one, _ in whole.side.conditions):
         remedy = "these records are a part of a split with this key: give another one, or all records"
@@ -125,9 +144,10 @@ def split_by_hash(
     sources = whole.sources | {(split, _token(inputs, hashes))}
 
     def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
+        own = None if keys is None else keys[chosen]
         if targets is None:
-            return SideDataset(inputs, np.flatnonzero(chosen).tolist(), sides, Origin(side, sources))
-        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, Origin(side, sources))
+            return SideDataset(inputs, np.flatnonzero(chosen).tolist(), sides, Origin(side, sources), own)
+        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, Origin(side, sources), own)
 
     return part(~apart & steady, sides.training), part(apart & steady, sides.scoring)
 
@@ -145,9 +165,35 @@ def _records(dataset: Any, workers: int) -> list[bytes | None]:
         return list(pool.map(read, range(len(dataset))))
 
 
-def hashed_apart(inputs: Any, targets: Any, *, share: float, key: str = "") -> npt.NDArray[np.bool_]:
+def _keys(inputs: Any, targets: Any, person: Any) -> PersonKeys:
+    """Whose row each row is."""
+    count = len(inputs) if targets is None else _count("inputs", inputs)
+    if targets is not None and count != (others := _count("targets", targets)):
+        raise ValueError(f"there are {count} inputs and {others} targets: give as many of each")
+    if not isinstance(person, str):
+        rows = (lambda at: inputs[at]) if targets is None else lambda at: (inputs[at], targets[at])
+        return PersonKeys.of(person, count, rows)
+    names = getattr(inputs, "column_names", getattr(inputs, "columns", None))
+    if names is not None and person not in names:
+        raise _validate.fail("person", person, f"the records have the columns {', '.join(map(str, names))}")
+    if names is not None:
+        return PersonKeys.of(inputs[person] if hasattr(inputs, "iloc") else list(inputs[person]), count)
+    if targets is not None:
+        raise _validate.fail("person", person, "the inputs have no columns by name: give the keys as an array")
+    return PersonKeys.of(lambda record: (fields_of(record) or {})[person], count, lambda at: inputs[at])
+
+
+def _hashed(key: bytes | None) -> bytes | None:
+    """What decides the part of a person: a number as its digits, whatever column holds it; None for no person."""
+    return None if key is None else b"person|" + key[1:]
+
+
+def hashed_apart(
+    inputs: Any, targets: Any, *, share: float, key: str = "", person: PersonKeys | None = None
+) -> npt.NDArray[np.bool_]:
     """Which records :func:`split_by_hash` sets apart."""
-    return _chosen(_hashes([one or b"" for one in _pairs(inputs, targets)], key), share)
+    found = _pairs(inputs, targets) if person is None else list(map(_hashed, person.rows))
+    return _chosen(_hashes([one or b"" for one in found], key), share)
 
 
 def _pairs(inputs: Any, targets: Any) -> list[bytes | None]:
@@ -181,8 +227,10 @@ def _count(name: str, values: Any) -> int:
     return len(values)
 
 
-def hash_split(inputs: Any, *, share: float, key: str = "") -> Split:
+def hash_split(inputs: Any, *, share: float, key: str = "", persons: bool = False) -> Split:
     """What :func:`split_by_hash` states of a split: public values alone."""
+    if persons:
+        return _split("the key of a person", share, key)
     shape = getattr(inputs, "shape", ())[1:]
     hashed = f"{' x '.join(map(str, shape))} inputs and the target" if shape else "inputs and target"
     return _split(hashed, share, key)

@@ -23,6 +23,7 @@ from dphypo.accounting.sides import Sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learning_rates
+from dphypo.integrations.persons import read_cap
 from dphypo.integrations.scores import (
     Metrics,
     PrivateConfusion,
@@ -160,6 +161,9 @@ class GradientTraining(Mechanism):
     transfer_rule: transfer.Transfer | None = None
     schedule: Any = None
     rarest: float | None = None
+    person: Any = None
+    rows_per_person: int | None = None
+    persons: int | None = None
     whole: AllRecords | None = None
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
@@ -197,6 +201,28 @@ class GradientTraining(Mechanism):
         _validate.spelled(cls.__name__, given, [one.name for one in fields(cls) if one.init])
         return super().__new__(cls)
 
+    @property
+    def unit(self) -> str:
+        """Who is protected: a record, or a person with all their rows."""
+        return "record" if self.rows_per_person is None else "person"
+
+    def declared_records(self, data: Any, *, first: bool) -> tuple[int, int | None]:
+        """The declared number of records, or of persons, and how many rows of a person are used at a time.
+
+        Args:
+            data: the records, with a ``size`` and, where they are persons, the keys ``person``.
+            first: whether they are as the user gave them; copies of a mechanism hold what was declared.
+        """
+        cap = read_cap(data.person, self.rows_per_person)
+        if first and cap is None and self.persons is not None:
+            raise _validate.fail("persons", self.persons, "say whose rows are whose, person=; else declare records=")
+        if first and cap is not None and self.records is not None:
+            raise _validate.fail("records", self.records, "records are persons here: declare their number, persons=")
+        if cap is not None and self.persons is not None:
+            _validate.integer(at_least=1, persons=self.persons)
+        declared = self.records if self.persons is None or not first else self.persons
+        return _validate.integer(at_least=1, records=data.size if declared is None else declared), cap
+
     @abstractmethod
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Raise a ValueError for a hyperparameter that nothing uses."""
@@ -209,12 +235,17 @@ class GradientTraining(Mechanism):
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
 
-    def read_score(self) -> Any:
-        """The score that was given, if it is not a name, with its records read."""
+    def read_score(self, cap: int | None) -> Any:
+        """The score that was given, if it is not a name, with its records read; of persons if training is."""
         if not callable(self.score) and not isinstance(self.score, Mapping):
             raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
         score = Metrics(dict(self.score)) if isinstance(self.score, Mapping) else self.score
         is_private(score)  # refuses one that states its event alone
+        for one in scores_of(score).values():
+            persons = getattr(one, "rows_per_person", None) is not None
+            if is_private(one) and persons != (cap is not None):
+                remedy = "training and scoring must protect one unit: give person= to both, or to none"
+                raise _validate.fail("score", type(one).__name__, remedy)
         return read_by(self.library, score)
 
     @property
@@ -312,8 +343,6 @@ class GradientTraining(Mechanism):
     @property
     def wants_scale(self) -> bool:  # type: ignore[override]
         """Whether the scale of the inputs matters, and nobody has declared it."""
-        if getattr(self, "person", None) is not None:  # whose rows together are not bounded by what one row adds
-            return False
         sized = self.input_scale is None and self.input_size is not None
         if not sized or not self.complete or self.regression or not rates.measured(self.optimizer_name):
             return False
@@ -433,6 +462,8 @@ class GradientTraining(Mechanism):
                 changes["whole"] = replace(self.whole, fits={})
         if "data" in changes:
             changes["whole"] = None
+            if self.unit == "person":
+                changes.setdefault("records", None)
         made = self._recosted(changes) if cheap else replace(self, **changes)
         if match and isinstance(made.transfer_rule, SmallerBatches):
             made.transfer_rule({"learning_rate": 1.0, "optimizer": made.optimizer, **made.fixed}, 1.0)  # it may warn

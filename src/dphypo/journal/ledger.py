@@ -49,6 +49,7 @@ from sqlalchemy import ColumnElement, Connection, select, text, update
 from dphypo import _validate
 from dphypo._validate import printable
 from dphypo.accounting import Composition, Guarantee, PureDp, RdpCurve, RoundedDp
+from dphypo.accounting.certificate import UNITS
 from dphypo.accounting.composition import PublishedRuns
 from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
 from dphypo.journal import store as _store
@@ -107,6 +108,8 @@ class Terms:
     epsilon: float
     delta: float
     orders: tuple[float, ...]
+    unit: str = "record"
+    rows_per_person: int | None = None
 
     @property
     def share(self) -> float:
@@ -165,6 +168,7 @@ class Entry:
     day: str
     released: tuple[str, ...] = ()  # the parts that have released
     settled: Cost | None = None  # what it is charged instead, if it stopped early
+    unit: str = "record"
 
     @property
     def charged(self) -> Cost:
@@ -180,7 +184,8 @@ class Entry:
         end = ", released" if self.released else ""
         if self.settled is not None:
             end += "; it stopped early and is charged for what was run"
-        return f"{printable(self.name)}: ε = {self.epsilon:.4g} at δ = {self.delta:g}, declared on {self.day}{end}"
+        at = f"{self.delta:g}" if self.unit == "record" else f"{self.delta:g} for each {self.unit}"
+        return f"{printable(self.name)}: ε = {self.epsilon:.4g} at δ = {at}, declared on {self.day}{end}"
 
 
 @dataclass(frozen=True)
@@ -268,6 +273,8 @@ class Ledger:
         delta: float,
         relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
         orders: tuple[float, ...] = ORDERS,
+        unit: str = "record",
+        rows_per_person: int | None = None,
         name: str = "ledger",
     ) -> Ledger:
         """Create a ledger with a total that can never be changed.
@@ -277,6 +284,9 @@ class Ledger:
             epsilon, delta: the total for everything that will ever be released of the data set.
             relation: which data sets are neighbours; every search must be accounted for the same one.
             orders: the Rényi orders of the filter. Fixed here: choosing them later would be a choice after the fact.
+            unit: who is protected, "record" or "person"; every search must protect the same one.
+            rows_per_person: of a ledger of persons, the most rows that any person has in the data set, if that is
+                enforced. Searches over single records are then admitted as what they cost a group of so many.
             name: its name, if a database holds several.
         """
         epsilon, delta, _ = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta), _validate.line(name=name)
@@ -285,7 +295,13 @@ class Ledger:
         listed = _validate.sequence(orders=orders)
         given = tuple(sorted({_validate.within(1.0, math.inf, orders=order) for order in listed}))
         _validate.choice(dp_accounting.NeighboringRelation, relation=relation)
-        terms = Terms(secrets.token_hex(16), relation, epsilon, delta, given)
+        if unit not in UNITS:
+            raise _validate.fail("unit", unit, f"it is one of {', '.join(UNITS)}")
+        if rows_per_person is not None:
+            if unit != "person":
+                raise _validate.fail("rows_per_person", rows_per_person, 'it is of persons: give unit="person", too')
+            rows_per_person = _validate.integer(at_least=1, rows_per_person=rows_per_person)
+        terms = Terms(secrets.token_hex(16), relation, epsilon, delta, given, unit, rows_per_person)
         if not given or max(terms.budgets()) <= 0:
             raise _validate.fail("orders", orders, "no order leaves a budget at this total: give larger orders")
         _create(path, name, {**vars(terms), "relation": relation.name})
@@ -328,7 +344,15 @@ class Ledger:
         """Everything that was reserved, in order."""
         return tuple(self._read().entries.values())
 
-    def reserve(self, guarantee: Declared, *, name: str, key: str | None = None, delta: float | None = None) -> str:
+    def reserve(
+        self,
+        guarantee: Declared,
+        *,
+        name: str,
+        key: str | None = None,
+        delta: float | None = None,
+        unit: str = "record",
+    ) -> str:
         """Reserve what a search, or several that are declared together, may cost; refused if it is too much.
 
         Args:
@@ -338,13 +362,14 @@ class Ledger:
             key: makes the call repeatable: a key that the ledger has is not charged again, and is refused if what is
                 declared costs more than it did. Choose it at random, once, and keep it with the search.
             delta: the δ at which the entry states its ε; by default that of the ledger.
+            unit: who is protected by the guarantee, as a certificate states it.
 
         Returns:
             The key.
         """
         name, its_key = _validate.line(name=name), _validate.line(key=secrets.token_hex(16) if key is None else key)
         delta = self.delta if delta is None else _validate.delta(delta=delta)
-        cost, epsilon = self._cost(guarantee), float(guarantee.epsilon(delta))
+        cost, epsilon = self._cost(guarantee, unit), float(guarantee.epsilon(delta))
 
         def work(connection: Connection, found: _State) -> tuple[str, _State | None] | None:
             known = _store.read_some(connection, KIND, self._name, its_key)
@@ -358,35 +383,35 @@ class Ledger:
             spent = found.spent + cost
             if not spent.fits(found.terms):
                 return its_key, found
-            stated = {"name": name, "epsilon": epsilon, "delta": delta, "day": date.today().isoformat()}
+            stated = {"name": name, "epsilon": epsilon, "delta": delta, "day": date.today().isoformat(), "unit": unit}
             content = ["reserve", its_key, {**stated, **vars(cost)}, vars(spent)]
             return None if _store.append(connection, found.end, content, about=its_key) is None else (its_key, None)
 
         its_key, full = self._commit(work)
         if full is not None:
-            raise self._refusal(full, name, guarantee, delta)
+            raise self._refusal(full, name, guarantee, delta, unit)
         return its_key
 
-    def check(self, guarantee: Declared, *, name: str, delta: float | None = None) -> None:
+    def check(self, guarantee: Declared, *, name: str, delta: float | None = None, unit: str = "record") -> None:
         """Raise the error that :meth:`reserve` would raise now, if any; reserve nothing."""
-        cost, delta = self._cost(guarantee), self.delta if delta is None else delta
+        cost, delta = self._cost(guarantee, unit), self.delta if delta is None else delta
         found = self._commit(lambda _, found: found)
         if not (found.spent + cost).fits(found.terms):
-            raise self._refusal(found, name, guarantee, delta)
+            raise self._refusal(found, name, guarantee, delta, unit)
 
-    def _refusal(self, found: _State, name: str, guarantee: Declared, delta: float) -> LedgerError:
+    def _refusal(self, found: _State, name: str, guarantee: Declared, delta: float, unit: str) -> LedgerError:
         return LedgerError(
             f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}. It asks for "
-            f"epsilon={guarantee.epsilon(delta):.4g}; {self._fitting(found, guarantee, delta)}. Nothing was reserved. "
-            "The ledger lets every search depend on the results before it, so searches add up to more than by dphypo "
-            "compose"
+            f"epsilon={guarantee.epsilon(delta):.4g}; {self._fitting(found, guarantee, delta, unit)}. Nothing was "
+            "reserved. The ledger lets every search depend on the results before it, so searches add up to more than "
+            "by dphypo compose"
         )
 
-    def _fitting(self, found: _State, guarantee: Declared, delta: float) -> str:
+    def _fitting(self, found: _State, guarantee: Declared, delta: float, unit: str) -> str:
         """What would fit, in the ε that a search states at its δ: the same search with more noise."""
 
         def fits(factor: float) -> bool:
-            return (found.spent + self._cost(_with_noise(guarantee, factor))).fits(found.terms)
+            return (found.spent + self._cost(_with_noise(guarantee, factor), unit)).fits(found.terms)
 
         low, high = 1.0, 1.1
         while not fits(high):
@@ -399,14 +424,14 @@ class Ledger:
         epsilon = _with_noise(guarantee, high).epsilon(delta)
         if not 0 < epsilon < math.inf:
             return f"it fits with {high:.3g} times its noise"
-        unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
-        return f"epsilon={math.floor(epsilon / unit) * unit:.3g} fits, with {high:.3g} times its noise"
+        digit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+        return f"epsilon={math.floor(epsilon / digit) * digit:.3g} fits, with {high:.3g} times its noise"
 
-    def costs(self, guarantee: Declared) -> list[float]:
+    def costs(self, guarantee: Declared, unit: str = "record") -> list[float]:
         """ε(α) of a guarantee at each order of the ledger; an error if none is finite."""
-        return list(self._cost(guarantee).renyi)
+        return list(self._cost(guarantee, unit).renyi)
 
-    def _cost(self, guarantee: Declared) -> Cost:
+    def _cost(self, guarantee: Declared, unit: str) -> Cost:
         if not isinstance(guarantee, (Guarantee, Composition)):
             raise _validate.fail("guarantee", guarantee, "give what dphypo.account(...) returns")
         if guarantee.relation is not self.relation:
@@ -414,14 +439,33 @@ class Ledger:
                 f"the ledger is kept under {self.relation.name}, and the search is accounted for under "
                 f"{guarantee.relation.name}: account for it under {self.relation.name}"
             )
-        costs = np.asarray(guarantee.rdp(np.array(self.orders)), dtype=np.float64)
+        orders = np.array(self.orders)
+        doublings = 0 if unit == self.terms.unit else self._doublings(guarantee, unit)
+        costs = np.asarray(guarantee.rdp(2.0**doublings * orders), dtype=np.float64)
+        if doublings:  # group privacy: Mironov, Rényi differential privacy, 2017, Proposition 2
+            costs = np.where(orders >= 2, 3.0**doublings * costs * (1 + 1e-12), math.inf)
         if not np.isfinite(costs).any():
             raise LedgerError(
                 "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
                 "event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
         renyi = tuple(max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs)
-        return Cost(renyi, float(guarantee.slack))
+        return Cost(renyi, float(guarantee.slack) * 2.0**doublings)
+
+    def _doublings(self, guarantee: Declared, unit: str) -> int:
+        """c, if 2ᶜ records are at least as many as any person has; refused if that is not known."""
+        if (self.terms.unit, unit) != ("person", "record") or self.terms.rows_per_person is None:
+            bound = ', or open the ledger with unit="person" and rows_per_person=, the most rows that any person has'
+            raise LedgerError(
+                f"the ledger protects each {self.terms.unit}, and the search each {unit}: their costs cannot be added. "
+                f"Give person= to the search{bound if unit == 'record' else ''}"
+            )
+        if not all(isinstance(term.releases, PublishedRuns) for term in Composition.of(guarantee).terms):
+            raise LedgerError(
+                "what a study over single records costs a person with several is not known: the ledger protects each "
+                "person. Give person= to the search, or use a survey"
+            )
+        return math.ceil(math.log2(self.terms.rows_per_person))
 
     def advance(self, key: str, name: str, before: str, head: str) -> None:
         """Compare and swap the head of a part of an entry: of two copies of a journal the first to commit continues."""
@@ -467,10 +511,11 @@ class Ledger:
         Only the journal that ends at ``head`` settles, and only if no other part has begun. Afterwards no part of the
         entry can begin or continue. Slack is not returned.
         """
-        mine, cost = self._rows(key, name), self._cost(guarantee)
+        mine = self._rows(key, name)
 
         def work(connection: Connection, found: _State) -> bool | None:
             entry = found.entries[key]
+            cost = self._cost(guarantee, entry.unit)
             rows = {row.part: row for row in connection.execute(select(part).where(*mine[:2]))}
             is_open = {one for one, row in rows.items() if not row.closed}
             if name not in rows or rows[name].head != head or not rows.keys() <= set(made) or is_open - {name}:
@@ -492,7 +537,8 @@ class Ledger:
 
     def __str__(self) -> str:
         found = self._read()
-        lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}, fixed when the ledger was created"]
+        each = "" if self.terms.unit == "record" else f" for each {self.terms.unit}"
+        lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}{each}, fixed when the ledger was created"]
         lines += [f"  {entry}" for entry in found.entries.values()]
         left = f"about {found.left():.0%} of the total is left (for planning; only the total is guaranteed)"
         return "\n".join([*lines, left])
@@ -616,7 +662,9 @@ def _terms(content: Any) -> Terms:
     _require(bool(orders) and orders == tuple(sorted(set(orders))))
     relation, delta = dp_accounting.NeighboringRelation[terms["relation"]], terms["delta"]
     epsilon, delta = _validate.positive(epsilon=terms["epsilon"]), _validate.positive_delta(delta=delta)
-    return Terms(_validate.line(id=terms["id"]), relation, epsilon, delta, orders)
+    rows, unit = terms.get("rows_per_person"), terms.get("unit", "record")
+    _require(unit in UNITS and (rows is None or (isinstance(rows, int) and rows >= 1)))
+    return Terms(_validate.line(id=terms["id"]), relation, epsilon, delta, orders, unit, rows)
 
 
 def _entry(content: Any, terms: Terms) -> Entry:
@@ -625,7 +673,9 @@ def _entry(content: Any, terms: Terms) -> Entry:
     name, key, day = _validate.line(name=stated["name"]), _validate.line(key=key), date.fromisoformat(stated["day"])
     epsilon, delta = float(stated["epsilon"]), _validate.delta(delta=stated["delta"])
     _require(epsilon >= 0)
-    return Entry(name, key, _cost(stated, terms), epsilon, delta, day.isoformat())
+    unit = stated.get("unit", "record")
+    _require(unit in UNITS)
+    return Entry(name, key, _cost(stated, terms), epsilon, delta, day.isoformat(), unit=unit)
 
 
 def _cost(found: Any, terms: Terms) -> Cost:
@@ -720,15 +770,17 @@ def _publish(content: bytes, path: Path) -> None:
 class Reservation:
     """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it."""
 
-    def __init__(self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None) -> None:
-        self._ledger, self._guarantee, self._name, self._delta = ledger, guarantee, name, delta
+    def __init__(
+        self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None, unit: str = "record"
+    ) -> None:
+        self._ledger, self._guarantee, self._name, self._delta, self._unit = ledger, guarantee, name, delta, unit
         self._key: str | None = None
         self.total = (ledger.epsilon, ledger.delta)
 
     def begun(self, declaration: dict[str, Any]) -> dict[str, Any]:
         """The declaration of a new part, with the key of the search; refused if the search does not fit the ledger."""
         if self._key is None:
-            self._ledger.check(self._guarantee, name=self._name, delta=self._delta)
+            self._ledger.check(self._guarantee, name=self._name, delta=self._delta, unit=self._unit)
         return {**declaration, LEDGER: {"id": self._ledger.id, "key": self._key or secrets.token_hex(16)}}
 
     def enter(self, declaration: Mapping[str, Any]) -> str:
@@ -743,7 +795,7 @@ class Reservation:
             raise LedgerError("this search was begun with another ledger: pass that one to resume it")
         key = str(entry["key"])
         if self._key != key:
-            self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta)
+            self._ledger.reserve(self._guarantee, name=self._name, key=key, delta=self._delta, unit=self._unit)
             self._key = key
         return key
 
@@ -770,7 +822,13 @@ class Reservation:
 
 
 def make_reservation(
-    ledger: Ledger | str | Path, guarantee: Declared, name: str, *, private: bool, delta: float | None = None
+    ledger: Ledger | str | Path,
+    guarantee: Declared,
+    name: str,
+    *,
+    private: bool,
+    delta: float | None = None,
+    unit: str = "record",
 ) -> Reservation:
     """The reservation for ``ledger=``: a :class:`Ledger`, or the file or URL of one."""
     if not private:
@@ -780,5 +838,5 @@ def make_reservation(
     book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
     if not isinstance(book, Ledger):
         raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open created")
-    book.costs(guarantee)  # refuses a guarantee that no filter can hold
-    return Reservation(book, guarantee, name, delta)
+    book.costs(guarantee, unit)  # refuses a guarantee that no filter can hold
+    return Reservation(book, guarantee, name, delta, unit)

@@ -23,6 +23,8 @@ from dphypo.mechanisms.outcome import Outcome
 from dphypo.mechanisms.savers import Plain, Saver
 from dphypo.space import Space
 
+ROWS_PER_PERSON = 8
+"""How many rows of a person are used at a time, where records are persons and nothing else is declared."""
 CALIBRATE = "calibrate"
 """In the place of the noise of a score: it is to be solved for."""
 
@@ -82,8 +84,13 @@ class Mechanism(ABC):
         def transfer(self) -> Mapping[str, Any] | None: ...
         @property
         def same_alone(self) -> bool: ...
+        @property
+        def unit(self) -> str: ...
+        @property
+        def rows_per_person(self) -> int | None: ...
     else:  # as values, so that a field of a dataclass may replace them
-        score_event = split = records = score_noise_multiplier = score_records = transfer = None
+        score_event = split = records = score_noise_multiplier = score_records = transfer = rows_per_person = None
+        unit = "record"
         monotone, saver, seeded, metrics, same_alone = frozenset(), Plain(), False, (), False
 
     def __init_subclass__(cls, **options: Any) -> None:

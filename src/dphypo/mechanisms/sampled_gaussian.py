@@ -17,7 +17,7 @@ from dphypo.accounting.sides import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.fingerprint import held
-from dphypo.mechanisms.mechanism import Mechanism, check_signature
+from dphypo.mechanisms.mechanism import ROWS_PER_PERSON, Mechanism, check_signature
 from dphypo.mechanisms.savers import Plain, Saver
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ class OwnRun(SampledGaussian):
     """The run that ``train`` is to make: what it costs, and a loop of Opacus that costs just that."""
 
     seed: int = field(repr=False, compare=False)
+    person: Any = field(default=None, repr=False, compare=False)
+    rows_per_person: int | None = field(default=None, compare=False)
     _made: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def make_private(
@@ -154,7 +156,9 @@ class OwnRun(SampledGaussian):
         Args:
             module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser
                 of its parameters.
-            data_loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``.
+            data_loader: a ``DataLoader`` of the private records. Gradients are divided by its ``batch_size``. If the
+                training was declared with ``person``, a batch holds the drawn rows of the sampled persons, whose
+                gradients are averaged before clipping; ``batch_size`` counts persons, and batches cannot be cut.
             max_grad_norm: the clipping norm.
             grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
         """
@@ -197,6 +201,10 @@ class OwnTraining(Mechanism):
             ``Safetensors(model)`` of ``dphypo.integrations.torch.saver``.
         data: the private records, if you want a resumed search to refuse others: arrays with one row a record (a tuple
             or a mapping of them), or a data set read by index. Training does not get them from here.
+        person: whose row each record of the data loader is, where a person has several: an array of keys, the name of a
+            field, or a function of a record. The guarantee is then for persons, ``run.rate`` is that of sampling a
+            person, and the gradients of a person's rows are averaged before clipping, as ``make_private`` does.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
         rehearsal: the same loop on a few records that are made up, called as ``train`` is, for two steps, before
             anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
 
@@ -219,8 +227,16 @@ class OwnTraining(Mechanism):
     rehearsal: Callable[..., Any] | None = None
     data: Any = None
     scores: str | None = None
+    person: Any = None
+    rows_per_person: int | None = None
 
     def __post_init__(self) -> None:
+        if self.person is None and self.rows_per_person is not None:
+            remedy = "it is of persons: say whose rows are whose, person="
+            raise _validate.fail("rows_per_person", self.rows_per_person, remedy)
+        if self.person is not None:
+            most = ROWS_PER_PERSON if self.rows_per_person is None else self.rows_per_person
+            object.__setattr__(self, "rows_per_person", _validate.integer(at_least=1, rows_per_person=most))
         if not callable(self.train):
             raise _validate.fail("train", self.train, "give a function train(params, *, seed, run) -> (model, score)")
         check_signature(self.train, "seed", "run")
@@ -242,6 +258,11 @@ class OwnTraining(Mechanism):
             remedy = 'say on which records train computes its score: scores="public" if they are public, or what one '
             remedy += "score costs as score_event=, such as dp_accounting.GaussianDpEvent(sigma) (not both)"
             raise _validate.fail("scores", self.scores, remedy)
+
+    @property
+    def unit(self) -> str:
+        """Who is protected: a record, or a person with all their rows."""
+        return "record" if self.person is None else "person"
 
     @property
     def scored_on(self) -> str:
@@ -275,12 +296,15 @@ class OwnTraining(Mechanism):
         return replace(self, run=run, fraction=self.fraction * fraction, **changes)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        return self.train(self._transferred(params), seed=seed, run=OwnRun(**vars(self.run), seed=seed))
+        return self.train(self._transferred(params), seed=seed, run=self._own(self.run, seed))
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
         """Try the transfer rule and, if there is one, the rehearsal."""
         given, run = self._transferred(params), replace(self.run, steps=min(2, self.run.steps))
-        return None if self.rehearsal is None else self.rehearsal(given, seed=seed, run=OwnRun(**vars(run), seed=seed))
+        return None if self.rehearsal is None else self.rehearsal(given, seed=seed, run=self._own(run, seed))
+
+    def _own(self, run: SampledGaussian, seed: int) -> OwnRun:
+        return OwnRun(**vars(run), seed=seed, person=self.person, rows_per_person=self.rows_per_person)
 
     def _transferred(self, params: Mapping[str, Any]) -> dict[str, Any]:
         if self.transfer_rule is None or self.fraction == 1:

@@ -199,6 +199,8 @@ class Declaration:
         check_space(space)
         delta, maximize = _validate.delta(delta=delta), _validate.flag(maximize=maximize)
         mechanisms = [part.mechanism for part in parts]
+        if len(units := list(dict.fromkeys(one.unit for one in mechanisms))) > 1:
+            raise _validate.fail("parts", " and ".join(units), "all parts must protect one unit: give person= to all")
         _validate.warn_of_delta(delta, records_of(*mechanisms))
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
         if cost is not None and cost.describe() != own.describe():
@@ -250,6 +252,7 @@ class Declaration:
             **({} if self.alone else {"stage": number + 1, **self._whole}),
             **({} if self.data is None else {"data": self.data}),
             **({} if self.model is None else {"model": self.model}),
+            **self._unit,
         }
         return dict(json.loads(json.dumps(declared)))  # as it will be read back
 
@@ -277,9 +280,21 @@ class Declaration:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What every certificate of this search states: the name of the data, and whether randomness was seeded."""
-        named = {} if self.data is None else {"data_set": self.data}
+        """What every certificate of this search states: the name of the data, the unit, whether it was seeded."""
+        named = {**self._unit, **({} if self.data is None else {"data_set": self.data})}
         return named if self.private else {**named, "warning": SEEDED, "entropy": "seeded"}
+
+    @property
+    def unit(self) -> str:
+        """Who is protected."""
+        return self.parts[0].mechanism.unit
+
+    @property
+    def _unit(self) -> dict[str, Any]:
+        """The unit if it is not a record, and how many rows of a person are used at a time, where that is known."""
+        caps = [cap for part in self.parts if (cap := part.mechanism.rows_per_person) is not None]
+        stated = {} if self.unit == "record" else {"unit": self.unit}
+        return {**stated, "rows per person": max(caps)} if stated and caps else stated
 
     def certify(self, published: Sequence[Any]) -> Certificate:
         """The certificate, with what the parts have published."""

@@ -43,10 +43,12 @@ class FitCount:
     Args:
         noise_multiplier: the standard deviation of each count.
         declared: the declared number of records, by their use.
+        unit: what a record is, such as a person with all their rows.
     """
 
     noise_multiplier: float
     declared: Mapping[str, int]
+    unit: str = "record"
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, epsilon: float, delta: float) -> FitCount | None:
@@ -57,7 +59,7 @@ class FitCount:
         given = {TRAIN: mechanism.records, SCORE: mechanism.score_records}
         declared = {use: int(size) for use, size in given.items() if isinstance(size, int)}
         large = {use: size for use, size in declared.items() if DEVIATIONS * sigma <= size / 2}
-        return cls(sigma, large) if large else None
+        return cls(sigma, large, mechanism.unit) if large else None
 
     def terms(self, mechanism: Mechanism) -> tuple[Term, ...]:
         """What the counts cost: one record changes the count of its side by at most 1."""
@@ -103,9 +105,11 @@ class FitCount:
         """The noisy counts in a sentence that may be published."""
         sigma = self.noise_multiplier
         some = [
-            f"about {max(counts[use], 0)} of {self.declared[use]} records to {use}" for use in uses or self.declared
+            f"about {max(counts[use], 0)} of {self.declared[use]} {self.unit}s to {use}"
+            for use in uses or self.declared
         ]
-        line = f"Records that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
+        who = f"{self.unit.capitalize()}s"
+        line = f"{who} that fit the declaration, by a noisy count (σ = {sigma:g}): {' and '.join(some)}."
         if uses is None and self._clearly_below(counts, 9 / 10):
             line += (
                 " That is clearly fewer than were declared, and the others are left out. If you did not expect it, "

@@ -213,6 +213,14 @@ class ScaleOfInputs(Mechanism):
     def records(self) -> Any:
         return self.training.records
 
+    @property
+    def unit(self) -> str:
+        return self.training.unit
+
+    @property
+    def rows_per_person(self) -> int | None:
+        return self.training.rows_per_person
+
     def fitting_records(self, space: Space) -> Mapping[str, tuple[int, int]]:
         return self.training.fitting_records(space)
 

@@ -95,9 +95,9 @@ class Runner:
         self._name, self._entropy = name, entropy
         self._reservation: Reservation | None = None
         if ledger is not None:
-            private, delta = declaration.private, declaration.delta
+            stated: dict[str, Any] = {"private": declaration.private, "delta": declaration.delta}
             entry = _entry_name(name, journal)
-            self._reservation = make_reservation(ledger, declaration.guarantee, entry, private=private, delta=delta)
+            self._reservation = make_reservation(ledger, declaration.guarantee, entry, **stated, unit=declaration.unit)
             self.declaration = replace(declaration, ledger=self._reservation.total)
         self._shared, self._store = isinstance(journal, Store), open_store(journal)
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory

@@ -22,6 +22,7 @@ from dphypo.integrations.cost import batch_size
 from dphypo.integrations.jax import clipped_gradients, optax_optimisers
 from dphypo.integrations.jax.jax_program import JaxModel, Program, named
 from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
+from dphypo.integrations.persons import read_cap
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
@@ -62,6 +63,8 @@ class DPSGD(GradientTraining):
             scores: the first ranks, and a survey publishes all.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
         start: the parameters that runs start from, which must be public or paid for.
+        person: whose row each row is, where a person has several: an array of keys, the name of an entry if ``data`` is
+            a dict, or a function of a record. This, ``rows_per_person`` and ``persons`` are as in PyTorch's ``DPSGD``.
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
             depends on it, and is stated. By default a fifth of an even share is assumed.
         noise_multiplier: this and the following are as in :class:`dphypo.integrations.torch.DPSGD`.
@@ -85,7 +88,7 @@ class DPSGD(GradientTraining):
     library: ClassVar[type[scores.TrainedModel]] = JaxModel
     own: ClassVar[frozenset[str]] = OWN
     saver: ClassVar[Trees] = Trees()
-    same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict"})
+    same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict", "person", "rows_per_person"})
     seeded: ClassVar[bool] = True
     same_alone: ClassVar[bool] = False
 
@@ -97,14 +100,16 @@ class DPSGD(GradientTraining):
             raise _validate.fail("loss", self.loss, remedy)
         optax_optimisers.read(self.optimizer)
         super().__post_init__()
-        data = as_records(self.data)
-        size = declared = _validate.integer(at_least=1, records=len(data) if self.records is None else self.records)
-        changes: dict[str, Any] = {}
+        data = as_records(self.data, self.person)
+        size, cap = self.declared_records(data, first=not isinstance(self.data, TreeRecords))
+        declared, changes = size, dict[str, Any](rows_per_person=cap)
+        if cap is not None and self.persons is None:
+            changes["persons"] = size
         if isinstance(self.score, str | tuple | list):
             changes["whole"] = AllRecords(data, size)
             data, size, changes["score"] = self._set_apart(data, size)
         else:
-            changes["score"] = self.read_score()
+            changes["score"] = self.read_score(cap)
         default = batch_size(declared) if self.batch_size is None else self.batch_size
         for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
             object.__setattr__(self, name, value)
@@ -126,8 +131,10 @@ class DPSGD(GradientTraining):
             )
         share, scoring = scores.scoring_share(size)
         pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
-        training, held_out = split_by_hash(*pair, share=share)
-        score = scores.named(self.score, rarest=self.rarest, data=as_records(held_out), records=scoring)
+        training, held_out = split_by_hash(*pair, share=share, person=data.person)
+        given: dict[str, Any] = {"data": as_records(held_out), "records": scoring}
+        cap = read_cap(data.person, self.rows_per_person)
+        score = scores.named(self.score, rarest=self.rarest, **given, rows_per_person=cap)
         return as_records(training), max(1, size - scoring), score
 
     @property
@@ -203,8 +210,9 @@ class DPSGD(GradientTraining):
         return math.prod(tree[0].shape[1:]) if pair and tree[0].dtype.kind == "f" else None
 
     def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs. **Secret.**"""
-        return norm_terms(self.data.tree[0])
+        """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
+        found, person = norm_terms(self.data.tree[0]), self.data.person
+        return found if person is None else person.means(found).tolist()
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Execute runs, those of one shape together; an exception of a run takes the place of its outcome."""
@@ -223,7 +231,9 @@ class DPSGD(GradientTraining):
         key = repr(sorted(arguments.items()))
         if key not in self._fits:
             with quiet():
-                self._fits[key] = Program(self.init, self.loss, self.predict, arguments, self.data)
+                self._fits[key] = Program(
+                    self.init, self.loss, self.predict, arguments, self.data, self.rows_per_person
+                )
         found: Program = self._fits[key]
         return found
 
@@ -246,7 +256,7 @@ class DPSGD(GradientTraining):
         for name, score in scores.scores_of(self.score).items():
             if isinstance(score, scores.RecordScore):
                 used[f"score by {name}" if name else "score"] = as_records(score.data)
-        return {use: (len(program.usable(records)), len(records)) for use, records in used.items()}
+        return {use: (program.usable(records).size, records.size) for use, records in used.items()}
 
     def __repr__(self) -> str:
         return f"<mechanism DPSGD of {getattr(self.init, '__qualname__', 'a model')}>"
@@ -313,8 +323,9 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
     program, setting, (size, count) = first.program, first.setting, first.shape
     words = [noise.Words.of_seed(run.seed) for run in runs]
-    data = program.records
-    samplers = [BatchSampler(one, len(data), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+    total = program.count
+    samplers = [BatchSampler(one, total, run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+    drawn_by = np.concatenate([one.stream("rows").draw(1) for one in words]).view(np.int64)
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([clipped_gradients.key_of(one.stream("masks")) for one in words])
     limits, scales = [grid.most for grid in grids], [grid.scale for grid in grids]
@@ -331,7 +342,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     state = stepper.start(rows, numbers)
     with np.errstate(over="ignore"):
         rates = np.array([[run.rate_at(at) for run in runs] for at in range(first.run.steps)]).astype(program.dtype)
-    ahead = max(1, min(32, _AHEAD // max(1, len(data))))
+    ahead = max(1, min(32, _AHEAD // max(1, total)))
     if (follower := current_follower()) is not None:
         follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
@@ -339,7 +350,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
         for number, (chosen, valid) in enumerate(zip(block.astype(np.int32), every, strict=True), start):
             sums: Any = zeros
             for piece, counts in zip(chosen, valid, strict=True):
-                gradients, finite = program.gradients(rows, piece, keys, number)
+                gradients, finite = program.gradients(rows, piece, keys, number, drawn_by)
                 with jax.enable_x64(True):
                     sums = clipped_gradients.add_clipped(
                         sums, gradients, counts, finite, most, scale, normalise=normalise

@@ -28,6 +28,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax import optax_optimisers
 from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
 from dphypo.integrations.jax.records import Tree, TreeRecords, as_records
+from dphypo.integrations.persons import I64, Persons, words_of
 from dphypo.integrations.scores import Floats, TrainedModel, Value
 from dphypo.mechanisms.one_record import or_none
 
@@ -106,6 +107,7 @@ class Program:
         predict: Callable[..., Any] | None,
         arguments: Mapping[str, Any],
         records: TreeRecords,
+        rows_per_person: int | None = None,
     ) -> None:
         def bound(function: Callable[..., Any], leading: int) -> Callable[..., Any]:
             taken = named(function, leading).keys() & arguments.keys()
@@ -132,6 +134,7 @@ class Program:
         self.records = records
         self._try_out()
         self.records = self.usable(records)
+        self._views = rows_per_person
         self._alone: dict[tuple[int, ...], bool] = {}
         self._steppers: dict[Any, optax_optimisers.Stepper] = {}
         self._mapped: dict[Any, Callable[..., Any]] = {}
@@ -188,6 +191,13 @@ class Program:
     def _of_leaves(self, leaves: list[Any], record: Tree, key: jax.Array) -> Any:
         return self._loss(self.tree(leaves), record, **({"key": key} if self._takes_key else {}))
 
+    def _of_person(self, leaves: list[Any], person: Tree, key: jax.Array) -> Any:
+        """The mean loss over a person's rows, as their weights say."""
+        rows, weights = person
+        keys = jax.random.split(key, len(weights))
+        losses = jax.vmap(partial(self._of_leaves, leaves))(rows, keys)
+        return jnp.sum(losses.astype(weights.dtype) * weights)
+
     def _cross_entropy(self, params: Tree, record: Tree) -> Any:
         assert self._predict is not None
         labels = record[1]
@@ -232,20 +242,45 @@ class Program:
         found: tuple[int, ...] = jax.eval_shape(self.predict, jnp.zeros(self.size, self.dtype), one).shape
         return found
 
+    def inside(self, records: TreeRecords) -> npt.NDArray[np.bool_]:
+        """Which records are in the domain. With a single output, which may be a number, any label is in it."""
+        return records.inside(self.classes if self._is_cross_entropy or (self.classes or 0) > 2 else None)
+
     def usable(self, records: TreeRecords) -> TreeRecords:
-        """The records in the domain. With a single output, which may be a number, any label is in it."""
-        known = self.classes if self._is_cross_entropy or (self.classes or 0) > 2 else None
-        return records.within(known)
+        """The records in the domain."""
+        inside = self.inside(records)
+        return records if inside.all() else records.chosen(inside)
+
+    @property
+    def count(self) -> int:
+        """How many records there are to sample from: rows, or persons. **Secret.**"""
+        return len(self.records) if self._views is None else len(self._persons)
+
+    @cached_property
+    def _persons(self) -> Persons:
+        assert self.records.person is not None
+        assert self._views is not None
+        return self.records.person.grouped(self._views)
 
     def gradients(
-        self, rows: Any, numbers: npt.NDArray[np.int32], keys: jax.Array, step: int
+        self, rows: Any, numbers: npt.NDArray[np.int32], keys: jax.Array, step: int, words: npt.NDArray[np.int64]
     ) -> tuple[list[RecordGradients], jax.Array]:
-        """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses."""
+        """Gradients of the records of these numbers, [runs, records, ...] for each trained array; finite losses.
+
+        ``words``, one a run, decide which rows of a person are used, where records are persons.
+        """
         alone = self._alone.get(numbers.shape)
         if alone is None:
             small = numbers.shape[-1] % MULTIPLE > 0  # there a record's address depends on its place
             alone = self._alone[numbers.shape] = small or not self._same_everywhere(numbers.shape, keys)
-        some = _rows(self._data, numbers)
+        if self._views is None:
+            some = _rows(self._data, numbers)
+        else:  # rows of a person are averaged: those that are drawn have equal weights
+            each = numbers.astype(np.int64)
+            chosen, held = self._persons.drawn(each.reshape(-1), words_of(words, step, each).reshape(-1))
+            weights = (held / np.maximum(held.sum(1, keepdims=True), 1)).astype(self.dtype)
+            sizes = (*numbers.shape, self._views)
+            some = _rows(self._data, chosen.reshape(sizes).astype(np.int32)), weights.reshape(sizes)
         return self._gradients(alone, rows, some, numbers, keys, np.int32(step))
 
     @cached_property
@@ -259,7 +294,7 @@ class Program:
     def _gradients(self) -> Callable[..., tuple[list[RecordGradients], jax.Array]]:
         def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
-            loss, found = gradients(self._of_leaves, leaves, record, own)
+            loss, found = gradients(self._of_leaves if self._views is None else self._of_person, leaves, record, own)
             return found, jnp.isfinite(loss)
 
         def of_runs(alone: bool, rows: jax.Array, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:
@@ -285,6 +320,10 @@ class Program:
         numbers can be. Weights are made up too: initial ones may be zeros, which round nothing.
         """
         places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
+        if self._views is not None:
+            views = self._views
+            data = jax.tree.map(lambda leaf: np.stack([np.roll(leaf, at, 0) for at in range(views)], 1), data)
+            data = data, np.full((shape[-1], views), 1 / views, dtype=self.dtype)
         watched, turned = places % 3 == 1, np.roll(places, 1)
 
         def found(rows: jax.Array, order: npt.NDArray[np.int32], data: Tree) -> npt.NDArray[np.uint8]:
@@ -331,11 +370,10 @@ class Program:
     def each(
         self, value: Callable[[Program, Any, Tree], Any], row: Any, records: TreeRecords
     ) -> npt.NDArray[np.float64]:
-        """A value for each record in the domain, one by one: in a batch its place can change the last bits."""
-        inside = self.usable(records)
+        """A value for each record, one by one: in a batch its place can change the last bits."""
         if value not in self._mapped:
             self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))
-        found = self._mapped[value](row, inside.tree) if len(inside) else []
+        found = self._mapped[value](row, records.tree) if len(records) else []
         return np.asarray(found, dtype=np.float64)
 
 
@@ -376,8 +414,8 @@ class JaxModel(TrainedModel):
         self._program, self._row, self.model = program, row, model
 
     @classmethod
-    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> TreeRecords:
-        return as_records(data)
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> TreeRecords:
+        return as_records(data, person)
 
     def classes(self, records: TreeRecords) -> int | None:
         return self._program.classes
@@ -390,23 +428,37 @@ class JaxModel(TrainedModel):
         declared: int | None = None,
         ignored: int | None = None,
         group: Callable[[Any], Any] | None = None,
+        rows: I64 | None = None,
     ) -> Floats:
-        inside = self._program.usable(records)
-        if not len(inside):
-            return np.zeros(0)
-        inputs, labels = inside.tree
-        groups = None
-        if group is not None:
-            each = (jax.tree.map(lambda leaf, at=at: leaf[at], inputs) for at in range(len(inside)))
-            read = [or_none(partial(lambda one: float(np.reshape(group(one), ())), one)) for one in each]
-            groups = np.array([-1.0 if one is None else one for one in read])
-        found = value(self._program.each(_outputs, self._row, inside), labels.astype(np.float64), groups)
-        return found if ignored is None else found[labels.reshape(len(labels)) != ignored]
+        def of_records(inside: TreeRecords) -> Floats:
+            inputs, labels = inside.tree
+            groups = None
+            if group is not None:
+                each = (jax.tree.map(lambda leaf, at=at: leaf[at], inputs) for at in range(len(inside)))
+                read = [or_none(partial(lambda one: float(np.reshape(group(one), ())), one)) for one in each]
+                groups = np.array([-1.0 if one is None else one for one in read])
+            found = value(self._program.each(_outputs, self._row, inside), labels.astype(np.float64), groups)
+            return found if ignored is None else np.where(labels.reshape(len(labels)) == ignored, np.nan, found)
 
-    def losses(self, records: TreeRecords, loss: Callable[..., Any] | None, declared: int) -> Floats:
+        return self._of(records, rows, of_records)
+
+    def losses(
+        self, records: TreeRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
+    ) -> Floats:
         if loss is not None:
             raise _validate.fail("loss", loss, "in JAX a score takes the loss of the training: leave it out")
-        return self._program.each(_loss, self._row, records)
+        return self._of(
+            records, rows, lambda inside: np.nan_to_num(self._program.each(_loss, self._row, inside), nan=np.inf)
+        )
+
+    def _of(self, records: TreeRecords, rows: I64 | None, values: Callable[[TreeRecords], Floats]) -> Floats:
+        """The values of some records; NaN for those outside the domain."""
+        some = records if rows is None else records.chosen(rows)
+        inside = self._program.inside(some)
+        found = np.full(len(some), np.nan)
+        if inside.any():
+            found[inside] = values(some if inside.all() else some.chosen(inside))
+        return found
 
     def targets(self, measure: str, records: TreeRecords) -> dict[str, Any]:
         """The loss is a function of one's own: whether it is one of regression cannot be seen."""

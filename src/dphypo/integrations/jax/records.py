@@ -10,7 +10,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
+from dphypo.integrations.persons import PersonKeys
 from dphypo.integrations.split import Origin, remember
 from dphypo.mechanisms import Plain
 
@@ -20,20 +22,30 @@ Tree = Any
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TreeRecords:
-    """Arrays with one row per record, in the types that JAX computes with, and their side of a split."""
+    """Arrays with one row per record, in the types that JAX computes with, and their side of a split.
+
+    ``person`` says whose row each row is, where a record is all rows of a person.
+    """
 
     tree: Tree
     origin: Origin = field(default_factory=Origin)
+    person: PersonKeys | None = None
 
     def __len__(self) -> int:
         return len(jax.tree.leaves(self.tree)[0])
 
+    @property
+    def size(self) -> int:
+        """How many records there are: rows, or persons."""
+        return len(self) if self.person is None else self.person.count
+
     def held(self) -> dict[str, npt.NDArray[Any]]:
         """The records as columns, for a fingerprint."""
-        return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.tree)}
+        found = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.tree)}
+        return found if self.person is None else {**found, "person": self.person.rows}
 
-    def within(self, classes: int | None) -> TreeRecords:
-        """Without records outside the domain, which have a value that is not finite or a label without a class.
+    def inside(self, classes: int | None) -> npt.NDArray[np.bool_]:
+        """Which records are in the domain: those outside have a value that is not finite or a label without a class.
 
         Whether a record is in the domain depends on that record alone, so dropping it costs no privacy.
         """
@@ -45,7 +57,12 @@ class TreeRecords:
             labels = self.tree[1]
             if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
                 inside &= (labels >= 0) & (labels < classes)
-        return self if inside.all() else replace(self, tree=jax.tree.map(lambda leaf: leaf[inside], self.tree))
+        return inside if self.person is None else inside & self.person.known
+
+    def chosen(self, rows: Any) -> TreeRecords:
+        """Some of the records."""
+        person = None if self.person is None else self.person[rows]
+        return replace(self, tree=jax.tree.map(lambda leaf: leaf[rows], self.tree), person=person)
 
     def synthetic_rows(self, count: int, *, zeros: bool = False) -> Tree:
         """Made-up records of the same shapes and types: normal numbers, or 0 and 1 for integers."""
@@ -63,10 +80,27 @@ class TreeRecords:
         return jax.tree.map(lambda leaf: leaf[0], self.synthetic_rows(1))
 
 
-def as_records(data: Any) -> TreeRecords:
-    """Records as they were given: arrays, or tuples, lists and dicts of them."""
+def as_records(data: Any, person: Any = None) -> TreeRecords:
+    """Records as they were given: arrays, or tuples, lists and dicts of them; ``person`` is as for ``DPSGD``."""
     if isinstance(data, TreeRecords):
         return data
+    keys = getattr(data, "person", person)
+    if isinstance(keys, str):
+        if not isinstance(data, Mapping) or keys not in data:
+            known = f"data has {', '.join(map(str, data))}" if isinstance(data, Mapping) else "data has no names"
+            raise _validate.fail("person", keys, f"{known}: name the entry of a dict, or give an array, one key a row")
+        data, keys = {name: part for name, part in data.items() if name != keys}, data[keys]
+    found = _as_tree(data)
+    if keys is None:
+        return found
+
+    def record(at: int) -> Tree:
+        return jax.tree.map(lambda leaf: leaf[at], found.tree)
+
+    return replace(found, person=PersonKeys.of(keys, len(found), record))
+
+
+def _as_tree(data: Any) -> TreeRecords:
     # JAX takes a subclass of tuple, such as a part of split_by_hash, for one leaf.
     plain = tuple(data) if isinstance(data, tuple) and not hasattr(data, "_fields") else data
     if not isinstance(plain, (tuple, list, Mapping)) and not hasattr(plain, "shape"):

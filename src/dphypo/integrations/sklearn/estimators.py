@@ -24,6 +24,7 @@ from torch.nn import functional
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
+from dphypo.integrations.persons import PersonKeys
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.schema import (
     Mask,
@@ -71,7 +72,9 @@ _PARAMETERS = """
         noise_multiplier: standard deviation of the noise over the clipping norm.
         bounds: (low, high) of the features, numbers or one a column, from public knowledge: features are clipped and
             mapped to [-1, 1]. None leaves them as they are.{more}
-        records: the number of records, as a public constant; None declares the length of the data public.
+        records: the number of records, as a public constant; None declares the length of the data public. With
+            ``fit(X, y, groups=)`` records are persons, and it is their number.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
         device: where to train; a GPU if there is one.
         random_state: None draws from the operating system. **A seed voids the guarantee** for whoever knows it.
 """
@@ -97,6 +100,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     noise_multiplier: float = 1.0
     bounds: Bounds | None = None
     records: int | None = None
+    rows_per_person: int | None = None
     device: str | None = None
     random_state: int | np.random.RandomState | None = None
 
@@ -153,13 +157,16 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
-    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int) -> None:
-        records = len(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
-        data = to_unit(X, self.bounds)[inside], targets[inside]
-        mechanism = self._mechanism(data, outputs, records, learning_rate=self.learning_rate, drift=self.drift)
+    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int, groups: Any) -> None:
+        person = None if groups is None else PersonKeys.of(groups, len(X))
+        records = len(X) if person is None else person.count
+        records = records if self.records is None else _validate.integer(at_least=1, records=self.records)
+        data, rate = (to_unit(X, self.bounds)[inside], targets[inside]), {"learning_rate": self.learning_rate}
+        keys = None if person is None else person[inside]
+        mechanism = self._mechanism(data, outputs, records, **rate, drift=self.drift, person=keys)
         self.model_ = mechanism({}, seed=_seed(self.random_state)).model
 
-    def _mechanism(self, data: Any, outputs: int, records: int, **rate: Any) -> DPSGD:
+    def _mechanism(self, data: Any, outputs: int, records: int, person: PersonKeys | None = None, **rate: Any) -> DPSGD:
         return DPSGD(
             model=functools.partial(network, data[0].shape[1], tuple(self.hidden), outputs),
             data=data,
@@ -173,7 +180,10 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             optimizer=self.optimizer,
             fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
             loss=self._loss,
-            records=records,
+            person=person,
+            rows_per_person=None if person is None else self.rows_per_person,
+            records=records if person is None else None,
+            persons=None if person is None else records,
             device=self.device,
         )
 
@@ -221,11 +231,11 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     _loss = staticmethod(functional.cross_entropy)
 
-    def fit(self, X: Any, y: Any) -> DPSGDClassifier:
-        """Train on private records."""
+    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
+        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
         X, y = self.check_data(X, y)
         targets = places(y, self.classes_)
-        self._train(X, targets, targets >= 0, len(self.classes_))
+        self._train(X, targets, targets >= 0, len(self.classes_), groups)
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -282,11 +292,11 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     _loss = staticmethod(functional.mse_loss)
 
-    def fit(self, X: Any, y: Any) -> DPSGDRegressor:
-        """Train on private records."""
+    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
+        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
         X, y = self.check_data(X, y)
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
-        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1)
+        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, groups)
         return self
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ from sklearn.utils import _safe_indexing, get_tags
 from dphypo import _validate
 from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.sides import Sides
+from dphypo.integrations.persons import I64, PersonKeys
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.scores import Floats, PrivateAccuracy, PrivateLoss, RecordScore, TrainedModel, Value, no_score
 from dphypo.integrations.sklearn.schema import (
@@ -112,16 +113,22 @@ def usable(schema: Schema | None, last: Any, X: Any, y: Any) -> tuple[Any, Any]:
     A record without a target is left out, and one with a value that is not finite where the estimator says that it
     takes none (scikit-learn's tag ``allow_nan``).
     """
+    table, inside = usable_rows(schema, last, X, y)
+    if inside.all():
+        return table, y
+    chosen = np.flatnonzero(inside)
+    return _safe_indexing(table, chosen), _safe_indexing(y, chosen)
+
+
+def usable_rows(schema: Schema | None, last: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """The table as a private estimator reads it, and which of its rows it is given."""
     table = X if schema is None else schema.transform(X)
     inside = ~missing_in(y)
     if not get_tags(last).input_tags.allow_nan:
         table = numbers(table) if is_frame(table) else np.asarray(numbers(table))
         values = np.asarray(table, dtype=np.float64)
         inside &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
-    if inside.all():
-        return table, y
-    chosen = np.flatnonzero(inside)
-    return _safe_indexing(table, chosen), _safe_indexing(y, chosen)
+    return table, inside
 
 
 def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, scorer: Any) -> None:
@@ -188,12 +195,20 @@ class Fitting(Mechanism):
     fraction: float = 1.0  # of a full fit's steps
     match: bool = False  # whether the estimator maps λ, the full fit's hyperparameters, to those of a short one
     split: Sides | None = None  # of the records to fit on and of those that score, where both are private
-    whole: tuple[tuple[Any, Any], int] | None = None  # all private records and their number, where some were set apart
+    whole: tuple[tuple[Any, Any], int, PersonKeys | None] | None = None  # all private records, where some score
+    person: PersonKeys | None = None  # whose rows those to fit on are, where records are persons
+    score_person: PersonKeys | None = None  # and those that score
+    rows_per_person: int | None = None
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
     seeded: ClassVar[bool] = True
     """All randomness of a fit comes from ``random_state`` (:class:`PrivateEstimator`)."""
+
+    @property
+    def unit(self) -> str:
+        """Who is protected: a record, or a person with all their rows."""
+        return "record" if self.person is None else "person"
 
     @property
     def last(self) -> Any:
@@ -225,7 +240,11 @@ class Fitting(Mechanism):
     def held_records(self) -> dict[str, Any]:
         """The private records that are fitted, and those that score: for the fingerprint of a search."""
         private = {"train": self.train, **({} if self.scorer is not None else {"score": self.held_out})}
-        return {use: held(records) for use, records in private.items()}
+        found = {use: held(records) for use, records in private.items()}
+        for use, person in (("train", self.person), ("score", self.score_person)):
+            if person is not None:
+                found[use]["person"] = person.rows
+        return found
 
     def at(
         self,
@@ -259,9 +278,10 @@ class Fitting(Mechanism):
         """The same fit on the records that score, too, where the search set them apart; else None."""
         if self.whole is None:
             return None
-        train, records = self.whole
+        train, records, person = self.whole
         none: dict[str, Any] = {"scorer": no_score, "score_noise_multiplier": None, "score_records": None}
-        return replace(self, train=train, records=records, split=None, whole=None, **none)
+        none["score_person"] = None
+        return replace(self, train=train, records=records, person=person, split=None, whole=None, **none)
 
     def known(self, scale: float | None = None) -> Known | None:
         """What public values say of the learning rate: by the columns of a schema, if there is one."""
@@ -301,13 +321,16 @@ class Fitting(Mechanism):
         own = {**self._over(params, self._noise(params), transfer=True), "random_state": seed}
         if self.takes("records"):
             own["records"] = self.records
+        groups = {} if self.person is None else {"groups": self.person}
+        if groups and self.takes("rows_per_person"):
+            own["rows_per_person"] = self.rows_per_person
         chosen = {**params, **{f"{self.prefix}{name}": value for name, value in own.items()}}
         whole = clone(self.estimator).set_params(**chosen)
         schema, last, prefix = split_pipeline(whole)
         with warnings.catch_warnings(action="ignore"):  # about single records
             if schema is not None:
                 schema.fit(self.like)
-            last.fit(*self.train)
+            last.fit(*self.train, **groups)
             score = self._score(whole, last, seed)
         whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
         return Outcome(whole, score)
@@ -322,6 +345,8 @@ class Fitting(Mechanism):
     def _private_score(self) -> RecordScore:
         """The accuracy of a classifier, or minus the mean absolute error of a regressor."""
         given: dict[str, Any] = {"data": self.held_out, "noise_multiplier": self._score_noise}
+        if self.score_person is not None:
+            given |= {"person": self.score_person, "rows_per_person": self.rows_per_person}
         with warnings.catch_warnings(action="ignore"):  # the search warns of much noise, once
             if self.error_bound is None:
                 return PrivateAccuracy(**given, records=self.score_records)
@@ -387,21 +412,25 @@ class FittedEstimator(TrainedModel):
         self.model = model
 
     @classmethod
-    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> Any:
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> Any:
         return data
 
-    def correct(self, records: Any, *, declared: int | None = None, ignored: int | None = None) -> Floats:
+    def correct(
+        self, records: Any, *, declared: int | None = None, ignored: int | None = None, rows: I64 | None = None
+    ) -> Floats:
         """Compared by value, one record at a time: one label of another type changes the type of all labels."""
+        records = records if rows is None else [_safe_indexing(part, rows) for part in records]
         pairs = zip(record_bytes(self._guesses(records)), record_bytes(records[1]), strict=True)
         return np.array([guess == label for guess, label in pairs], dtype=np.float64)
 
-    def losses(self, records: Any, loss: Any, declared: int) -> Floats:
+    def losses(self, records: Any, loss: Any, declared: int, *, rows: I64 | None = None) -> Floats:
         """Absolute errors, one number per record: a column minus a row would be a table."""
+        records = records if rows is None else [_safe_indexing(part, rows) for part in records]
         y = records[1]
         targets, guesses = (
             np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), self._guesses(records))
         )
-        return np.abs(targets - guesses)
+        return np.nan_to_num(np.abs(targets - guesses), nan=np.inf)
 
     def _guesses(self, records: Any) -> Any:
         X, y = records

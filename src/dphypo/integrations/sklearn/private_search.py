@@ -26,7 +26,8 @@ from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
-from dphypo.integrations.sklearn.fitting import Fitting, check_estimator, rehearse, saver_for, usable
+from dphypo.integrations.persons import PersonKeys, read_cap
+from dphypo.integrations.sklearn.fitting import Fitting, check_estimator, rehearse, saver_for, usable, usable_rows
 from dphypo.integrations.sklearn.schema import split_pipeline
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
@@ -97,6 +98,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             takes 10.
         error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
         records: the number of records, as a public constant; None declares the length of the data public.
+        persons: the number of persons, in place of ``records``, where ``fit(X, y, groups=)`` says whose rows are whose.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
         data_name: a public name of the data set; a journal that was begun under another name is refused.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
             search over one set of records: copies (``clone``, cross-validation) and a second ``fit`` are refused.
@@ -133,6 +136,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     score_noise_multiplier: float | None = None
     error_bound: float | None = None
     records: int | None = None
+    persons: int | None = None
+    rows_per_person: int | None = None
     data_name: str | None = None
     journal: str | Path | None = None
     ledger: Ledger | str | Path | None = None
@@ -147,13 +152,21 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         made: PrivateSearch = super().__new__(cls)
         return made
 
-    def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None) -> PrivateSearch:
-        """Search. ``holdout`` are public records that rank the runs; see above for what happens without them."""
+    def fit(self, X: Any, y: Any, *, holdout: tuple[Any, Any] | None = None, groups: Any = None) -> PrivateSearch:
+        """Search.
+
+        Args:
+            X, y: the private records.
+            holdout: public records that rank the runs; see above for what happens without them.
+            groups: whose row each row is, where persons have several: an array of keys, or a column of X that is no
+                feature. A record is then a person with all their rows (docs/howto/persons.md).
+        """
         self._refuse_reuse()
-        check_estimator(self.estimator, X)
-        refuse_steps_around(self)
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
+        X, person = self._persons(X, groups)
+        check_estimator(self.estimator, X)
+        refuse_steps_around(self)
         X, y = indexable(X, y)
         whole = clone(self.estimator)
         schema, last, prefix = split_pipeline(whole)
@@ -167,7 +180,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if unknown := [name for name in names if name not in known]:
             raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__}")
         surveys = self._surveys(last, prefix, names)
-        mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
+        mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE, person)
         rehearse(self.estimator, X, y, holdout, mechanism.scorer)
         if (deviation := mechanism.score_deviation) is not None:
             _validate.warn_of_score_noise(deviation)
@@ -198,6 +211,29 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
         return self
+
+    def _persons(self, X: Any, groups: Any) -> tuple[Any, PersonKeys | None]:
+        """The table without the column that says whose rows are whose, and its keys."""
+        schema, last, _ = split_pipeline(self.estimator)
+        if isinstance(groups, str):
+            names = list(getattr(X, "columns", ()))
+            if groups not in names:
+                known = f"X has the columns {', '.join(map(str, names))}" if names else "X has no columns by name"
+                raise _validate.fail("groups", groups, f"{known}: give an array of keys, one a row")
+            if schema is None or groups in schema.columns:
+                remedy = "a key may not be a feature, and this column is one: give groups=X.pop(...), or a Schema "
+                raise _validate.fail("groups", groups, remedy + "without it")
+            X, groups = X.drop(columns=groups), X[groups]
+        person = None if groups is None else PersonKeys.of(groups, _num_samples(X))
+        read_cap(person, self.rows_per_person)
+        if person is None and self.persons is not None:
+            raise _validate.fail("persons", self.persons, "say whose rows are whose, fit(X, y, groups=)")
+        if person is not None and self.records is not None:
+            raise _validate.fail("records", self.records, "records are persons here: declare their number, persons=")
+        if person is not None and "groups" not in inspect.signature(last.fit).parameters:
+            remedy = f"{type(last).__name__}.fit takes no groups, so it protects single rows: leave groups out"
+            raise _validate.fail("groups", "given", remedy)
+        return X, person
 
     def _refuse_reuse(self) -> None:
         """Refuse a journal that was used before: ``fit`` would return its release again, for any data."""
@@ -234,16 +270,30 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
         return can and not given and self.survey is not False
 
-    def _fitting(self, whole: Any, X: Any, y: Any, public: tuple[Any, Any] | None, score_noise: float | str) -> Fitting:
+    def _fitting(
+        self,
+        whole: Any,
+        X: Any,
+        y: Any,
+        public: tuple[Any, Any] | None,
+        score_noise: float | str,
+        person: PersonKeys | None,
+    ) -> Fitting:
         """The mechanism of one run and its records; ``score_noise`` is used where the user gives none."""
         schema, last, _ = split_pipeline(whole)
-        records = _num_samples(X) if self.records is None else _validate.integer(at_least=1, records=self.records)
+        declared = self.records if person is None else self.persons
+        counted = _num_samples(X) if person is None else person.count
+        records = counted if declared is None else _validate.integer(at_least=1, records=declared)
         _validate.warn_of_delta(self.delta, records)
         fixed: dict[str, Any] = {"estimator": whole, "like": _safe_indexing(X, []), "saver": saver_for(whole)}
+        if person is not None:
+            fixed["rows_per_person"] = read_cap(person, self.rows_per_person)
+            known = np.flatnonzero(usable_rows(schema, last, X, y)[1] & person.known)
+            X, y, person = _safe_indexing(X, known), _safe_indexing(y, known), person[known]
         if public is not None:
             scorer = check_scoring(self.estimator, scoring=self.scoring)
             train = usable(schema, last, X, y)
-            return Fitting(**fixed, train=train, records=records, held_out=public, scorer=scorer)
+            return Fitting(**fixed, train=train, records=records, held_out=public, scorer=scorer, person=person)
         if self.scoring is not None:
             raise ValueError(
                 f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
@@ -263,7 +313,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 remedy = "for a regressor give the largest absolute error that counts, or public records, holdout="
                 raise _validate.fail("error_bound", None, remedy)
             bound = _validate.positive(error_bound=self.error_bound)
-        apart = hashed_apart(X, y, share=self.score_share)
+        apart = hashed_apart(X, y, share=self.score_share, person=person)
+        if person is not None:
+            fixed |= {"person": person[~apart], "score_person": person[apart]}
         to_score = max(1, round(records * self.score_share))
         train, held_out = (
             usable(schema, last, _safe_indexing(X, side), _safe_indexing(y, side))
@@ -277,8 +329,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             score_noise_multiplier=score_noise,
             score_records=to_score,
             error_bound=bound,
-            split=hash_split(X, share=self.score_share).sides,
-            whole=(usable(schema, last, X, y), records),
+            split=hash_split(X, share=self.score_share, persons=person is not None).sides,
+            whole=(usable(schema, last, X, y), records, person),
         )
 
     @property

@@ -18,11 +18,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dphypo import _validate
+from dphypo.dpsgd import Tensors
 from dphypo.dpsgd.batches import Batch
+from dphypo.integrations.persons import PersonKeys, Persons
+from dphypo.integrations.record_hash import fields_of
 from dphypo.integrations.split import Origin, SideDataset, remember
 from dphypo.integrations.torch import columns
 from dphypo.integrations.torch.domain import Domain
-from dphypo.integrations.torch.fields import Fields, by_name
+from dphypo.integrations.torch.fields import TARGET, Fields, by_name
 from dphypo.mechanisms.fingerprint import read_twice
 from dphypo.mechanisms.one_record import or_none
 
@@ -36,36 +39,60 @@ _PAIR = (
 
 @dataclass(frozen=True, repr=False)
 class TensorRecords:
-    """Inputs and targets held as two tensors; ``example`` is a batch of one made-up record."""
+    """Inputs and targets held as two tensors; ``example`` is a batch of one made-up record.
+
+    ``person`` says whose row each row is, where a record is all rows of a person.
+    """
 
     inputs: torch.Tensor
     targets: torch.Tensor
     example: Batch
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
     fields: Fields | None = None
+    person: PersonKeys | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def size(self) -> int:
+        """How many records there are: rows, or persons."""
+        return len(self) if self.person is None else self.person.count
 
     def to(self, device: torch.device) -> TensorRecords:
         return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def within(self, domain: Domain) -> TensorRecords:
         """The records that are in the domain."""
-        inputs, targets = domain.chosen(self.inputs, self.targets)
-        return replace(self, inputs=inputs, targets=targets)
+        inputs, targets, inside = domain.chosen(self.inputs, self.targets)
+        if self.person is not None:
+            inside = inside & torch.from_numpy(self.person.known).to(inside.device)
+        if bool(inside.all()):
+            return replace(self, inputs=inputs, targets=targets)
+        person = None if self.person is None else self.person[inside.cpu().numpy()]
+        return replace(self, inputs=inputs[inside], targets=targets[inside], person=person)
 
     def batch(self, indices: Indices, device: torch.device) -> Batch:
         chosen = torch.from_numpy(indices).to(self.inputs.device)
         return self.inputs[chosen].to(device), self.targets[chosen].to(device)
 
+    def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Gives inputs and targets of some numbers, and which of them are in the domain."""
+        parts = domain.chosen(self.inputs, self.targets)
+        return lambda numbers: tuple(part[torch.from_numpy(numbers).to(part.device)] for part in parts)  # type: ignore[return-value]
+
     def counts(self, domain: Domain) -> int:
         """How many of the records are in a domain. **Secret.**"""
-        return len(self.within(domain))
+        return self.within(domain).size
 
-    def held(self) -> dict[str, torch.Tensor]:
+    def held(self) -> dict[str, Any]:
         """The records as columns, for a fingerprint."""
-        return {"inputs": self.inputs, "targets": self.targets}
+        keys = {} if self.person is None else {"person": self.person.rows}
+        return {"inputs": self.inputs, "targets": self.targets, **keys}
+
+    def for_engine(self) -> Tensors:
+        """The rows as the engine reads them."""
+        return Tensors(self.inputs, self.targets)
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +112,7 @@ class DatasetRecords:
     collate: Collate | None = None
     workers: int = 0
     columns: frozenset[str] | None = None
+    person: PersonKeys | None = None
     readings: _Readings | None = None  # shared by copies
 
     def __post_init__(self) -> None:
@@ -99,10 +127,19 @@ class DatasetRecords:
         """What the records are read from: copies of these records have the same."""
         return self.dataset
 
+    @property
+    def size(self) -> int:
+        """How many records there are: rows, or persons."""
+        return len(self) if self.person is None else self.person.count
+
     def held(self) -> _Readings:
         """The records, for a fingerprint."""
         assert self.readings is not None
         return self.readings
+
+    def for_engine(self) -> DatasetRecords:
+        """The rows as the engine reads them."""
+        return self
 
     def to(self, device: torch.device) -> DatasetRecords:
         return self
@@ -111,9 +148,15 @@ class DatasetRecords:
         """The records, of which every batch gives those that are in the domain."""
         return replace(self, domain=domain)
 
+    def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Gives inputs and targets of some numbers, and which of them are in the domain."""
+        inside = self.within(domain)
+        return lambda numbers: inside.rows(torch.from_numpy(numbers), torch.ones(len(numbers), dtype=torch.bool))
+
     def counts(self, domain: Domain) -> int:
         """How many of the records are in a domain. **Secret.** All of them are read."""
-        return sum(record is not None for record in self.within(domain)._each(range(len(self))))
+        fits = np.array([record is not None for record in self.within(domain)._each(range(len(self)))], dtype=np.bool_)
+        return int(fits.sum()) if self.person is None else self.person[fits].count
 
     def batch(self, indices: Indices, device: torch.device) -> Batch:
         numbers = torch.from_numpy(indices)
@@ -157,25 +200,31 @@ class _Readings:
     """The digest of each record of a data set, found when it is first asked for; None for one that does not count."""
 
     def __init__(self, records: DatasetRecords) -> None:
-        self._way, self._workers = _way(records), records.workers
+        self._way, self._workers, self._person = _way(records), records.workers, records.person
         self._digests: list[bytes | None] | None = None
 
     def of(self, records: DatasetRecords) -> bool:
         """Whether these are readings of such records."""
-        return all(one is two for one, two in zip(self._way, _way(records), strict=True))
+        mine, theirs = (*self._way, self._person), (*_way(records), records.person)
+        return all(one is two for one, two in zip(mine, theirs, strict=True))
 
     def digests(self) -> list[bytes | None]:
         if self._digests is None:
             dataset = self._way[0]
             again = (
-                not isinstance(dataset, SideDataset) or self._way[1] is not None
-            )  # a split reads twice, and does not collate
+                not isinstance(dataset, SideDataset) or dataset.person is not None or self._way[1] is not None
+            )  # a split of records reads twice, and does not collate
             self._digests = read_twice(self._read, len(dataset), self._workers, again=again)
         return self._digests
 
-    def _read(self, index: int) -> Batch:
+    def _read(self, index: int) -> Any:
         dataset, *how = self._way
-        return _batch(dataset[index], *how)
+        read = _batch(dataset[index], *how)
+        if self._person is None:
+            return read
+        key = self._person.rows[index]
+        assert key is not None  # else the row counts for nothing
+        return *read, key
 
 
 def _way(records: DatasetRecords) -> tuple[Any, ...]:
@@ -207,6 +256,7 @@ def as_records(
     workers: int = 0,
     public: bool = False,
     taken: frozenset[str] | None = None,
+    person: Any = None,
 ) -> TorchRecords:
     """Records that :class:`DPSGD` and every score take as ``data``, whatever they come as.
 
@@ -220,15 +270,35 @@ def as_records(
         workers: how many threads read records. What is read must be a function of the record alone.
         public: whether the records are public: then the first of them is the example.
         taken: the names of columns that the model takes; others are left out. By default all are read.
+        person: whose row each row is, as for :class:`DPSGD`. Parts of a split by person know it.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
     >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
     [(2, 3), (2,)]
     """
+    keys: PersonKeys | None = getattr(data, "person", None)
+    if isinstance(data, TensorRecords | DatasetRecords) and (example is None or data.fields is not None):
+        return data
     origin = Origin.of(data)
+    if keys is None and person is not None:
+        data, example, keys = _keyed(data, example, person, target, taken)
+    how: dict[str, Any] = {"target": target, "collate": collate, "workers": workers, "public": public, "taken": taken}
+    found = _rows(data, example, origin, **how)
+    return found if keys is None else replace(found, person=PersonKeys.of(keys, len(found)))
+
+
+def _rows(
+    data: Any,
+    example: Any,
+    origin: Origin,
+    *,
+    target: str | None,
+    collate: Collate | None,
+    workers: int,
+    public: bool,
+    taken: frozenset[str] | None,
+) -> TorchRecords:
     if isinstance(data, TensorRecords | DatasetRecords):
-        if example is None or data.fields is not None:
-            return data
         data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
         raise TypeError("data is an IterableDataset: Poisson sampling needs a data set that can be read by index")
@@ -266,6 +336,42 @@ def as_records(
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
         remember(part, origin)
     return TensorRecords(inputs, targets, like, origin, fields)
+
+
+def _keyed(
+    data: Any, example: Any, person: Any, target: str | None, taken: frozenset[str] | None
+) -> tuple[Any, Any, PersonKeys]:
+    """Records and their example without the column that says whose they are, and its keys."""
+    held = _unwrapped(data)
+    named = fields_of(held)
+    arrays = list(named.values()) if named is not None else held if isinstance(held, tuple) else None
+    count = len(held if arrays is None else arrays[0])
+    if not isinstance(person, str):
+        read: Callable[[int], Any] = lambda at: held[at]  # noqa: E731
+        if named is not None:
+            read = lambda at: {name: part[at] for name, part in named.items()}  # noqa: E731
+        elif arrays is not None:
+            read = lambda at: tuple(part[at] for part in arrays)  # noqa: E731
+        return data, example, PersonKeys.of(person, count, read)
+    if person == (target or TARGET) or person in (taken or ()):
+        why = "it is the target" if person == (target or TARGET) else "the model takes it as an input"
+        raise _validate.fail("person", person, f"{why}, and a key may not be a feature: name another column")
+    columns_of = named if named is not None else getattr(held, "column_names", None)
+    if columns_of is not None and person not in columns_of:
+        raise _validate.fail("person", person, f"the records have the columns {', '.join(map(str, columns_of))}")
+    if named is not None:
+        keys = PersonKeys.of(named.pop(person), count)
+        data = named
+    elif columns_of is not None:
+        keys = PersonKeys.of(list(held[person]), count)
+    elif arrays is not None:
+        remedy = "data is a pair of arrays, of which every column is a feature: give the keys as an array, one a row"
+        raise _validate.fail("person", person, remedy)
+    else:
+        keys = PersonKeys.of(lambda record: (fields_of(record) or {})[person], count, lambda at: held[at])
+    if isinstance(example, Mapping):
+        example = {name: value for name, value in example.items() if name != person}
+    return data, example, keys
 
 
 def _unwrapped(data: Any) -> Any:
@@ -341,3 +447,22 @@ def _tensor(part: Any, name: str) -> torch.Tensor:
 def _single_precision(values: torch.Tensor) -> torch.Tensor:
     """numpy's double precision as the precision PyTorch's layers have by default; anything else as it is."""
     return values.float() if values.dtype == torch.float64 else values
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PersonRows:
+    """Records that are persons, as the engine reads them: rows of a person are views of a record."""
+
+    rows: Tensors | DatasetRecords
+    persons: Persons
+
+    def __len__(self) -> int:
+        return len(self.persons)
+
+    def views(
+        self, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        drawn = self.persons.drawn(numbers.cpu().numpy(), words.cpu().numpy())
+        rows, held = (torch.from_numpy(part).to(numbers.device) for part in drawn)
+        inputs, targets, counts = self.rows.rows(rows.reshape(-1), (held & valid[:, None]).reshape(-1))
+        return inputs, targets, counts.view(held.shape)

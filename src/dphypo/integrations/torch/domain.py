@@ -106,11 +106,13 @@ class Domain:
         inside = counts.any(1) | (labels.shape[1] == 0)
         return _within(inputs, self.vocabulary) & _within(torch.where(counts, labels, 0), self.classes) & inside
 
-    def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch:
-        """The records of two arrays that are in the domain, in its types: a fraction is neither a label nor a token."""
+    def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Two arrays in the domain's types, and which of their records are in it.
+
+        A fraction is neither a label nor a token.
+        """
         (inputs, whole), (targets, also) = map(_as_type, (inputs, targets), self.example)
-        inside = whole & also & self.contains(inputs, targets)
-        return (inputs, targets) if bool(inside.all()) else (inputs[inside], targets[inside])
+        return inputs, targets, whole & also & self.contains(inputs, targets)
 
     def read(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
         """A record that is read by itself, in the types of the others and on the CPU; None if it is outside the domain.

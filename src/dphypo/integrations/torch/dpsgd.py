@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from dphypo import _validate, dpsgd
 from dphypo.entropy import Seeded
 from dphypo.integrations.cost import batch_size
+from dphypo.integrations.persons import read_cap
 from dphypo.integrations.scores import TrainedModel, named, names_in, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import hyperparameters, seeds
@@ -28,7 +29,7 @@ from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
 _AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
-_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None}
+_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None, "rows_per_person": None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -55,7 +56,8 @@ class DPSGD(GradientTraining):
             run trains a copy of what it gives, so that a public backbone that is loaded once may stand in it.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
             ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
-            index; :func:`as_records` has the whole list. One record is one person's contribution.
+            index; :func:`as_records` has the whole list. One record is one person's contribution, unless ``person``
+            says whose rows are whose.
         score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
             record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
             :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
@@ -76,6 +78,12 @@ class DPSGD(GradientTraining):
         loss: one of PyTorch's losses, or a function that gives one value a record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
             length public; if it is not, give a round number near it.
+        person: whose row each row of ``data`` is, where a person has several: an array of keys, the name of a field, or
+            a function of a record. A record is then a person: steps sample persons, and the gradients of a person's
+            rows are averaged before clipping. Keys are whole numbers or texts; a row without one counts for nothing.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
+        persons: the number of persons, as a public constant, in place of ``records``. ``batch_size`` and ``epochs``
+            count persons, too.
         example, target, collate, workers: how records are read, as for :func:`as_records`. A data set that is read by
             index needs an example: what its records look like is private.
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
@@ -131,14 +139,14 @@ class DPSGD(GradientTraining):
     library: ClassVar[type[TrainedModel]] = TorchModel
     own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
     same_fits: ClassVar[frozenset[str]] = frozenset(
-        {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment"}
+        {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment", "person"}
     )
 
     def __post_init__(self) -> None:
         hyperparameters.refuse_model(self.model)
         reading: dict[str, Any] = {"target": self.target, "collate": self.collate, "workers": self.workers}
         reading["taken"] = self._columns()
-        records = as_records(self.data, self.example, **reading)
+        records = as_records(self.data, self.example, **reading, person=self.person)
         hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
         engine = _validate.choice(Engine, engine=self.engine)
@@ -146,14 +154,18 @@ class DPSGD(GradientTraining):
         _validate.integer(at_least=1, threads=self.threads)
         if self.autocast not in (None, "bfloat16"):
             raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
-        size = _validate.integer(at_least=1, records=len(records) if self.records is None else self.records)
-        changes: dict[str, Any] = {"data": records, "records": size, "engine": engine}
+        size, cap = self.declared_records(records, first=not isinstance(self.data, TorchRecords))
+        if cap is not None and self.views > 1:
+            raise _validate.fail("views", self.views, "the rows of a person are its views: leave views at 1")
+        changes: dict[str, Any] = {"data": records, "records": size, "engine": engine, "rows_per_person": cap}
+        if cap is not None and self.persons is None:
+            changes["persons"] = size
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
         changes["device"] = _device(self.device)
         if isinstance(self.score, str | tuple | list):
             changes |= self._set_apart(AllRecords(records, size))
         else:
-            changes["score"] = self.read_score()
+            changes["score"] = self.read_score(cap)
         hyperparameters.refuse_unknown(self.model, self.fixed)
         vars(self).update(changes)
         self._refuse_what_opacus_lacks([name for name, default in _OURS.items() if getattr(self, name) != default])
@@ -186,18 +198,24 @@ class DPSGD(GradientTraining):
             data=held_out,
             records=scoring,
             example=example,
+            rows_per_person=read_cap(whole.data.person, self.rows_per_person),
         )
         return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
 
     def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
         """The records that train, and those that score."""
         if isinstance(records, DatasetRecords):
-            parts = split_by_hash(records.dataset, share=share, workers=records.workers)
-            training, held_out = (replace(records, dataset=part, origin=part.origin) for part in parts)
+            parts = split_by_hash(records.dataset, share=share, workers=records.workers, person=records.person)
+            training, held_out = (
+                replace(records, dataset=part, origin=part.origin, person=part.person) for part in parts
+            )
             return training, held_out
-        if records.fields is not None:
-            pairs = split_by_hash(records.inputs, records.targets, share=share)
-            trains, scores = (replace(records, inputs=x, targets=y, origin=Origin.of((x, y))) for x, y in pairs)
+        if records.fields is not None or records.person is not None:
+            pairs = split_by_hash(records.inputs, records.targets, share=share, person=records.person)
+            trains, scores = (
+                replace(records, inputs=one[0], targets=one[1], origin=Origin.of(one), person=one.person)
+                for one in pairs
+            )
             return trains, scores
         pair = getattr(self.data, "tensors", self.data)  # of a TensorDataset
         pair = pair if isinstance(pair, tuple | list) else (records.inputs, records.targets)
@@ -310,6 +328,8 @@ class DPSGD(GradientTraining):
                     dpsgd.Setting(**{parameter.name: value})
                 elif parameter.name == "views":
                     _validate.integer(at_least=1, views=value)
+                    if self.rows_per_person is not None and value > 1:
+                        raise _validate.fail("views", value, "the rows of a person are its views: leave views at 1")
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""

@@ -11,8 +11,9 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from opacus.accountants import RDPAccountant
 from opacus.grad_sample import AbstractGradSampleModule, prepare_module
@@ -24,6 +25,8 @@ from torch.utils.data import DataLoader, Sampler
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnsupportedModelError
+from dphypo.integrations.persons import PersonKeys, Persons, words_of
+from dphypo.integrations.record_hash import fields_of
 from dphypo.integrations.torch import opacus, seeds
 from dphypo.integrations.torch.state import no_writes_in_forward
 from dphypo.mechanisms.sampled_gaussian import OwnRun
@@ -52,7 +55,7 @@ def make_private(
     if left := [name for name, one in model.named_parameters() if one.requires_grad and id(one) not in held]:
         remedy = f"it has all parameters that are trained but {', '.join(left)}: add them, or freeze them"
         raise _validate.fail("optimizer", type(optimizer).__name__, remedy)
-    sampler = _Poisson(run, len(loader.dataset))  # type: ignore[arg-type]
+    sampler = _Poisson(run, loader.dataset)
     module = prepare_module(model, grad_sample_mode, loss_reduction="mean", strict=False)
     private = _Held(
         optimizer,
@@ -88,7 +91,7 @@ def make_private(
 class _Held(opacus.Optimizer):
     """Makes a step only with the records of the batch that the loader gave for it."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[int], **more: Any) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[_Size], **more: Any) -> None:
         super().__init__(optimizer, **more)
         self._sizes, self._rows = sizes, 0
         self._norms: set[float] = set()
@@ -96,10 +99,29 @@ class _Held(opacus.Optimizer):
     def clip_and_accumulate(self) -> None:
         self._rows += len(self.grad_samples[0])
         self._norms.add(float(self.max_grad_norm))
+        if self._sizes and self._sizes[0].persons is not None:
+            self._average(self._sizes[0])
         super().clip_and_accumulate()
 
+    def _average(self, size: _Size) -> None:
+        """Put the average of each person's rows in the place of their gradients; rows that are not finite leave it."""
+        if self._rows != size.rows:
+            raise UnsupportedModelError(
+                "with person= the rows of a batch are averaged by person, so they cannot be cut into pieces: leave "
+                "BatchMemoryManager out, and lower batch_size or rows_per_person to save memory"
+            )
+        samples = self.grad_samples
+        finite = torch.stack([one.flatten(1).isfinite().all(1) for one in samples]).all(0)
+        of = torch.tensor(size.persons, dtype=torch.int64, device=finite.device)
+        people = max(size.persons or [-1]) + 1
+        counts = torch.zeros(people, device=finite.device).index_add_(0, of, finite.float()).clamp_(min=1)
+        for parameter, one in zip(self.params, samples, strict=True):
+            clean = torch.where(finite.view(-1, *[1] * (one.dim() - 1)), one, 0.0)
+            totals = clean.new_zeros((people, *one.shape[1:])).index_add_(0, of, clean)
+            parameter.grad_sample = totals / counts.view(-1, *[1] * (one.dim() - 1)).to(totals.dtype)
+
     def add_noise(self) -> None:
-        if not self._sizes or self._rows != self._sizes.popleft():
+        if not self._sizes or self._rows != self._sizes.popleft().rows:
             raise UnsupportedModelError(
                 "a step does not have the records of its batch. Compute the loss on each batch of the loader that "
                 "make_private gives, all of its records, once, and make one optimizer.step() with it"
@@ -122,17 +144,37 @@ class _Held(opacus.Optimizer):
         return ready
 
 
+class _Size(NamedTuple):
+    """How many rows a batch has and, where records are persons, the place of each row's person in it."""
+
+    rows: int
+    persons: list[int] | None = None
+
+
 class _Poisson(Sampler[list[int]]):
     """The batches of a run, once: a second pass over them is empty. ``sizes`` has those that are not yet used."""
 
-    def __init__(self, run: OwnRun, size: int) -> None:
-        self._steps, self._left = run.steps, opacus.poisson_batches(size, run)
-        self.sizes: deque[int] = deque()
+    def __init__(self, run: OwnRun, dataset: Any) -> None:
+        self._persons: Persons | None = None
+        if run.person is not None:
+            person = run.person
+            if isinstance(person, str):
+                person = lambda record: (fields_of(record) or {})[run.person]  # noqa: E731
+            self._persons = PersonKeys.of(person, len(dataset), dataset.__getitem__).grouped(run.rows_per_person or 1)
+        count = len(dataset if self._persons is None else self._persons)
+        self._steps, self._left = run.steps, enumerate(opacus.poisson_batches(count, run))
+        self._word = seeds.words(run.seed, "rows").draw(1).view(np.int64)
+        self.sizes: deque[_Size] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._left:
-            self.sizes.append(len(batch))
-            yield batch.tolist()
+        for step, batch in self._left:
+            if self._persons is None:
+                self.sizes.append(_Size(len(batch)))
+                yield batch.tolist()
+                continue
+            rows, held = self._persons.drawn(batch, words_of(self._word, step, batch)[0])
+            self.sizes.append(_Size(int(held.sum()), np.nonzero(held)[0].tolist()))
+            yield rows[held].tolist()
 
     def __len__(self) -> int:
         return self._steps

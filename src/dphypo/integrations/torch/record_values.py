@@ -15,6 +15,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.device import SomePadding, padded_attention
 from dphypo.dpsgd.trainable import extreme, looks_across
 from dphypo.errors import UnsupportedModelError
+from dphypo.integrations.persons import I64
 from dphypo.integrations.scores import Floats, TrainedModel, Value, as_trained
 from dphypo.integrations.torch import check
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
@@ -105,14 +107,17 @@ def values(
     *,
     beside: bool = False,
     ignored: int | None = None,
+    rows: I64 | None = None,
 ) -> Floats:
-    """``value(outputs, targets)`` for each record in the domain of the model and the loss, or of the model's classes.
+    """``value(outputs, targets)`` of each record; NaN outside the domain of the model and the loss, or of its classes.
 
-    With ``beside``, the value is a function of the inputs too. Records with the label ``ignored`` are left out.
+    With ``beside``, the value is a function of the inputs too. Records with the label ``ignored`` are left out. The
+    numbers of the records that are asked for are ``rows``, by default all.
     """
     model = called(model, records.fields)
     device = next(model.parameters()).device
-    records = records.within(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
+    read = records.reader(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
+    rows = np.arange(len(records)) if rows is None else rows
     was_training = model.training
     model.eval()
     with torch.no_grad(), padded_attention(), SomePadding():
@@ -121,10 +126,14 @@ def values(
         size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets), size) else size
         made_up = synthetic_records((inputs, targets), size)
         _at(model, value, made_up, list(range(size)), size, beside)  # if this raises, it is no record's doing
-        batches = (np.arange(start, min(start + size, len(records))) for start in range(0, len(records), size))
-        found = [_of_batch(model, value, records.batch(batch, device), size, beside) for batch in batches]
+        found = np.full(len(rows), np.nan)
+        for start in range(0, len(rows), size):
+            inputs, targets, usable = read(rows[start : start + size])
+            places = start + np.flatnonzero(usable.cpu().numpy())
+            batch = inputs[usable].to(device), targets[usable].to(device)
+            found[places] = _of_batch(model, value, batch, size, beside)
     model.train(was_training)
-    return np.concatenate(found) if found else np.zeros(0)
+    return found
 
 
 @torch.no_grad()
@@ -152,13 +161,14 @@ def mixes(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> boo
 
 
 def _of_batch(model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch, size: int, beside: bool) -> Floats:
-    """The values of a batch; a record on which the model or the value raises by itself is left out, as in training."""
+    """The values of a batch; NaN for a record on which the model or the value raises by itself, as in training."""
     everywhere = list(range(len(batch[0])))
     at = functools.partial(_at, model, value, batch, size=size, beside=beside)
     if everywhere and (found := or_none(lambda: at(everywhere))) is not None:
         return found.numpy()
     each = [or_none(functools.partial(at, [place])) for place in everywhere]
-    return torch.cat([torch.zeros(0), *(one for one in each if one is not None)]).double().numpy()
+    left_out = torch.full((1,), torch.nan, dtype=torch.float64)
+    return torch.cat([left_out[:0], *(left_out if one is None else one for one in each)]).numpy()
 
 
 def _at(
@@ -187,8 +197,8 @@ class TorchModel(TrainedModel):
         self._called, self.model, self._loss = model, plain(model), loss
 
     @classmethod
-    def records(cls, data: Any, example: Any = None, *, public: bool = False) -> TorchRecords:
-        return as_records(data, example, public=public)
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> TorchRecords:
+        return as_records(data, example, public=public, person=person)
 
     @classmethod
     def reads_once(cls, records: Any) -> bool:
@@ -206,6 +216,7 @@ class TorchModel(TrainedModel):
         declared: int | None = None,
         ignored: int | None = None,
         group: Callable[[Any], Any] | None = None,
+        rows: I64 | None = None,
     ) -> Floats:
         fields = self._called.fields if isinstance(self._called, Called) else records.fields
 
@@ -216,19 +227,25 @@ class TorchModel(TrainedModel):
 
         def of_batch(outputs: torch.Tensor, targets: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
             groups = None
-            for rows in inputs:  # each record by itself: its group must not depend on the others
-                read = [or_none(functools.partial(group_of, row)) for row in rows.unsqueeze(1)]
+            for some in inputs:  # each record by itself: its group must not depend on the others
+                read = [or_none(functools.partial(group_of, row)) for row in some.unsqueeze(1)]
                 groups = np.array([-1.0 if one is None else one for one in read])
             numbers, labels = (part.double().cpu().numpy() for part in (outputs, targets))
             return torch.from_numpy(value(numbers, labels, groups))
 
         given: dict[str, Any] = {} if declared is None else {"declared": declared}
-        return values(self._called, records, of_batch, **given, beside=group is not None, ignored=ignored)
+        return values(self._called, records, of_batch, **given, beside=group is not None, ignored=ignored, rows=rows)
 
-    def losses(self, records: TorchRecords, loss: Callable[..., Any] | None, declared: int) -> Floats:
+    def losses(
+        self, records: TorchRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
+    ) -> Floats:
         each = per_record(functional.cross_entropy if loss is None else loss)
         check.refuse_mixed_scores(called(self._called, records.fields), each, records.example)
-        return values(self._called, records, each, declared, each)
+
+        def worst(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return each(outputs, targets).double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+
+        return values(self._called, records, worst, declared, each, rows=rows)
 
     @torch.no_grad()
     def targets(self, measure: str, records: TorchRecords) -> dict[str, Any]:

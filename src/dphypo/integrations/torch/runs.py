@@ -19,7 +19,7 @@ from dphypo import _validate, dpsgd
 from dphypo.dpsgd.batches import Batch
 from dphypo.integrations import scores
 from dphypo.integrations.torch import check, hyperparameters, layer_scales, saver, seeds, state
-from dphypo.integrations.torch.data import TensorRecords, TorchRecords, as_records
+from dphypo.integrations.torch.data import PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.record_values import TorchModel, classes_of, per_record
@@ -85,7 +85,7 @@ class TorchRun:
         plain_model = self._built()
         self.refuse_targets(plain_model)
         built = called(plain_model.to(self._device), self.mechanism.data.fields)
-        self._fit(built, self.mechanism.views)
+        self._fit(built, self.mechanism.rows_per_person or self.mechanism.views)
         check.warn_of_lost_records(built, self.mechanism.data)
 
     def refuse_targets(self, model: nn.Module) -> None:
@@ -111,7 +111,7 @@ class TorchRun:
         model, found = self._built(), {}
         for name, (records, how) in used.items():
             domain = Domain.of(called(model, records.fields), records.example, **how)
-            found[name] = records.counts(domain), len(records)
+            found[name] = records.counts(domain), records.size
         return found
 
     def finish(self, begun: Begun, model: nn.Module) -> Outcome:
@@ -147,12 +147,16 @@ class TorchRun:
             return layer_scales.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
 
     def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
+        found, person = self._input_terms(), self.mechanism.data.person
+        return found if person is None else person.means(found).tolist()
+
+    def _input_terms(self) -> list[float]:
         records = self.mechanism.data
         if isinstance(records, TensorRecords):
             return norm_terms(records.inputs.detach().cpu().double().numpy())
         model = called(self._built().to(self._device), records.fields)
-        read: Any = self._fit(model, self.mechanism.views)[1]
+        read: Any = self._fit(model, self.mechanism.rows_per_person or self.mechanism.views)[1]
         found: list[float] = []
         for number in range(len(read)):  # one at a time: a record is read by itself
             inputs, _, usable = read.rows(torch.tensor([number]), torch.ones(1, dtype=torch.bool))
@@ -183,7 +187,7 @@ class TorchRun:
         told = cost.engine_run(run, given, self.seed, **more)
         pieces: dict[str, Any] = {"physical_batch_size": made.physical_batch_size, "threads": made.threads}
         setting = dpsgd.Setting(**pieces, clipping=given["clipping"], average=given["average"])
-        return told, setting, _validate.integer(at_least=1, views=given["views"])
+        return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
@@ -233,13 +237,14 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
 def train(group: Sequence[Begun]) -> list[nn.Module]:
     """Train runs of one architecture and setting; those of Opacus in place."""
     way, records = group[0].way, group[0].records
+    rows, persons = records.for_engine(), records.person
     if not isinstance(way, dpsgd.Program):
         return [way(one.model, one.told, one.setting, records) for one in group]
     models = iter([one.model for one in group])
     return dpsgd.train(
         way,
         lambda: next(models),
-        dpsgd.Tensors(records.inputs, records.targets) if isinstance(records, TensorRecords) else records,
+        rows if persons is None else PersonRows(rows, persons.grouped(way.views)),
         [one.told for one in group],
         group[0].setting,
         watch=lambda module: state.unchanged(module, way.loss),
