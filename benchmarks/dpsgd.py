@@ -1,4 +1,4 @@
-"""One run of each engine against Opacus's own training loop: ``python -m benchmarks dpsgd``.
+"""One run of the engine against Opacus's own training loop: ``python -m benchmarks dpsgd``.
 
 What tuning the digits reaches is measured by ``python -m paper digits``. (A module called ``opacus`` here would hide
 the package it measures.)
@@ -6,7 +6,6 @@ the package it measures.)
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
 
@@ -17,7 +16,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dphypo.integrations.torch import DPSGD
-from dphypo.integrations.torch.runs import Engine
 
 BATCH, EPOCHS = 256, 2
 
@@ -62,7 +60,7 @@ def speed(repeats: int = 7) -> None:
     inputs, targets = torch.randn(count, 1, 28, 28), torch.randint(10, (count,))
     data = TensorDataset(inputs, targets)
     print(f"samples a second of CPU time, {count} images, batches of {BATCH}, one thread, median of {repeats} pairs")
-    for factory, engine in itertools.product((perceptron, convolutions), Engine):
+    for factory in (perceptron, convolutions):
         mechanism = DPSGD(
             model=factory,
             data=data,
@@ -70,7 +68,6 @@ def speed(repeats: int = 7) -> None:
             noise_multiplier=1.0,
             epochs=EPOCHS,
             batch_size=BATCH,
-            engine=engine,
             device="cpu",
         )
         ours, theirs = [], []
@@ -84,7 +81,7 @@ def speed(repeats: int = 7) -> None:
                 theirs.append(EPOCHS * count / (time.process_time() - middle))
         ratio = float(np.median(np.array(ours) / np.array(theirs)))
         print(
-            f"  {factory.__name__:<13} {engine:<6} dphypo {np.median(ours):7.0f}  Opacus {np.median(theirs):7.0f}"
+            f"  {factory.__name__:<13} dphypo {np.median(ours):7.0f}  Opacus {np.median(theirs):7.0f}"
             f"  ratio {ratio:.2f}"
         )
 

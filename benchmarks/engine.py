@@ -32,7 +32,7 @@ from benchmarks.engine_profile import functions_of, kernels_of
 from dphypo import Space, Stages, SurveyPlan
 from dphypo.dpsgd import Program, Setting, Tensors, run, trainable
 from dphypo.dpsgd.device import pinned
-from dphypo.dpsgd.layers import elementwise, linear, products
+from dphypo.dpsgd.layers import linear, products
 from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import Weights
@@ -103,7 +103,7 @@ def ours(task: Task, records: Tensors, runs: int, repeats: int, rounds: int = 3)
 @contextmanager
 def in_single_precision() -> Iterator[None]:
     """The same engine with sums in float32 and PyTorch's noise: what exactness is compared with."""
-    rooms = (linear, products, elementwise)
+    rooms = (linear, products)
     kept = [(vars(room), vars(room)["wide"]) for room in rooms]
     names = {name: vars(run)[name] for name in ("Sums", "Weights", "DeviceDraws")}
 
@@ -126,14 +126,12 @@ def in_single_precision() -> Iterator[None]:
     for room, _ in kept:
         room["wide"] = lambda values: values.to(torch.float32, copy=True)
     vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
-    vars(trainable).update(Sums=SingleSums)
     try:
         yield
     finally:
         for room, function in kept:
             room["wide"] = function
         vars(run).update(names)
-        vars(trainable).update(Sums=Sums)
 
 
 def made_up(task: Task, device: torch.device) -> Tensors:
@@ -168,8 +166,7 @@ def checks(show: Show, quick: bool) -> None:
             rows = program.layout.stacked([task.build() for _ in range(runs)], device)
             with pinned(1):
                 same = trainable.same_places(program, rows, Shape(runs, 64))
-            formulas = program.axes is not None
-            show(f"places change no bit: {name}", runs=runs, same=same, formulas=formulas)
+            show(f"places change no bit: {name}", runs=runs, same=same)
     task = MODELS[CNN]
     records = made_up(task, device)
     with pinned(1):

@@ -24,6 +24,7 @@ ALLOWED = {  # names of others that have no public twin
     "nn.modules.instancenorm._InstanceNorm",  # the base of PyTorch's instance norms
     "self._study._storage",  # where Optuna keeps a study
     "tensor._version",  # how often PyTorch has changed a tensor in place
+    "node.target._op",  # the function of an operator, without its Python
     *("torch._C", "torch._C._dispatch_dump", "target._name", "node.target._schema"),  # who wrote an operator's kernels
     *("torch.utils._python_dispatch", "torch.utils._python_dispatch._get_current_dispatch_mode_stack"),
     "torch.overrides._get_current_function_mode_stack",
@@ -168,11 +169,9 @@ def test_every_error_that_a_user_can_meet_is_in_one_place():
 
 
 NOT_FOR_USERS = {
-    "dphypo.dpsgd.book.UnknownUse",  # the model is differentiated in another way
     "dphypo.accounting.second_opinion.NoOpinion",  # an answer of verify
     "dphypo.accounting.theorems.lattice_pair.LatticeError",  # another bound is taken
     "dphypo.search.interrupts.Terminated",  # becomes the end of the process
-    "dphypo.integrations.torch.state.WrittenStateError",  # an UnsupportedModelError; tells it from a record's error
     "dphypo.integrations.training.DivergedError",  # an outcome of a run
 }
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 
 import torch
-from support.dpsgd_models import KINDS, cross_entropy
+from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
 from dphypo.dpsgd import Program, Run, Setting, Tensors, train
-from dphypo.dpsgd.book import Masks
-from dphypo.dpsgd.stack import Shape
+from dphypo.dpsgd.stack import Shape, Sums
 
 LINEAR = KINDS["linear"]
 SIZE = 20
@@ -30,13 +29,12 @@ def test_a_record_in_a_small_piece_has_the_same_bits_at_every_address():
     model, shape = nn.Sequential(nn.Linear(13, 2), nn.ReLU(), nn.Linear(2, 2)), Shape(1, 1)
     made = Program.of(model, cross_entropy, (torch.zeros(1, 13), torch.zeros(1, dtype=torch.int64)))
     rows = rows_of(made, model)
-    code, room, target = made.on(rows, shape), torch.zeros(64), torch.zeros(1, dtype=torch.int64)
+    bound, room, target = made.on(rows, shape).bound(rows, shape), torch.zeros(64), torch.zeros(1, dtype=torch.int64)
     for record in torch.randn(50, 13):
         found = []
         for start in range(4):
             room[start : start + 13] = record
-            given = room[None, start : start + 13]
-            parts, _ = code.parts(rows, code.book(rows, shape), given, target, Masks(torch.zeros(1, dtype=torch.int64)))
+            parts, _ = bound.parts(room[None, start : start + 13], target, torch.zeros((1, 1), dtype=torch.int64))
             found.append(torch.cat([factor.flatten() for part in parts for factor in part.factors]))
         assert all(torch.equal(found[0], other) for other in found)
 
@@ -47,36 +45,17 @@ def test_records_of_small_pieces_are_differentiated_one_by_one():
     assert [made.on(rows, Shape(1, size)).alone for size in (1, 10, 31, 32, 64)] == [True, True, True, False, False]
 
 
-def test_augmentations_of_small_pieces_see_one_record():
+def test_an_augmentation_sees_one_record():
     sizes = set()
 
     def seen(inputs, uniforms):
-        sizes.add(len(inputs))
+        sizes.add(tuple(inputs.shape))
         return inputs + 0.1 * uniforms(6)
 
     made = Program.of(LINEAR.build(), cross_entropy, LINEAR.records(1), augment=seen, views=2)
-    sizes.clear()
+    assert sizes == {(1, 6)}
     train(made, LINEAR.build, Tensors(*LINEAR.records(SIZE)), [RUN], Setting(physical_batch_size=10))
-    assert sizes == {2}
-
-
-class Hidden(nn.Module):
-    """Scales its outputs by place, which does not show while they are zero."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(6, 3)
-        nn.init.zeros_(self.last.weight), nn.init.zeros_(self.last.bias)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        made = self.last(inputs)
-        return made + 1e-6 * torch.arange(len(inputs))[:, None] * made.detach()  # type: ignore[no-any-return]
-
-
-def test_places_are_compared_at_weights_that_are_not_zero():
-    """What is found out at a shape holds for later runs of the program, whatever their weights."""
-    made = Program.of(Hidden(), cross_entropy, LINEAR.records(1))
-    assert made.on(rows_of(made, Hidden()), Shape(1, 32)).axes is None
+    assert sizes == {(1, 6)}
 
 
 def test_what_was_found_out_belongs_to_a_number_of_threads_and_to_a_process():
@@ -88,7 +67,7 @@ def test_what_was_found_out_belongs_to_a_number_of_threads_and_to_a_process():
 
 
 class Shrinking(nn.Module):
-    """Writes to its inputs, and then may raise."""
+    """Writes to its inputs, and looks up a row that there may not be."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +79,7 @@ class Shrinking(nn.Module):
         return self.last(inputs) + beyond  # type: ignore[no-any-return]
 
 
-def test_a_record_that_raises_does_not_change_what_the_others_add():
+def test_a_record_that_would_raise_does_not_change_what_the_others_add():
     """They were read from rows that the pass had written to: one record moved the sum by 18 clipping norms."""
     inputs, targets = torch.ones(SIZE, 6), torch.zeros(SIZE, dtype=torch.int64)
     inputs[:, 0] = 60.0
@@ -114,34 +93,28 @@ def test_a_record_that_raises_does_not_change_what_the_others_add():
     assert torch.equal(*ends)
 
 
-class Shaken(nn.Module):
-    """Dropout before a product that no formula covers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.drop = nn.Parameter(torch.randn(6, 3)), nn.Dropout(0.5)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("bi,ij->bj", self.drop(inputs), self.weight)
-
-
-def test_dropout_after_an_augmentation_has_bits_of_its_own():
-    made = Program.of(Shaken(), cross_entropy, LINEAR.records(1), augment=lambda inputs, uniforms: inputs + uniforms(6))
-    assert made.axes is None
-
-
-def test_numbers_that_one_record_takes_change_no_other():
-    """An augmentation that looks at values sees one record at a time, and the dropout of the others stays."""
-
-    def augment(inputs, uniforms):
-        return inputs + uniforms(6) + (uniforms(6) if (inputs > 50).any() else 0.0)
-
-    made = Program.of(Shaken(), cross_entropy, LINEAR.records(1), augment=augment)
-    rows, (inputs, targets), found = rows_of(made, Shaken()), LINEAR.records(32), []
-    for value in (0.0, 60.0):
-        inputs[-1] = value
-        with torch.no_grad():
-            book, masks = made.book(rows, Shape(1, 32)), Masks(torch.arange(32))
-            parts, _ = made.parts(rows, book, inputs.clone(), targets.clone(), masks)
-        found.append(torch.cat([factor[:, :-1].flatten() for part in parts for factor in part.factors]))
+@torch.no_grad()
+def test_weights_of_views_leave_out_what_is_absent():
+    """A record of several rows: Σ w · grad, and whatever an absent row holds."""
+    made = Program.of(LINEAR.build(), cross_entropy, LINEAR.records(1), views=3)
+    model, shape = LINEAR.build(), Shape(1, 32, 3)
+    rows, (inputs, targets) = rows_of(made, model), LINEAR.records(96, 4)
+    weights = torch.rand(1, 32, 3)
+    weights[0, ::2, 1] = 0
+    strange = inputs.unflatten(0, (32, 3)).clone()
+    strange[::2, 1] = torch.nan
+    labels = targets.unflatten(0, (32, 3)).clone()
+    labels[::2, 1] = 7  # has no class
+    keys = torch.zeros((1, 96), dtype=torch.int64)
+    found = []
+    for given in ((inputs, targets), (strange.flatten(0, 1), labels.flatten())):
+        parts, outside = made.bound(rows, shape).parts(*given, keys, weights)
+        assert not outside.any()
+        sums = Sums(rows)
+        for part in parts:
+            part.add(torch.ones(1, 32, dtype=torch.float64), sums)
+        found.append(sums.rows.clone())
     assert torch.equal(*found)
+    single = Program.of(model, cross_entropy, LINEAR.records(1))
+    each, _, _ = gradients(single, model, inputs, targets)
+    assert torch.allclose((each * weights.flatten()[:, None]).sum(0), found[0][0], atol=1e-5)

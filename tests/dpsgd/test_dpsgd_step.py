@@ -18,7 +18,6 @@ from torch import nn
 
 from dphypo import noise
 from dphypo.dpsgd import Program, Run, Setting, SumGrid, Tensors, slack, train
-from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.draws import Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.layers import linear
 from dphypo.dpsgd.stack import Shape, Slot, Sums
@@ -267,7 +266,7 @@ def test_norms_are_upper_bounds_in_exact_arithmetic(name):
     program = Program.of(model, cross_entropy, (inputs[:1], targets[:1]))
     rows, shape = program.layout.stacked([model], inputs.device), Shape(1, len(inputs))
     with torch.no_grad():
-        parts, _ = program.parts(rows, program.book(rows, shape), inputs, targets, Masks(torch.arange(len(inputs))))
+        parts, _ = program.bound(rows, shape).parts(inputs, targets, torch.arange(len(inputs))[None])
     for part in parts:
         for record in range(len(inputs)):
             first, *second = (factor[0, record] for factor in part.factors)
@@ -275,7 +274,7 @@ def test_norms_are_upper_bounds_in_exact_arithmetic(name):
                 whole = sum(Fraction(float(value)) ** 2 for value in first)
             elif first.dim() == 1 and first.is_floating_point():
                 lengths = [sum(Fraction(float(value)) ** 2 for value in some) for some in (first, *second)]
-                biases = 2 * len(part.slots) // len(lengths) - 1  # of a perceptron all layers
+                biases = 2 * len(part.slots) // len(lengths) - 1  # of several layers all
                 whole = sum((a + biases) * g for a, g in zip(lengths[::2], lengths[1::2], strict=True))
             elif first.dtype == torch.int64:
                 table: dict[int, list[Fraction]] = {}

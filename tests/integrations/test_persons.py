@@ -200,9 +200,9 @@ def test_persons_are_sampled_and_not_rows():
     assert len(seen) > 4
 
 
-@pytest.mark.parametrize("kind", ["linear", "vmap", "raises"])
+@pytest.mark.parametrize("kind", ["linear", "scaled"])
 def test_one_person_moves_a_step_by_at_most_the_clipping_norm(kind):
-    """Rows that are huge, cancel, are not finite or raise; batches, dither and noise are the same."""
+    """Rows that are huge, cancel or are not finite; batches, dither and noise are the same."""
 
     class Own(nn.Module):
         def __init__(self) -> None:
@@ -210,8 +210,6 @@ def test_one_person_moves_a_step_by_at_most_the_clipping_norm(kind):
             self.inner, self.more = nn.Linear(4, 3), nn.Parameter(torch.ones(3))
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            if kind == "raises" and not torch.compiler.is_compiling() and bool((inputs == 77.0).any()):
-                raise ValueError("a row of 77")
             found = self.inner(inputs)
             return found + self.more if kind == "linear" else found * self.more.cumsum(0)
 
@@ -231,13 +229,10 @@ def test_one_person_moves_a_step_by_at_most_the_clipping_norm(kind):
     spoilt[::2] = math.nan
     raising[::2] = 77.0
     lengths = []
-    many = (one, np.concatenate([one, -one]), spoilt, one[:1]) if kind != "raises" else ()
-    for extra in (*many, 1e6 * one, raising, np.full((2, 4), 77.0)):
+    for extra in (one, np.concatenate([one, -one]), spoilt, one[:1], 1e6 * one, raising, np.full((2, 4), 77.0)):
         lengths.append(np.linalg.norm(released(extra) - without) / 4 * 5)
         assert lengths[-1] <= 1.0 + 1e-3
     assert max(lengths) > 0.9  # the bound is reached
-    if kind == "raises":
-        assert lengths[-1] == 0.0 < lengths[-2]
 
 
 def test_a_row_that_is_not_finite_leaves_the_average():
@@ -276,7 +271,6 @@ def test_declared_persons_give_rate_steps_and_batch():
         ({"person": None, "persons": None, "rows_per_person": 3}, "rows_per_person = 3 .*person="),
         ({"person": [0] * 5}, "5 keys for 6 rows"),
         ({"person": "user"}, "person = 'user' .*pair of arrays"),
-        ({"engine": "opacus"}, "opacus.*rows_per_person"),
     ],
 )
 def test_wrong_declarations_are_refused(changes, words):

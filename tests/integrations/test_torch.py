@@ -95,14 +95,16 @@ def test_the_event_reads_batch_size_and_epochs_alone() -> None:
 
 
 def test_hyperparameters_reach_whom_they_belong_to() -> None:
-    given = {"width": 7, "optimizer": "Adam", "learning_rate": 0.01, "betas": (0.8, 0.9), "momentum": 0.9}
-    plain = torch.optim.Adam.__init__
-    with mock.patch.object(torch.optim.Adam, "__init__", autospec=True, side_effect=plain) as made:
-        outcome = dpsgd(fixed={"weight_decay": 0.1, "dropout": 0.25}, engine="opacus")(given, seed=1)
+    given = {"width": 7, "optimizer": "NAdam", "learning_rate": 0.01, "betas": (0.8, 0.9), "momentum": 0.9}
+    plain = torch.optim.NAdam.__init__
+    with mock.patch.object(torch.optim.NAdam, "__init__", autospec=True, side_effect=plain) as made:
+        outcome = dpsgd(
+            fixed={"weight_decay": 0.1, "dropout": 0.25},
+        )(given, seed=1)
     assert outcome.model[0].out_features == 7
     assert outcome.model[2].p == 0.25
-    # Adam knows no momentum: it is left out, so that one space can hold several optimisers.
-    assert made.call_args.kwargs == {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.1}
+    # NAdam knows no momentum: it is left out, so that one space can hold several optimisers.
+    assert made.call_args.kwargs == {"lr": 1.0, "betas": (0.8, 0.9), "weight_decay": 0.1}  # rates come with steps
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop", "adagrad"])
@@ -200,8 +202,6 @@ class Stream(IterableDataset[Any]):
         ({"records": 0}, "records"),
         ({"threads": 0}, "threads"),
         ({"physical_batch_size": 0}, "physical_batch_size"),
-        ({"engine": "fast"}, "fast"),
-        ({"engine": "opacus", "average": "last half"}, "engine='dphypo'"),
         ({"clipping": "hard"}, "clipping"),
         ({"average": 2.0}, "average"),
         ({"views": 0}, "views"),

@@ -1,4 +1,4 @@
-"""Attacks on one step of DP-SGD, against every engine: one record moves a step by at most the clipping norm.
+"""Attacks on one step of DP-SGD: one record moves a step by at most the clipping norm.
 
 Each attack ran against an earlier version and moved a step by more, or saw noise that was not Gaussian.
 """
@@ -23,9 +23,6 @@ from support.torch_steps import (
 from torch import nn
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch.runs import Engine
-
-every_engine = pytest.mark.parametrize("engine", list(Engine))
 
 
 class Convolution(nn.Module):
@@ -65,23 +62,20 @@ def decides(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return outputs.sum(1) * (-1.0 if (targets > 50).any() else 1.0)
 
 
-@every_engine
-@pytest.mark.parametrize("model", [Decides, DecidesInside])
-def test_one_record_does_not_decide_for_its_batch(engine: Engine, model: Any) -> None:
-    """One record moved a step by 79 clipping norms."""
+def test_one_record_does_not_decide_for_its_batch() -> None:
+    """One record moved a step by 79 clipping norms. Here it decides for itself."""
     inputs, targets = torch.ones(40, 4), torch.zeros(40)
     inputs[-1] = 60.0
-    assert 0 < moved(model, inputs, targets, loss=first_output, max_grad_norm=0.5, engine=engine) < 1.001
+    assert 0 < moved(DecidesInside, inputs, targets, loss=first_output, max_grad_norm=0.5) < 1.001
 
 
-@every_engine
-def test_one_target_does_not_decide_for_its_batch(engine: Engine) -> None:
-    inputs, targets = torch.ones(40, 4), torch.zeros(40)
-    targets[-1] = 60.0
-    assert 0 < moved(Decides, inputs, targets, loss=decides, max_grad_norm=0.5, engine=engine) < 1.001
+@pytest.mark.parametrize("options", [{"model": Decides}, {"model": DecidesInside, "loss": decides}])
+def test_a_decision_by_values_is_refused_with_its_line_and_a_remedy(options: dict[str, Any]) -> None:
+    given = {"loss": first_output, **options}
+    with pytest.raises(UnsupportedModelError, match=r"test_torch_attacks.py, line \d+ .*torch\.where"):
+        one_step(inputs=torch.ones(40, 4), targets=torch.zeros(40), records=40, **given)
 
 
-@every_engine
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [
@@ -92,10 +86,10 @@ def test_one_target_does_not_decide_for_its_batch(engine: Engine) -> None:
     ],
     ids=["two frames", "16-bit sound", "64 frames", "convolution"],
 )
-def test_frames_that_cancel_are_clipped(engine: Engine, model: Any, inputs: torch.Tensor) -> None:
+def test_frames_that_cancel_are_clipped(model: Any, inputs: torch.Tensor) -> None:
     """Ghost norms in float32 are differences of large numbers: such a record had norm 0 and was not clipped."""
     targets = torch.zeros(len(inputs))
-    assert 0 < moved(model, inputs, targets, loss=first_output, max_grad_norm=0.5, engine=engine) < 1.001
+    assert 0 < moved(model, inputs, targets, loss=first_output, max_grad_norm=0.5) < 1.001
 
 
 def larger(inputs: torch.Tensor, uniforms: Any) -> torch.Tensor:
@@ -121,14 +115,11 @@ def test_whatever_is_done_with_gradients_one_record_is_clipped(changes: dict[str
     assert moved(Frames, inputs, torch.zeros(8), loss=first_output, max_grad_norm=0.5, **changes) < 1.001
 
 
-@every_engine
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_weights_below_single_precision_are_refused(engine: Engine, kind: torch.dtype) -> None:
+def test_weights_below_single_precision_are_refused(kind: torch.dtype) -> None:
     """Sums were taken in the type of the weights: in bfloat16 one record more than 4112 moved them by 32."""
     with pytest.raises(UnsupportedModelError, match=r"'weight' is torch\.b?float16.*float32"):
-        one_step(
-            lambda: nn.Linear(2, 2).to(kind), torch.zeros(4, 2, dtype=kind), torch.zeros(4).long(), 4, engine=engine
-        )
+        one_step(lambda: nn.Linear(2, 2).to(kind), torch.zeros(4, 2, dtype=kind), torch.zeros(4).long(), 4)
 
 
 class HalfPrecision(nn.Module):
@@ -144,23 +135,20 @@ class HalfPrecision(nn.Module):
             return self.linear(inputs)  # type: ignore[no-any-return]
 
 
-@every_engine
-def test_sums_of_half_precision_gradients_are_not_rounded_to_them(engine: Engine) -> None:
+def test_sums_of_half_precision_gradients_are_not_rounded_to_them() -> None:
     """The sum of 4112 ones is 4096 in bfloat16, and that of 4113 ones is 4128."""
     inputs = torch.full((4113, 1), 8.0)
-    assert moved(HalfPrecision, inputs, torch.zeros(4113), loss=first_output, engine=engine) < 1.01
+    assert moved(HalfPrecision, inputs, torch.zeros(4113), loss=first_output) < 1.01
 
 
-@every_engine
-def test_autocast_of_the_caller_does_not_round_a_run(engine: Engine) -> None:
-    one = one_step(Frames, torch.randn(4, 2, 512), torch.zeros(4), 4, loss=first_output, engine=engine)
+def test_autocast_of_the_caller_does_not_round_a_run() -> None:
+    one = one_step(Frames, torch.randn(4, 2, 512), torch.zeros(4), 4, loss=first_output)
     outside = change(one)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(change(one), outside)
 
 
-@every_engine
-def test_the_noise_is_not_cut_off(engine: Engine) -> None:
+def test_the_noise_is_not_cut_off() -> None:
     """Single precision makes normals from uniforms of 24 bits, none beyond 5.77 σ: a larger value told of a record."""
-    one = one_step(wide, torch.zeros(1, 500), torch.zeros(1), 1, loss=nothing, engine=engine)
+    one = one_step(wide, torch.zeros(1, 500), torch.zeros(1), 1, loss=nothing)
     assert share_of_24_bits(torch.cat([change(one, seed=seed) for seed in range(4)])) < 0.3  # expected: 0.1

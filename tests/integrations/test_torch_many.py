@@ -44,12 +44,6 @@ def test_passes_in_half_precision_are_other_passes() -> None:
     assert half.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("name", "value"), EACH)
-def test_what_opacus_lacks_is_refused_where_a_search_names_it(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"takes no {name}.*engine='dphypo'"):
-        dpsgd(engine="opacus").event({name: value})
-
-
 @pytest.mark.parametrize("space", [{"clipping": ["clip", "hard"]}, {"average": [None, 2.0]}, {"views": [1, 0]}])
 def test_values_that_no_run_can_take_are_refused_with_the_space(space: dict[str, list[Any]]) -> None:
     with pytest.raises(ValueError, match=next(iter(space))):
@@ -96,9 +90,8 @@ def test_a_run_that_fails_leaves_the_others_alone() -> None:
     assert not diverged.ok
 
 
-@pytest.mark.parametrize("engine", ["dphypo", "opacus"])
-def test_every_engine_makes_many(engine: str) -> None:
-    mechanism = dpsgd(engine=engine)
+def test_many_runs_with_hyperparameters_of_their_own() -> None:
+    mechanism = dpsgd()
     together = mechanism.many([{}, {"learning_rate": 0.5}], seeds=[1, 2])
     assert torch.equal(flat(together[1]), flat(mechanism({"learning_rate": 0.5}, seed=2)))
 

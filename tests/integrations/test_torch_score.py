@@ -16,7 +16,6 @@ import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.accounting.sides import Sides
 from dphypo.dpsgd.device import pinned
-from dphypo.dpsgd.trainable import looks_across
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
 from dphypo.integrations.torch.data import as_records
@@ -123,7 +122,6 @@ def test_padding_of_one_record_changes_no_other() -> None:
     assert len(found) == 201
     assert np.array_equal(found[:200], wanted)
     assert not any(trained.fast)
-    assert len(trained.fast) < 20  # not record by record
     for place in (pinned(1), seeds.everything_else(0, torch.device("cpu"))):
         with place:
             assert not torch.backends.mha.get_fastpath_enabled()
@@ -151,15 +149,9 @@ class Decides(nn.Module):
 
 
 @pytest.mark.parametrize("how", ["bool", "item", "size", "where", "list"])
-def test_a_model_that_decides_by_a_batch_sees_each_record_alone(how: str) -> None:
-    trained, loss = Decides(how), per_record(nn.functional.cross_entropy)
-    inputs = np.vstack([INPUTS[:60], np.full((1, 3), 100.0, dtype=np.float32)])
-    wanted = values(trained, as_records((INPUTS[:60], LABELS[:60])), loss, declared=64)
-    found = values(trained, as_records((inputs, LABELS[:61])), loss, declared=64)
-    assert len(found) == 61
-    assert np.array_equal(found[:60], wanted)
-    plain = model()
-    assert not looks_across(lambda inputs, _: plain(inputs), (torch.zeros(1, 3), torch.zeros(1)), plain, backward=False)
+def test_a_model_that_decides_by_values_is_not_scored(how: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"torch\.where"):
+        values(Decides(how), as_records((INPUTS[:60], LABELS[:60])), per_record(nn.functional.cross_entropy))
 
 
 def decides(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -168,16 +160,11 @@ def decides(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.full_like(losses, 2.0) if (outputs.abs() > 50).any() else losses
 
 
-def test_a_loss_that_decides_by_a_batch_sees_each_record_alone() -> None:
+def test_a_loss_that_decides_by_values_is_not_scored() -> None:
     """One record moved the sum by 261 where 2 is charged."""
-    trained, loss = model(), per_record(decides)
-    inputs = np.vstack([INPUTS[:60], np.full((1, 3), 1e4, dtype=np.float32)])
-    wanted, found = (
-        values(trained, as_records((rows, LABELS[: len(rows)])), loss, declared=64, loss=loss)
-        for rows in (INPUTS[:60], inputs)
-    )
-    assert found[60] == 2.0
-    assert np.array_equal(found[:60], wanted)
+    loss = per_record(decides)
+    with pytest.raises(UnsupportedModelError, match=r"torch\.where"):
+        values(model(), as_records((INPUTS[:60], LABELS[:60])), loss, declared=64, loss=loss)
 
 
 def test_the_same_seed_gives_the_same_score_and_the_declared_size_divides() -> None:

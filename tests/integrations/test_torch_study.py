@@ -76,10 +76,7 @@ def test_every_setting_gets_noise_and_the_search_costs_the_total(calibrated: DPS
 
 def test_the_certificate_of_a_study_charges_the_rounding_of_all_its_runs() -> None:
     space = dphypo.Space({"learning_rate": [0.1, 1.0]})
-    exact, opacus = (
-        dphypo.Study(space, dpsgd(noise_multiplier=2.0, engine=engine), RUNS, delta=DELTA, journal=None).guarantee
-        for engine in ("dphypo", "opacus")
-    )
+    exact = dphypo.Study(space, dpsgd(noise_multiplier=2.0), RUNS, delta=DELTA, journal=None).guarantee
     certificate = exact.certificate(DELTA)
     slack = slack_of_run(steps=20, rate=0.1)
     assert certificate.document["slack"] == pytest.approx(RUNS.mean * slack, rel=1e-9)
@@ -89,8 +86,6 @@ def test_the_certificate_of_a_study_charges_the_rounding_of_all_its_runs() -> No
     assert "is included in delta" in certificate.statement()
     real = "noise drawn in floating point is treated as real-valued"
     assert real not in assumptions(certificate.document)
-    assert real in assumptions(opacus.certificate(DELTA).document)
-    assert opacus.certificate(DELTA).document["slack"] == 0
 
 
 @pytest.mark.slow

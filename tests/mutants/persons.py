@@ -13,7 +13,7 @@ MUTANTS = (
         "rows are sampled instead of persons",
         "a step samples persons: all rows of a person count, or none",
         "integrations/torch/runs.py",
-        "rows if persons is None else PersonRows(rows, persons.grouped(way.views)),",
+        "rows if persons is None else PersonRows(rows, persons.grouped(program.views)),",
         "rows,",
         (f"{_PERSONS}::test_persons_are_sampled_and_not_rows", _STEP),
     ),
@@ -36,9 +36,9 @@ MUTANTS = (
     Mutant(
         "weights of rows are left out of the backward pass",
         "what is clipped is the average of a person's rows",
-        "dpsgd/book.py",
-        "start = self.start if self.weights is None else self.weights.reshape(-1)",
-        "start = self.start",
+        "dpsgd/factors.py",
+        "    return [*made[:-1], made[-1] * beside.to(last.dtype)]\n",
+        "    return [*made[:-1], made[-1] / last.shape[2]]\n",
         (_STEP,),
     ),
     Mutant(
@@ -55,8 +55,8 @@ MUTANTS = (
         "the same rows are drawn at every step",
         "which rows of a person are used is drawn afresh",
         "dpsgd/run.py",
-        "return Masks.of(keys, step, numbers, 1).keys.view(numbers.shape)",
-        "return Masks.of(keys, 0, numbers, 1).keys.view(numbers.shape)",
+        "return masks.keys_of_rows(keys, step, numbers)",
+        "return masks.keys_of_rows(keys, 0, numbers)",
         (f"{_PERSONS}::test_which_rows_are_used_is_drawn_afresh_at_every_step",),
     ),
     Mutant(

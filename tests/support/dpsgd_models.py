@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
-from dphypo.dpsgd.book import Masks
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import combined
@@ -110,13 +110,6 @@ class Odd(nn.Module):
         return torch.einsum("bi,kij,bj->bk", inputs, self.form, inputs) + self.last(inputs)  # type: ignore[no-any-return]
 
 
-class Decides(Odd):
-    """The same, with a decision by the values of the records, which is no function of a vector to vmap."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs) if bool((inputs < 1e9).all()) else super().forward(inputs * 1.0)
-
-
 class Twice(nn.Module):
     """One linear layer that is used twice."""
 
@@ -143,14 +136,48 @@ class Residual(nn.Module):
         return self.last(hidden.mean((2, 3)))  # type: ignore[no-any-return]
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer, and a classifier on its last output."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer, self.last = layer(3, 4, batch_first=True), nn.Linear(4, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layer(inputs)[0][:, -1])  # type: ignore[no-any-return]
+
+
+class Sign(torch.autograd.Function):
+    """The sign, with the derivative of the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        return values.sign()
+
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return slope
+
+
+class StraightThrough(nn.Module):
+    """Weights that are rounded to their sign, by a derivative of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.last = nn.Parameter(torch.randn(5, 6)), nn.Linear(5, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        signs = Sign.apply(self.weight)  # type: ignore[no-untyped-call]
+        return self.last(functional.linear(inputs, signs))  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Kind:
-    """A factory, what its records look like, and whether formulas cover it."""
+    """A factory, what its records look like, and the number of its tokens, if they are tokens."""
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
     tokens: int | None = None
-    formulas: bool = True
 
     def records(self, count: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
         generator = torch.Generator().manual_seed(seed)
@@ -188,9 +215,13 @@ KINDS = {
     "transformer-places-first": Kind(lambda: Transformer(0.0, batch_first=False), (5,), tokens=11),
     "causal": Kind(Causal, (5,), tokens=11),
     "causal-with-dropout": Kind(lambda: Causal(0.3), (5,), tokens=11),
-    "odd": Kind(Odd, (6,), formulas=False),
-    "odd-and-decides": Kind(Decides, (6,), formulas=False),
-    "odd-with-dropout": Kind(lambda: nn.Sequential(nn.Dropout(0.5), Odd()), (6,), formulas=False),
+    "odd": Kind(Odd, (6,)),
+    "odd-with-dropout": Kind(lambda: nn.Sequential(nn.Dropout(0.5), Odd()), (6,)),
+    "recurrent": Kind(lambda: Recurrent(nn.LSTM), (5, 3)),
+    "gated": Kind(lambda: Recurrent(nn.GRU), (5, 3)),
+    "weight-norm": Kind(lambda: _flat(weight_norm(nn.Conv2d(2, 4, 3)), width=64), (2, 6, 6)),
+    "transposed": Kind(lambda: _flat(nn.ConvTranspose2d(2, 3, 2, 2), width=108), (2, 3, 3)),
+    "straight-through": Kind(StraightThrough, (6,)),
 }
 
 
@@ -205,9 +236,9 @@ def gradients(program: Program, model: nn.Module, inputs: torch.Tensor, targets:
     rows, shape = program.layout.stacked([model], inputs.device), Shape(1, len(inputs))
     found = []
     with torch.no_grad():
+        bound, keys = program.bound(rows, shape), torch.arange(len(inputs))[None]
         for record in range(len(inputs)):
-            masks = Masks(torch.arange(len(inputs)))
-            parts, _ = program.parts(rows, program.book(rows, shape), inputs, targets, masks)
+            parts, _ = bound.parts(inputs, targets, keys)
             norms, spreads = combined(parts)
             weights, sums = torch.zeros_like(norms), Sums(rows)
             weights[0, record] = 1

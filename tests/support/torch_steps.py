@@ -8,7 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from dphypo.dpsgd import Program, Run
+from dphypo.dpsgd.stack import Shape, Sums
+from dphypo.dpsgd.step import Weights, add_clipped
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD
+from dphypo.integrations.torch.record_values import per_record
 
 
 def one_step(model: Any, inputs: torch.Tensor, targets: torch.Tensor, records: int, **changes: Any) -> DPSGD:
@@ -40,6 +45,38 @@ def moved(model: Any, inputs: torch.Tensor, targets: torch.Tensor, **changes: An
     with_it = change(one_step(model, inputs, targets, records, **changes))
     without = change(one_step(model, inputs[:-1], targets[:-1], records, **changes))
     return float((with_it - without).norm())
+
+
+def graph_moved(model: Any, inputs: torch.Tensor, targets: torch.Tensor, **options: Any) -> float | str:
+    """How far the last record moves the clipped sum of a captured step, or why the model is refused."""
+    loss = per_record(options.pop("loss", first_output))
+    built = model()
+    try:
+        program = Program.of(built, loss, (inputs[:1], targets[:1]), **options)
+    except UnsupportedModelError as error:
+        return str(error)
+    count = 32 * -(-len(inputs) // 32)
+    filled = torch.arange(count).clamp(max=len(inputs) - 1)
+    valid = (torch.arange(count) < len(inputs))[None]
+    rows, shape = program.layout.stacked([built], inputs.device), Shape(1, count, program.views)
+    run = Run(
+        seed=1, records=count, rate=1.0, steps=1, batch_size=1, noise_multiplier=1, max_grad_norm=1, learning_rate=1
+    )
+    grid = run.grid(program.layout.size, count, 1, program.sum_terms)
+    weights, found = Weights([grid], normalise=False, device=inputs.device), []
+    bound = program.on(rows, shape).bound(rows, shape)
+    for with_it in (True, False):
+        given = inputs[filled].clone(), targets[filled].clone()
+        valid[0, len(inputs) - 1] = with_it
+        if not with_it:  # whatever is in its place
+            given[0][len(inputs) - 1 :], given[1][len(inputs) - 1 :] = inputs[0], targets[0]
+        keys = torch.arange(count * program.views).reshape(1, -1)
+        with torch.no_grad():
+            parts, outside = bound.parts(*given, keys)
+            sums = Sums(rows)
+            add_clipped(parts, valid & ~outside, weights, sums)
+        found.append(sums.rows / grid.scale)
+    return float((found[0] - found[1]).norm())
 
 
 class Frames(nn.Module):

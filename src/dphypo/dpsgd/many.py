@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
@@ -18,6 +17,7 @@ from dphypo.dpsgd.batches import Grouped, Records
 from dphypo.dpsgd.device import pinned, seed_everywhere
 from dphypo.dpsgd.draws import piece_and_count
 from dphypo.dpsgd.program import Program
+from dphypo.dpsgd.record_graph import held_names
 from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.setting import Run, Setting
 from dphypo.dpsgd.stack import Shape
@@ -32,7 +32,6 @@ def train(
     setting: Setting | None = None,
     *,
     memory: float | None = None,
-    watch: Callable[[nn.Module], AbstractContextManager[object]] = nullcontext,
     follower: Follower | None = None,
 ) -> list[nn.Module]:
     """Train one model for each run, and give them back in the order of the runs: new modules, in evaluation mode.
@@ -50,8 +49,6 @@ def train(
             once. On a CPU each ends in the same bits as alone.
         setting: how they are made.
         memory: bytes that one group may use; by default half of what is free.
-        watch: gives a context in which a group is trained, from the module whose forward pass it uses: to notice one
-            that writes to anything.
         follower: is told of every step, and may keep the state of a run to go on with.
 
     >>> from dphypo.dpsgd import Tensors
@@ -74,8 +71,7 @@ def train(
             if group is None:
                 waiting = [[at] for at in members] + waiting
                 continue
-            with watch(group.program.model):
-                rows = group.finish(follower)
+            rows = group.finish(follower)
             for row, at in zip(rows, members, strict=True):
                 trained[at] = copy.deepcopy(models[at]).eval()
                 program.layout.write(row, trained[at])
@@ -94,7 +90,7 @@ def _group(
     program: Program, models: Sequence[nn.Module], records: Records | Grouped, runs: Sequence[Run], setting: Setting
 ) -> Group | None:
     """The group; None if on a CPU its runs would end in other bits than alone."""
-    code = dataclasses.replace(program, model=trainable.in_training(copy.deepcopy(models[0])))
+    code = dataclasses.replace(program, model=trainable.code_of(models[0]))
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
     piece, _ = piece_and_count(runs[0].records, runs[0].rate, setting.physical_batch_size)
     shape = Shape(len(runs), piece, program.views)
@@ -131,8 +127,9 @@ def _groups(
 def _frozen(model: nn.Module) -> str:
     """What a model uses and does not train, as a hash: runs that differ in it are not made at once."""
     digest = hashlib.sha256()
-    frozen = [value for value in model.parameters() if not value.requires_grad]
-    for value in (*frozen, *model.buffers()):
+    code = trainable.code_of(model)
+    values = {**dict(code.named_parameters()), **dict(code.named_buffers())}
+    for value in (values[name] for name in held_names(code)):
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 

@@ -20,9 +20,8 @@ import torch
 
 import dphypo
 from dphypo import noise
-from dphypo.dpsgd import optimisers, trainable
-from dphypo.dpsgd.batches import Batch, Batches, Grouped, Piece, Records, Tensors, averaged, gathered
-from dphypo.dpsgd.book import Masks
+from dphypo.dpsgd import masks, operators, optimisers
+from dphypo.dpsgd.batches import Batches, Grouped, Piece, Records
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.program import Program
@@ -30,7 +29,6 @@ from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import RecordGradients, Weights, add_clipped
 from dphypo.mechanisms.attempt import Follower
-from dphypo.mechanisms.one_record import is_signal, or_none
 
 
 class Group:
@@ -50,9 +48,8 @@ class Group:
         self.shape = Shape(len(runs), size, program.views)
         grids = [run.grid(layout.size, size, count, program.sum_terms) for run in runs]
         deviation, bits = grids[0].deviation, grids[0].bits
-        self._book = program.book(rows, self.shape)
-        if program.labels is not None and isinstance(records, Tensors):
-            records, self._book.clean = records.labelled(*program.labels), True
+        self._pass = program.bound(rows, self.shape)
+        operators.check_kernels(self._pass.graph)
         self._records = records
         words = [noise.Words.of_seed(run.seed) for run in runs]
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
@@ -69,7 +66,7 @@ class Group:
             keys = torch.tensor([[int(one.stream("rows").draw(1)[0]) >> 1] for one in words], device=device)
 
             def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
-                return Masks.of(keys, step, numbers, 1).keys.view(numbers.shape)
+                return masks.keys_of_rows(keys, step, numbers)
 
             self._batches = Batches(records, samplers, size, count, program.example, self._steps, drawn_by)
             self._draws = Draws(words, layout.width, deviation, bits)
@@ -94,8 +91,7 @@ class Group:
             start = self._load(follower.begin([run.pace for run in self._runs]))
             told = lambda made: follower.step(made, partial(self._dump, made))  # noqa: E731
         if isinstance(self._batches, DeviceBatches):
-            capture = self.program.axes is not None and not self.program.one_by_one
-            capture = capture and not isinstance(self._optimiser, optimisers.Foreign)
+            capture = not self.program.alone and not isinstance(self._optimiser, optimisers.Foreign)
             replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
         else:
             for step in range(start, self._steps):
@@ -147,10 +143,10 @@ class Group:
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
-        with torch.no_grad() if self.program.perceptron is None else torch.inference_mode():
+        with torch.inference_mode():
             self._sums.rows.zero_()
             for piece in self._batches.pieces():
-                parts, valid = self._differentiated(piece)
+                parts, valid = self._parts(piece)
                 add_clipped(parts, valid, self._weights, self._sums)
             gradient = self._draws.release(self._sums.rows).mul_(self._units).to(self.rows.dtype)
             self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
@@ -162,47 +158,10 @@ class Group:
     def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]
 
-    @cached_property
-    def _synthetic(self) -> Batch:
-        """Made-up records to put in the place of a piece's: a model may raise on zeros, as on a singular matrix."""
-        views = self.shape.views if isinstance(self._records, Grouped) else 1
-        return trainable.synthetic_records(self.program.example, self.shape.runs * self.shape.records * views)
-
-    def _differentiated(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
-        """The gradients of a piece, and which of its rows count.
-
-        Where the piece raises, each record is tried by itself in the same shape, and one that raises alone counts zero:
-        otherwise it would show itself by failing the run. The rows are read again: the pass may have written to them
-        before it raised, to those of all records.
-        """
-        try:
-            return self._parts(piece)
-        except BaseException as error:
-            if is_signal(error):
-                raise
-            blank = self._synthetic
-            # If this raises, it is no record's doing: the model took these at this shape before training.
-            self._parts(Piece(blank[0].clone(), blank[1].clone(), *piece[2:]))
-        inputs, targets, _, valid, weights, words = gathered(
-            self._records, piece.numbers, piece.valid.clone(), piece.words
-        )
-        valid = valid if weights is None else weights > 0
-        unfilled = ~valid.flatten()  # rows that hold any record, and could raise for it
-        inputs[unfilled], targets[unfilled] = blank[0][unfilled], blank[1][unfilled]
-        for row in valid.flatten().nonzero().flatten().tolist():
-            alone = [part.clone() for part in blank]
-            alone[0][row], alone[1][row] = inputs[row], targets[row]
-            one = Piece(alone[0], alone[1], *piece[2:])
-            if or_none(partial(self._parts, one)) is None:
-                inputs[row], targets[row] = blank[0][row], blank[1][row]
-                valid.view(-1)[row] = False
-        if words is not None:
-            return self._parts(averaged(inputs, targets, piece.numbers, valid, words))
-        return self._parts(Piece(inputs, targets, piece.numbers, valid))
-
     def _parts(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
-        masks = self._book.masks
+        """The gradients of a piece, and which of its rows count."""
+        keys = self._mask_keys
         if self.program.random:
-            masks = Masks.of(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
-        parts, outside = self.program.parts(self.rows, self._book, piece.inputs, piece.targets, masks, piece.weights)
-        return parts, piece.valid if outside is None else piece.valid & ~outside
+            keys = masks.keys_of_rows(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
+        parts, outside = self._pass.parts(piece.inputs, piece.targets, keys, piece.weights)
+        return parts, piece.valid & ~outside

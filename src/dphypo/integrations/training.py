@@ -365,7 +365,7 @@ class GradientTraining(Mechanism):
         return self.optimizer.lower() if isinstance(self.optimizer, str) else ""
 
     def known(self, scale: float | None = None) -> rates.Known | None:
-        """What public values say of the learning rate, with normalised gradients unless Opacus trains."""
+        """What public values say of the learning rate, with normalised gradients."""
         return self.known_at({"clipping": self.searched_clipping}, scale)
 
     @property

@@ -153,28 +153,26 @@ def fold(columns: torch.Tensor, sizes: Sequence[int], places: Sequence[int], ker
     return made
 
 
-class MaxPool(torch.autograd.Function):
-    """The largest number of each window of [rows, channels, height, width]."""
+def pool(pictures: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest number of each window of [rows, channels, height, width], and which it is."""
+    sizes = pictures.shape[2:]
+    places = [(size - side) // step + 1 for size, side, step in zip(sizes, kernel, stride, strict=True)]
+    made = pictures.new_empty((*pictures.shape[:2], *places))
+    taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
+    grid, planes = (triton.cdiv(made.numel(), _BLOCK),), pictures.shape[0] * pictures.shape[1]
+    _pool[grid](pictures.contiguous(), made, taken, planes, *sizes, *places, *kernel, *stride, BLOCK=_BLOCK)
+    return made, taken
 
-    @staticmethod
-    def forward(ctx: Any, pictures: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
-        sizes = pictures.shape[2:]
-        places = [(size - side) // step + 1 for size, side, step in zip(sizes, kernel, stride, strict=True)]
-        made = pictures.new_empty((*pictures.shape[:2], *places))
-        taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
-        ctx.save_for_backward(taken)
-        ctx.sizes = (*sizes, *places, *kernel, *stride)
-        grid, planes = (triton.cdiv(made.numel(), _BLOCK),), pictures.shape[0] * pictures.shape[1]
-        _pool[grid](pictures.contiguous(), made, taken, planes, *ctx.sizes, BLOCK=_BLOCK)
-        return made
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        (taken,) = ctx.saved_tensors
-        made = gradient.new_empty((*gradient.shape[:2], *ctx.sizes[:2]))
-        grid, planes = (triton.cdiv(made.numel(), _BLOCK),), gradient.shape[0] * gradient.shape[1]
-        _unpool[grid](gradient.contiguous(), taken, made, planes, *ctx.sizes, BLOCK=_BLOCK)
-        return made, None, None
+def unpool(
+    gradient: torch.Tensor, taken: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
+    """The gradient of pictures of these sizes from that of their largest numbers."""
+    made = gradient.new_empty((*gradient.shape[:2], *sizes))
+    grid, planes = (triton.cdiv(made.numel(), _BLOCK),), gradient.shape[0] * gradient.shape[1]
+    given = (*sizes, *gradient.shape[2:], *kernel, *stride)
+    _unpool[grid](gradient.contiguous(), taken.contiguous(), made, planes, *given, BLOCK=_BLOCK)
+    return made
 
 
 def squares(values: torch.Tensor) -> torch.Tensor:

@@ -16,54 +16,36 @@ A record with a token that the table has no row for counts zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import functools
+from collections.abc import Sequence
 
 import torch
-from torch.nn import functional
 
-from dphypo.dpsgd.book import COMMON, Axis, Book, Handlers, Note, UnknownUse
-from dphypo.dpsgd.layers import elementwise
-from dphypo.dpsgd.layers.products import add_outer, added, cat, finite_, held, product, squared, tiled, weighted_, wide
+from dphypo.dpsgd.layers.products import (
+    add_outer,
+    added,
+    finite_,
+    held,
+    squared,
+    tiled,
+    weighted_,
+    wide,
+    without_tiny_,
+)
 from dphypo.dpsgd.stack import Slot, Sums
 from dphypo.dpsgd.step import RecordGradients
 from dphypo.dpsgd.sum_on_grid import UNIT
 
 
-@dataclass(frozen=True)
-class Linear:
-    """One call. ``turned`` if the parameter is [inputs, outputs], as in x @ W."""
-
-    weight: int
-    bias: int | None
-    turned: bool = False
-
-    def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
-        return product(book, inputs, axis, self.weight, self.bias, turned=self.turned)
-
-    def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
-        return product(book, gradient, axis, self.weight, turned=not self.turned).to(inputs.dtype)
-
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
-        weight, bias = book.layout.slot(self.weight), None if self.bias is None else book.layout.slot(self.bias)
-        sizes = (book.shape.runs, book.shape.records, -1)
-        inputs = cat([note.axis.split(note.inputs, *sizes) for note in notes], 2)
-        gradients = cat([note.axis.split(note.gradient, *sizes) for note in notes], 2)
-        return outer(weight, bias, inputs, gradients, turned=self.turned)
-
-
-def outer(
-    weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, *, turned: bool = False
-) -> list[RecordGradients]:
-    """The parts of a weight [outputs, inputs], or the other way if ``turned``, and of its bias.
+def outer(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor) -> list[RecordGradients]:
+    """The parts of a weight [outputs, inputs], and of its bias.
 
     ``inputs`` and ``gradients`` are a and g, [runs, records, positions, width].
     """
     positions, p, r = *inputs.shape[2:], gradients.shape[-1]
     if positions == 1:
-        return [_single(weight, bias, wide(inputs.squeeze(2)), wide(gradients.squeeze(2)), turned)]
-    left, right = (inputs, gradients) if turned else (gradients, inputs)
+        return [_single(weight, bias, wide(inputs.squeeze(2)), wide(gradients.squeeze(2)))]
+    left, right = gradients, inputs
     single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
     biases = [] if bias is None else [held(bias, gradients.sum(2, dtype=single))]
     if 2 * positions**2 >= p * r or (inputs.is_cuda and 3 * positions * (p + r) >= p * r):
@@ -82,9 +64,7 @@ def outer(
     return [RecordGradients((weight,), positions, square, spread, (left, right), add), *biases]
 
 
-def _single(
-    weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor, turned: bool
-) -> RecordGradients:
+def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torch.Tensor) -> RecordGradients:
     """One position: the norm is a product of two, and nothing cancels."""
     p, r = inputs.shape[-1], gradients.shape[-1]
     one, two = (squared(values) for values in (inputs, gradients))
@@ -92,7 +72,7 @@ def _single(
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
         given, seen = weighted_(gradients, weights), finite_(inputs)
-        add_outer(sums, weight, *((seen, given) if turned else (given, seen)))
+        add_outer(sums, weight, given, seen)
         if bias is not None:
             sums.at(bias, bias.size).add_(given.sum(1))
 
@@ -100,113 +80,52 @@ def _single(
     return RecordGradients(slots, 1, square, None, (inputs, gradients), add)
 
 
-def _linear(
-    book: Book, func: object, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    place, shift = book.place(weight), book.place(bias)
-    if place is not None and (shift is not None or bias is None):
-        return book.tap(Linear(place, shift), input, book.axis(input, rows_last=book.in_attention))
-    if place is not None:
-        made = book.tap(Linear(place, None), input)
-    elif input.is_cuda or input.shape[0] % book.shape.runs or torch.is_autocast_enabled("cpu"):
-        made = functional.linear(input, weight)
-    else:  # it is not trained: run by run, and with the rows as columns, as in ``products.py``
-        each = [torch.mm(weight, some.flatten(0, -2).t()).t() for some in input.chunk(book.shape.runs)]
-        made = torch.cat(each).reshape(*input.shape[:-1], weight.shape[0])
-    if bias is None:
-        return made
-    return made + (bias if shift is None else elementwise.copies(book, shift, made))
+def singles(
+    slots: Sequence[tuple[Slot, Slot | None]], inputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]
+) -> RecordGradients:
+    """Several layers of one position, [runs, records, width] each, all with a bias or none: fewer calls on a CPU."""
+    widths = [values.shape[-1] for values in (*inputs, *gradients)]
+    both = inputs[0].new_empty((*inputs[0].shape[:2], sum(widths)), dtype=torch.float64)
+    torch.cat([*inputs, *gradients], -1, out=both)
+    if inputs[0].dtype == torch.float64:
+        without_tiny_(both)
+    count, factors = len(slots), both.split_with_sizes(widths, -1)
+    lengths = [some.sum(-1) for some in both.square().split_with_sizes(widths, -1)]
+    pairs = list(zip(lengths[:count], lengths[count:], strict=True))
+    biased = slots[0][1] is not None
+    squares = [torch.addcmul(g, g, a) if biased else a * g for a, g in pairs]
+    longest = max(p + r for p, r in zip(widths[:count], widths[count:], strict=True))
+    square = functools.reduce(torch.Tensor.add_, squares).mul_(1 + 2 * (longest + 4 * count + 16) * UNIT)
+
+    def add(weights: torch.Tensor, sums: Sums) -> None:
+        given = both[..., sum(widths[:count]) :].mul_(weights[..., None])
+        finite_(both)
+        shifts = given.sum(1).split_with_sizes(widths[count:], -1) if biased else ()
+        for (weight, _), seen, slope in zip(slots, factors[:count], factors[count:], strict=True):
+            add_outer(sums, weight, slope, seen)
+        for (_, bias), shift in zip(slots, shifts, strict=False):
+            assert bias is not None
+            sums.at(bias, bias.size).add_(shift)
+
+    taken = tuple(slot for pair in slots for slot in pair if slot is not None)
+    ordered = tuple(one for pair in zip(factors[:count], factors[count:], strict=True) for one in pair)
+    return RecordGradients(taken, 1, square, None, ordered, add)
 
 
-def _matmul(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    places = [book.place(arg) for arg in args]
-    if places[1:] and places[1] is not None and places[0] is None and args[1].dim() == 2:
-        return book.tap(Linear(places[1], None, turned=True), args[0])
-    return book.otherwise(func, args, kwargs)
+def rows(weight: Slot, shape: Sequence[int], tokens: torch.Tensor, slopes: torch.Tensor) -> RecordGradients:
+    """The part of a table, from tokens [runs, records, positions] and the gradients of the rows they name."""
+    gradients = wide(slopes)
+    positions, width = gradients.shape[2:]
+    spread = added(squared(gradients).sqrt()) * (1 + (width + positions + 8) * UNIT)
+    same = (tokens[..., :, None] == tokens[..., None, :]).to(gradients.dtype)
+    ghost = added((gradients * (same @ gradients)).flatten(2))
+    terms = (positions * (width + 1) + 4) * UNIT
+    square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
 
+    def add(weights: torch.Tensor, sums: Sums) -> None:
+        table = sums.at(weight, *shape)
+        made = weighted_(gradients, weights).flatten(1, 2)
+        for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), made.unbind(), strict=True):
+            into.index_add_(0, places, values)
 
-def _addmm(book: Book, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """b + x @ W, as the layers of GPT-2 compute it."""
-    places = [book.place(arg) for arg in args]
-    if len(places) == 3 and not kwargs and places[2] is not None and places[1] is None:
-        if places[0] is not None:
-            return book.tap(Linear(places[2], places[0], turned=True), args[1])
-        return args[0] + book.tap(Linear(places[2], None, turned=True), args[1])
-    return book.otherwise(func, args, kwargs)
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """One call on whole numbers that are rows of the table."""
-
-    weight: int
-    padding: int | None
-
-    def forward(self, book: Book, inputs: torch.Tensor, axis: Axis) -> torch.Tensor:
-        sizes = [1] * inputs.dim()
-        sizes[axis.dim] = inputs.shape[axis.dim]
-        runs = torch.arange(book.shape.runs, device=inputs.device)
-        return book.slots[self.weight][runs.repeat_interleave(sizes[axis.dim] // len(runs)).view(sizes), inputs]
-
-    def backward(self, book: Book, inputs: torch.Tensor, gradient: torch.Tensor, axis: Axis) -> torch.Tensor:
-        raise AssertionError("tokens have no gradient")
-
-    def parts(self, book: Book, notes: Sequence[Note]) -> list[RecordGradients]:
-        shape, layout, weight = book.shape, book.layout, self.weight
-        sizes = (shape.runs, shape.records, -1)
-        tokens = cat([note.axis.first(note.inputs).reshape(sizes) for note in notes], 2)
-        gradients = wide(cat([note.axis.split(note.gradient, *sizes) for note in notes], 2))
-        if self.padding is not None:
-            gradients = torch.where((tokens == self.padding)[..., None], 0.0, gradients)
-        positions, width = gradients.shape[2:]
-        spread = added(squared(gradients).sqrt()) * (1 + (width + positions + 8) * UNIT)
-        same = (tokens[..., :, None] == tokens[..., None, :]).to(gradients.dtype)
-        ghost = added((gradients * (same @ gradients)).flatten(2))
-        terms = (positions * (width + 1) + 4) * UNIT
-        square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
-
-        def add(weights: torch.Tensor, sums: Sums) -> None:
-            table = sums.at(layout.slot(weight), *layout.shapes[weight])
-            rows = weighted_(gradients, weights).flatten(1, 2)
-            for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), rows.unbind(), strict=True):
-                into.index_add_(0, places, values)
-
-        return [RecordGradients((layout.slot(weight),), positions, square, spread, (tokens, gradients), add)]
-
-
-def _embedding(
-    book: Book,
-    func: object,
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> torch.Tensor:
-    place = book.place(weight)
-    if max_norm is not None or scale_grad_by_freq:
-        raise UnknownUse("an embedding that is renormalised, or scaled by how often a token occurs")
-    axis = book.axis(input, common=True)
-    if axis == COMMON and place is None:
-        return functional.embedding(input, weight, padding_idx)
-    if axis == COMMON:
-        own = input.shape[1:] if input.dim() > 1 and len(input) == 1 else input.shape
-        input, axis = input.expand(book.shape.rows, *own), Axis(0)
-    known = (input >= 0) & (input < weight.shape[0])
-    book.leave_out(~axis.first(known).reshape(book.shape.rows, -1).all(1))
-    tokens = torch.where(known, input, 0)
-    if place is None:
-        return functional.embedding(tokens, weight, padding_idx)
-    padding = padding_idx if padding_idx is None or padding_idx >= 0 else weight.shape[0] + padding_idx
-    return book.tap(Embedding(place, padding), tokens, axis)
-
-
-HANDLERS: Handlers = {
-    functional.linear: _linear,
-    torch.addmm: _addmm,
-    **dict.fromkeys((torch.matmul, torch.mm), _matmul),
-    **dict.fromkeys((torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__), _matmul),
-    functional.embedding: _embedding,
-}
+    return RecordGradients((weight,), positions, square, spread, (tokens, gradients), add)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from dphypo.dpsgd.book import Axis, Book
 from dphypo.dpsgd.layers import kernels
 from dphypo.dpsgd.stack import Slot, Sums
 from dphypo.dpsgd.step import RecordGradients
@@ -22,47 +21,26 @@ _TILE = 16
 _CHUNK = 2**24  # numbers converted to double precision at a time
 
 
-def product(
-    book: Book, values: torch.Tensor, axis: Axis, weight: int, bias: int | None = None, *, turned: bool
-) -> torch.Tensor:
-    """xWᵀ + b of every run on the last dimension, or xW if ``turned``; in autocast's type where that is on.
-
-    A tensor of its own, not a view: models may write to it.
-    """
-    device, left, sizes = values.device.type, axis.split(values, book.shape.runs, -1), axis.first(values).shape[:-1]
-    kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
-    if values.is_cuda or kind != book.slots[weight].dtype or kind != values.dtype:
-        right = book.slots[weight].flatten(2).to(kind)
-        shift = None if bias is None else book.slots[bias].to(kind)
-        made = batched(left.to(kind), right if turned else right.transpose(1, 2), shift)
-        return axis.back(made.view(*sizes, -1)).clone()
-    matrices = _matrices(book, weight, turned)
-    shifts = [None] * len(matrices) if bias is None else _matrices(book, bias, True)
-    made = values.new_empty((*sizes, matrices[0].shape[1]))
-    by_rows = matrices[0].stride(0) >= matrices[0].stride(1)
-    way = _way(left.shape[1:], matrices[0].shape, by_rows, left.dtype)
-    each = zip(left.unbind(), matrices, shifts, made.view(*left.shape[:2], -1).unbind(), strict=True)
-    for one, matrix, shift, into in each:
+def product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """left · right of every run, plus its bias: [runs, rows, width] · [runs, width, columns] + [runs, 1, columns]."""
+    if left.is_cuda or left.dtype not in (torch.float32, torch.float64):
+        return torch.bmm(left, right) if bias is None else torch.baddbmm(bias, left, right)
+    made = left.new_empty((*left.shape[:2], right.shape[2]))
+    way = _way(left.shape[1:], right.shape[1:], right.stride(1) >= right.stride(2), left.dtype)
+    shifts = [None] * len(made) if bias is None else bias.unbind()
+    for one, matrix, shift, into in zip(left.unbind(), right.unbind(), shifts, made.unbind(), strict=True):
         if way is not torch.mm:
             into.copy_(way(one, matrix) if shift is None else way(one, matrix).add_(shift))
         elif shift is None:
             torch.mm(one, matrix, out=into)
         else:
             torch.addmm(shift, one, matrix, out=into)
-    return made if axis.dim == 0 and not axis.last else axis.back(made).clone()
+    return made
 
 
 def batched(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """left · right of every run, plus its bias."""
     return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
-
-
-def _matrices(book: Book, place: int, turned: bool) -> list[torch.Tensor]:
-    """The runs' own weights or biases, as views that are made once."""
-    if (place, turned) not in book.matrices:
-        each = [one.flatten(1) if one.dim() > 1 else one for one in book.slots[place].unbind()]
-        book.matrices[place, turned] = each if turned else [one.t() for one in each]
-    return book.matrices[place, turned]
 
 
 Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

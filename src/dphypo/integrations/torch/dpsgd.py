@@ -21,7 +21,7 @@ from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.columns import taken_by
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.record_values import REGRESSION, TorchModel, per_record
-from dphypo.integrations.torch.runs import Engine, TorchRun
+from dphypo.integrations.torch.runs import TorchRun
 from dphypo.integrations.torch.saver import Safetensors, build
 from dphypo.integrations.training import AllRecords, GradientTraining
 from dphypo.mechanisms import Outcome
@@ -29,7 +29,6 @@ from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
 _AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
-_OURS = {"clipping": "clip", "average": None, "augment": None, "views": 1, "autocast": None, "rows_per_person": None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -46,10 +45,11 @@ class DPSGD(GradientTraining):
     fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
     steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
     ``subsample`` q, ``records`` stands for q times the declared number, and the run is Poisson-sampled at rate q, which
-    amplifies its profile unless the score looks at the training records too. With our own engine this holds to the last
+    amplifies its profile unless the score looks at the training records too. This holds to the last
     bit, up to the slack that the event states (:func:`dphypo.dpsgd.slack`), if random words are taken as ideal and the
-    device is deterministic. ``engine="opacus"`` takes floating-point numbers as real ones. No record can make a run
-    fail: those on which the model or the loss raises, or outside their domain (``domain.py``), are left out.
+    device is deterministic. What is trained is a graph of PyTorch's operators that is captured once from the model, the
+    loss and the augmentation, for one record of made-up numbers (``dpsgd/record_graph.py``). No record can make a run
+    fail: those outside the domain of the model and the loss (``domain.py``) are left out.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
@@ -89,7 +89,6 @@ class DPSGD(GradientTraining):
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
             depends on it, and is stated. By default a fifth of an even share is assumed.
         device: where to train; a GPU if there is one.
-        engine: "dphypo", our own, exact and many runs at once; or "opacus".
         clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
         average: of the iterates: "last half", a decay below 1 for an exponential mean, None for the last one.
         augment, views: ``augment(inputs, uniforms)`` gives a random view of each record (``uniforms(n)`` gives n
@@ -129,7 +128,6 @@ class DPSGD(GradientTraining):
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
     device: str | torch.device | None = None
-    engine: Engine = Engine.DPHYPO
     augment: Callable[..., torch.Tensor] | None = None
     views: int = 1
     autocast: str | None = None
@@ -139,7 +137,7 @@ class DPSGD(GradientTraining):
     library: ClassVar[type[TrainedModel]] = TorchModel
     own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
     same_fits: ClassVar[frozenset[str]] = frozenset(
-        {"model", "data", "example", "target", "collate", "loss", "device", "engine", "autocast", "augment", "person"}
+        {"model", "data", "example", "target", "collate", "loss", "device", "autocast", "augment", "person"}
     )
 
     def __post_init__(self) -> None:
@@ -149,7 +147,6 @@ class DPSGD(GradientTraining):
         records = as_records(self.data, self.example, **reading, person=self.person)
         hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
-        engine = _validate.choice(Engine, engine=self.engine)
         _validate.integer(at_least=1, views=self.views)
         _validate.integer(at_least=1, threads=self.threads)
         if self.autocast not in (None, "bfloat16"):
@@ -157,7 +154,7 @@ class DPSGD(GradientTraining):
         size, cap = self.declared_records(records, first=not isinstance(self.data, TorchRecords))
         if cap is not None and self.views > 1:
             raise _validate.fail("views", self.views, "the rows of a person are its views: leave views at 1")
-        changes: dict[str, Any] = {"data": records, "records": size, "engine": engine, "rows_per_person": cap}
+        changes: dict[str, Any] = {"data": records, "records": size, "rows_per_person": cap}
         if cap is not None and self.persons is None:
             changes["persons"] = size
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
@@ -168,7 +165,6 @@ class DPSGD(GradientTraining):
             changes["score"] = self.read_score(cap)
         hyperparameters.refuse_unknown(self.model, self.fixed)
         vars(self).update(changes)
-        self._refuse_what_opacus_lacks([name for name, default in _OURS.items() if getattr(self, name) != default])
         _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
@@ -223,19 +219,8 @@ class DPSGD(GradientTraining):
         return as_records(first, self.example), second
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse hyperparameters that nothing uses, and those that Opacus lacks."""
-        names = list(names)
-        hyperparameters.refuse_unknown(self.model, names)
-        self._refuse_what_opacus_lacks(names)
-
-    def _refuse_what_opacus_lacks(self, names: Iterable[str]) -> None:
-        if self.engine is Engine.OPACUS and (ours := [name for name in names if name in _OURS]):
-            raise ValueError(f"engine = 'opacus' takes no {ours[0]}: leave it out, or use engine='dphypo'")
-
-    @property
-    def exact(self) -> bool:  # type: ignore[override]
-        """Whether steps are Gaussian mechanisms to the last bit."""
-        return self.engine is not Engine.OPACUS
+        """Refuse hyperparameters that nothing uses."""
+        hyperparameters.refuse_unknown(self.model, list(names))
 
     @property
     def classes(self) -> int | None:
@@ -270,17 +255,10 @@ class DPSGD(GradientTraining):
         if not self.complete:
             remedy = 'such as Space({"drift": loguniform(0.05, 5), "width": [32, 64]}), or fixed={"width": 64}'
             raise _validate.fail("space", None, f"the model takes hyperparameters: give or fix them, {remedy}")
-        searched: dict[str, Any] = {}
-        if self.engine is not Engine.OPACUS:
-            searched["clipping"] = [self.searched_clipping]
-            if self.optimizer_name == "sgd" and self.average is None:
-                searched["average"] = [_AVERAGE]
+        searched: dict[str, Any] = {"clipping": [self.searched_clipping]}
+        if self.optimizer_name == "sgd" and self.average is None:
+            searched["average"] = [_AVERAGE]
         return self.known_space(searched)
-
-    @property
-    def searched_clipping(self) -> str:
-        """How gradients are clipped where no space is given: normalised, unless Opacus trains."""
-        return "clip" if self.engine is Engine.OPACUS else "normalise"
 
     @property
     def complete(self) -> bool:

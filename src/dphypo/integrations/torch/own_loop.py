@@ -28,7 +28,6 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.persons import PersonKeys, Persons, words_of
 from dphypo.integrations.record_hash import fields_of
 from dphypo.integrations.torch import opacus, seeds
-from dphypo.integrations.torch.state import no_writes_in_forward
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 
 Parts = tuple[AbstractGradSampleModule, DPOptimizer, DataLoader[Any]]
@@ -76,7 +75,7 @@ def make_private(
         worker_init_fn=loader.worker_init_fn,
     )
     try:
-        with no_writes_in_forward(model), padded_attention():
+        with _no_writes_in_forward(model), padded_attention():
             yield module, private, batches
     finally:
         opacus.leave_plain(module, private)
@@ -86,6 +85,35 @@ def make_private(
             f"{run.noise_multiplier:g}. Make one optimizer.step() with each batch of the loader, to its end, and leave "
             "the optimiser's noise alone: a run that stops early, or makes further steps, has another event"
         )
+
+
+@contextlib.contextmanager
+def _no_writes_in_forward(model: nn.Module) -> Iterator[None]:
+    """Notice a forward pass that writes to a parameter or a buffer in place, on whatever records it does so."""
+    before: list[tuple[int, torch.Tensor]] = []
+
+    def held() -> Iterator[tuple[int, torch.Tensor]]:
+        """Versions, and the bits too: a write to ``.data`` counts no version."""
+        for tensor in (*model.parameters(), *model.buffers()):
+            yield tensor._version, tensor.detach().to_dense().flatten().view(torch.uint8)
+
+    def enter(module: nn.Module, inputs: object) -> None:
+        before[:] = [(version, value.clone()) for version, value in held()]
+
+    def leave(module: nn.Module, inputs: object, outputs: object) -> None:
+        pairs = zip(before, held(), strict=True)
+        if not all(this[0] == that[0] and torch.equal(this[1], that[1]) for this, that in pairs):
+            raise UnsupportedModelError(
+                "the model's forward pass writes to its own parameters or buffers: what it learns there from records "
+                "gets no noise. Make the forward pass a function of the parameters and one batch"
+            )
+
+    hooks = model.register_forward_pre_hook(enter), model.register_forward_hook(leave)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class _Held(opacus.Optimizer):

@@ -1,12 +1,9 @@
 """A value for each record: losses, of which per-sample gradients are the gradients, and what scores add up.
 
-What a record adds to a score depends on that record and the model alone, to the bit: records go through the model in
-batches of one size, the last one filled up. Some products of matrices round a row by its place in the batch. This is
-tried out on made-up records, and where it is so, each record goes through the model alone.
-
-As it does if the model, or the loss, may look across the records of a batch: ``if mask.all(): ...`` takes another path
-for all records because of one (``dpsgd/watch.py``). What models of ``transformers`` ask of their masks has one answer
-for all batches (``dpsgd/device.py``).
+What a record adds to a score depends on that record and the model alone, to the bit: the model in evaluation mode, and
+the loss, are captured as a graph of one record (``dpsgd/record_graph.py``), which goes over batches of one size, the
+last one filled up. Some products of matrices round a row by its place in the batch. This is tried out on made-up
+records, and where it is so, each record goes through the graph alone.
 """
 
 from __future__ import annotations
@@ -16,19 +13,21 @@ import copy
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
-from dphypo.dpsgd import synthetic_records
+from dphypo.dpsgd import flat_graph, masks, synthetic_records
 from dphypo.dpsgd.batches import Batch, Loss
-from dphypo.dpsgd.device import SomePadding, padded_attention
-from dphypo.dpsgd.trainable import extreme, looks_across
+from dphypo.dpsgd.record_graph import RecordGraph
+from dphypo.dpsgd.trainable import extreme
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.persons import I64
 from dphypo.integrations.scores import Floats, TrainedModel, Value, as_trained
@@ -61,6 +60,7 @@ class PerRecord:
         return (result.flatten(1) * counts).sum(1) / counts.sum(1).clamp(min=1)
 
 
+@functools.lru_cache(maxsize=64)
 def per_record(loss: Callable[..., Any]) -> PerRecord:
     """A loss that gives one value a record, whatever reduction the given one has by default.
 
@@ -87,6 +87,7 @@ def per_record(loss: Callable[..., Any]) -> PerRecord:
 
 
 _CHUNK = 1024
+_TRIED = 5
 
 
 @torch.no_grad()
@@ -118,70 +119,124 @@ def values(
     device = next(model.parameters()).device
     read = records.reader(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
     rows = np.arange(len(records)) if rows is None else rows
-    was_training = model.training
-    model.eval()
-    with torch.no_grad(), padded_attention(), SomePadding():
-        size = min(_CHUNK, declared)
-        inputs, targets = (part.to(device) for part in records.example)
-        size = 1 if mixes(copy.deepcopy(model), loss, (inputs, targets), size) else size
-        made_up = synthetic_records((inputs, targets), size)
-        _at(model, value, made_up, list(range(size)), size, beside)  # if this raises, it is no record's doing
-        found = np.full(len(rows), np.nan)
-        for start in range(0, len(rows), size):
-            inputs, targets, usable = read(rows[start : start + size])
-            places = start + np.flatnonzero(usable.cpu().numpy())
-            batch = inputs[usable].to(device), targets[usable].to(device)
-            found[places] = _of_batch(model, value, batch, size, beside)
-    model.train(was_training)
+    inputs, targets = (part.to(device) for part in records.example)
+    captured = _captured(model, loss, (inputs, targets), min(_CHUNK, declared))
+    size, given, found = captured.size, captured.given(model), np.full(len(rows), np.nan)
+    for start in range(0, len(rows), size):
+        inputs, targets, usable = read(rows[start : start + size])
+        places = start + np.flatnonzero(usable.cpu().numpy())
+        batch = inputs[usable].to(device), targets[usable].to(device)
+        if not len(places):  # none of them could be read
+            continue
+        outputs, inside = captured(given, *batch)
+        if loss is None:
+            outputs = value(outputs, batch[1], *([batch[0]] if beside else []))
+        else:  # a loss that is no number is the worst
+            outputs = outputs.double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+        found[places] = torch.where(inside.to(outputs.device), outputs.double(), torch.nan).cpu().numpy()
     return found
 
 
-@torch.no_grad()
-def mixes(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> bool:
-    """Whether a record's output, or its loss, may depend on its place in a batch or on other records, to the bit."""
-    kept = torch.arange(size, device=example[0].device) % 2 == 0
+_KEPT: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 
-    def values(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        outputs = model(inputs.clone())
-        return (outputs if loss is None else loss(outputs, targets.clone())).nan_to_num()
 
-    if looks_across(values, example, model, backward=False):
+@contextlib.contextmanager
+def keeping(graphs: dict[Any, Any]) -> Iterator[None]:
+    """Keep graphs that are captured inside, for models of one architecture, which differ in their weights alone."""
+    token = _KEPT.set(graphs)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def _captured(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> _Captured:
+    kept = _KEPT.get()
+    kept = {} if kept is None else kept
+    key = (loss, size, *((part.shape, part.dtype, part.device) for part in example))
+    if key not in kept:
+        kept[key] = _Captured(model, loss, example, size)
+    return kept[key]  # type: ignore[no-any-return]
+
+
+class _Captured:
+    """The outputs of a model, or the loss, as a graph over batches of one size."""
+
+    @torch.no_grad()
+    def __init__(self, model: nn.Module, loss: Loss | None, example: Batch, size: int) -> None:
+        code = copy.deepcopy(model).eval()
+        self._record, self._example = RecordGraph.of_value(code, loss, example), example
+        # The same numbers for all records: a value is a function of its record.
+        key = torch.zeros((1, 1), dtype=torch.int64, device=example[0].device)
+        self._random = [
+            masks.uniforms(key, call, math.prod(shape)).reshape(1, 1, *shape)
+            for call, shape in enumerate(self._record.uniforms, 1)
+        ]
+        given = self.given(code)
+        if loss is not None:
+            self._refuse_mixing(code, loss, given)
+        self.size, self._graph = size, self._of(size, given)
+        if size > 1 and not self._same_places(given):
+            self.size, self._graph = 1, self._of(1, given)
+
+    def given(self, model: nn.Module) -> list[torch.Tensor]:
+        """What the graph takes of a model."""
+        held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        return [held[name].detach() for name in self._record.given]
+
+    def _of(self, size: int, given: list[torch.Tensor]) -> flat_graph.FlatGraph:
+        one = [*(part[0] for part in self._example), *(part[0, 0] for part in self._random)]
+        return flat_graph.flatten(self._record.graph, [], given, one, 1, size)
+
+    @torch.no_grad()
+    def __call__(
+        self, given: list[torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The outputs of at most ``size`` records, and which of them are in the domain of the graph."""
+        count = len(inputs)
+        filled = torch.arange(self.size, device=inputs.device).clamp(max=count - 1)  # the last one fills it up
+        rows = [part[filled][None] for part in (inputs, targets)]
+        rows += [part.expand(1, self.size, *part.shape[2:]) for part in self._random]
+        outputs, outside = self._graph.run(*(given if inputs.is_cuda else [part[None] for part in given]), *rows)
+        return outputs[0, :count], ~outside[0, :count]
+
+    def _refuse_mixing(self, model: nn.Module, loss: Loss, given: list[torch.Tensor]) -> None:
+        """Compare the graph of one record with the model on several at once: a difference is a mistake."""
+        if self._random:
+            return
+        inputs, targets = synthetic_records(self._example, _TRIED)
+        try:
+            wanted = loss(model(inputs.clone()), targets.clone())
+            readable = not isinstance(wanted, FakeTensor)
+        except Exception:
+            readable = False
+        if not readable:
+            raise UnsupportedModelError(
+                f"the loss fails on {_TRIED} made-up records at once, after it was captured for one: keep nothing of a "
+                "pass, and let it work for a batch of any size, with the batch in the first dimension"
+            )
+        self.size, self._graph = _TRIED, self._of(_TRIED, given)
+        found, usable = self(given, inputs, targets)
+        if wanted.shape != (_TRIED,) or not torch.allclose(
+            found[usable].nan_to_num(), wanted[usable].nan_to_num(), rtol=1e-3, atol=1e-5
+        ):
+            raise UnsupportedModelError(
+                "a record's loss depends on its place in the batch, or on how many records are in it, and so on the "
+                "other records: do not divide by the batch size, and use the first dimension for the records alone"
+            )
+
+    def _same_places(self, given: list[torch.Tensor]) -> bool:
+        """Whether a record's place changes no bit, beside records that are large or no numbers."""
+        first = synthetic_records(self._example, self.size)
+        wanted, _ = self(given, *first)
+        kept = torch.arange(self.size, device=wanted.device) % 2 == 0
+        for moved, large in ((1, False), (self.size // 3 + 1, True)):
+            inputs, targets = (part.roll(-moved, 0) for part in first)
+            inputs[~kept] = extreme(inputs[None], large=large)[0][~kept]
+            found, _ = self(given, inputs, targets)
+            if not torch.equal(wanted.roll(-moved, 0)[kept], found[kept]):
+                return False
         return True
-    records = synthetic_records(example, size + 1)
-    first = [part[:-1] for part in records]
-    wanted = values(*first)
-    for moved, large in ((1, False), (size // 3 + 1, False), (1, True)):
-        inputs, targets = (part.roll(-moved, 0) for part in first)
-        inputs[~kept] = extreme(inputs[None], large=True)[0][~kept] if large else records[0][-1]
-        with contextlib.suppress(Exception):  # a model may refuse large numbers
-            if torch.equal(wanted.roll(-moved, 0)[kept], values(inputs, targets)[kept]):
-                continue
-        return True
-    return False
-
-
-def _of_batch(model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch, size: int, beside: bool) -> Floats:
-    """The values of a batch; NaN for a record on which the model or the value raises by itself, as in training."""
-    everywhere = list(range(len(batch[0])))
-    at = functools.partial(_at, model, value, batch, size=size, beside=beside)
-    if everywhere and (found := or_none(lambda: at(everywhere))) is not None:
-        return found.numpy()
-    each = [or_none(functools.partial(at, [place])) for place in everywhere]
-    left_out = torch.full((1,), torch.nan, dtype=torch.float64)
-    return torch.cat([left_out[:0], *(left_out if one is None else one for one in each)]).numpy()
-
-
-def _at(
-    model: nn.Module, value: Callable[..., torch.Tensor], batch: Batch, places: list[int], size: int, beside: bool
-) -> torch.Tensor:
-    """The values of some records, computed in a batch of ``size``: the last one fills it up."""
-    inputs, targets = batch
-    filled = places + [places[-1]] * (size - len(places))
-    more = [inputs[filled]] if beside else []
-    found = value(model(inputs[filled]), targets[filled], *more)
-    if found.shape != (size,):
-        raise UnsupportedModelError("the score is not one value a record")
-    return found[: len(places)].double().cpu()
 
 
 REGRESSION = (
@@ -240,12 +295,7 @@ class TorchModel(TrainedModel):
         self, records: TorchRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
     ) -> Floats:
         each = per_record(functional.cross_entropy if loss is None else loss)
-        check.refuse_mixed_scores(called(self._called, records.fields), each, records.example)
-
-        def worst(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            return each(outputs, targets).double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
-
-        return values(self._called, records, worst, declared, each, rows=rows)
+        return values(self._called, records, each, declared, each, rows=rows)
 
     @torch.no_grad()
     def targets(self, measure: str, records: TorchRecords) -> dict[str, Any]:

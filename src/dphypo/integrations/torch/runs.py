@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,12 +16,13 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.batches import Batch
+from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import scores
-from dphypo.integrations.torch import check, hyperparameters, layer_scales, saver, seeds, state
+from dphypo.integrations.torch import check, hyperparameters, layer_scales, saver, seeds
 from dphypo.integrations.torch.data import PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
-from dphypo.integrations.torch.record_values import TorchModel, classes_of, per_record
+from dphypo.integrations.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
 from dphypo.mechanisms.attempt import current_follower
@@ -32,25 +32,11 @@ if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
 
 
-class Engine(StrEnum):
-    """What trains with DP-SGD."""
-
-    DPHYPO = "dphypo"
-    """Our own: a step is a Gaussian mechanism to the last bit, and many runs are made at once."""
-
-    OPACUS = "opacus"
-    """Opacus, whose floating-point numbers are taken as real ones. One run at a time."""
-
-
-Way = dpsgd.Program | Callable[..., nn.Module]
-"""How an architecture is trained: a program of our engine, or a function that trains a model with Opacus."""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Begun:
     """A run whose untrained model is on its device; ``untrained`` is a hash of the weights that the factory gave."""
 
-    way: Way
+    program: dpsgd.Program
     records: TorchRecords
     model: nn.Module
     told: dpsgd.Run
@@ -62,13 +48,13 @@ class Begun:
 class TorchRun:
     """A run of a mechanism at λ, with all its randomness.
 
-    ``fits`` has, for each architecture, how it is trained, and the records that it can use: it is found once.
+    ``fits`` has, for each architecture, its program, and the records that it can use: it is found once.
     """
 
     mechanism: DPSGD
     params: Mapping[str, Any]
     seed: int
-    fits: dict[str, tuple[Way, TorchRecords]]
+    fits: dict[str, Any]
 
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnsupportedModelError` if it cannot be trained."""
@@ -76,9 +62,9 @@ class TorchRun:
         built = self._built()
         untrained = saver.fingerprint(built)
         model = called(built.to(self._device), self.mechanism.data.fields)
-        way, records = self._fit(model, views)
+        program, records = self._fit(model, views)
         saver.start_from(built, self.mechanism.start)
-        return Begun(way, records, model, told, setting, untrained)
+        return Begun(program, records, model, told, setting, untrained)
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
@@ -119,8 +105,10 @@ class TorchRun:
         if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
             raise DivergedError("the weights are not finite: training diverged")
         model.eval()
-        with state.unchanged(model):
-            score, metrics = self._scored(self.mechanism.score, model)
+        before = saver.fingerprint(model)
+        score, metrics = self._scored(self.mechanism.score, model, begun.program)
+        if saver.fingerprint(model) != before:
+            raise UnsupportedModelError("the score changes the model: let it look at the weights, or at a copy of them")
         saver.refuse_other_weights(begun.untrained, self._built())
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 
@@ -132,7 +120,7 @@ class TorchRun:
         told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([replace(begun, told=told, records=records)])
         score = scores.on_synthetic(self.mechanism.score, lambda _: records)
-        scored, metrics = self._scored(score, model.eval())  # on its device, as in a run
+        scored, metrics = self._scored(score, model.eval(), begun.program)  # on its device, as in a run
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
     def trained(self) -> int:
@@ -169,9 +157,9 @@ class TorchRun:
         layers = [type(layer).__name__ for layer in model.modules()]
         return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
 
-    def _scored(self, score: Any, model: nn.Module) -> tuple[float, dict[str, float]]:
+    def _scored(self, score: Any, model: nn.Module, program: dpsgd.Program) -> tuple[float, dict[str, float]]:
         """What ranks the run, and all its metrics where it has several."""
-        with self._alone("scoring"), torch.no_grad():
+        with self._alone("scoring"), torch.no_grad(), keeping(program.scores):
             return scores.scored(score, TorchModel(model), self.seed)
 
     def _told(self, run: SampledGaussian) -> tuple[dpsgd.Run, dpsgd.Setting, int]:
@@ -197,22 +185,16 @@ class TorchRun:
         with self._alone("weights"):
             return saver.build(self.mechanism.model, self._arguments())
 
-    def _fit(self, model: nn.Module, views: int) -> tuple[Way, TorchRecords]:
+    def _fit(self, model: nn.Module, views: int) -> tuple[dpsgd.Program, TorchRecords]:
         made = self.mechanism
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
             with self._alone("trial"), warnings.catch_warnings(action="ignore"):
-                check.try_out(model, loss, example)
-                if made.engine is Engine.OPACUS:
-                    from dphypo.integrations.torch import opacus  # a second that our own engine need not wait
-
-                    way: Way = partial(opacus.train, opacus.fit(model, loss, example), loss)
-                else:
-                    casts = None if made.autocast is None else torch.bfloat16
-                    way = dpsgd.Program.of(model, loss, example, autocast=casts, views=views, augment=made.augment)
-            self.fits[key] = way, made.data.within(Domain.of(model, example, loss)).to(self._device)
-        return self.fits[key]
+                casts = None if made.autocast is None else torch.bfloat16
+                program = check.captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+            self.fits[key] = program, made.data.within(Domain.of(model, example, loss)).to(self._device)
+        return cast(tuple[dpsgd.Program, TorchRecords], self.fits[key])
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
@@ -226,27 +208,24 @@ class TorchRun:
 
 
 def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
-    """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
+    """Make runs at once; what a run raises takes the place of its outcome."""
 
     def kind(at: int, one: Begun) -> object:
-        return (id(one.way), one.setting) if isinstance(one.way, dpsgd.Program) else at  # Opacus: one run at a time
+        return id(one.program), one.setting
 
     return make_in_groups([run.begin for run in runs], kind, train, lambda at, *given: runs[at].finish(*given))
 
 
 def train(group: Sequence[Begun]) -> list[nn.Module]:
-    """Train runs of one architecture and setting; those of Opacus in place."""
-    way, records = group[0].way, group[0].records
+    """Train runs of one architecture and setting."""
+    program, records = group[0].program, group[0].records
     rows, persons = records.for_engine(), records.person
-    if not isinstance(way, dpsgd.Program):
-        return [way(one.model, one.told, one.setting, records) for one in group]
     models = iter([one.model for one in group])
     return dpsgd.train(
-        way,
+        program,
         lambda: next(models),
-        rows if persons is None else PersonRows(rows, persons.grouped(way.views)),
+        rows if persons is None else PersonRows(rows, persons.grouped(program.views)),
         [one.told for one in group],
         group[0].setting,
-        watch=lambda module: state.unchanged(module, way.loss),
         follower=current_follower(),
     )

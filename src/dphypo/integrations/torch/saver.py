@@ -21,7 +21,6 @@ from torch import nn
 from dphypo._validate import printable
 from dphypo.errors import FileError, UnsupportedModelError
 from dphypo.integrations.torch import seeds
-from dphypo.integrations.torch.state import bits
 
 ARGUMENTS = "dphypo_arguments"
 _REMEDY = "Build the model from its arguments alone, and copy what was loaded: model=lambda: copy.deepcopy(backbone)"
@@ -55,7 +54,7 @@ class Safetensors:
         given, frozen = self._given(model, arguments), hashlib.sha256()
         state = {}
         for name, value in model.state_dict().items():
-            if name in given and torch.equal(bits(value), bits(given[name])):
+            if name in given and torch.equal(_bits(value), _bits(given[name])):
                 _hash(frozen, name, value)
             else:  # copies, because safetensors refuses tensors that share memory (tied weights)
                 state[name] = value.detach().cpu().contiguous().clone()
@@ -154,7 +153,7 @@ def fingerprint(model: nn.Module) -> bytes:
 
 def _hash(found: Any, name: str, tensor: torch.Tensor) -> None:
     found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-    found.update(bits(tensor).numpy().tobytes())
+    found.update(_bits(tensor).numpy().tobytes())
 
 
 def refuse_other_weights(before: bytes, model: nn.Module) -> None:
@@ -178,3 +177,8 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided and tensor.numel():
             yield name, tensor
+
+
+def _bits(value: torch.Tensor) -> torch.Tensor:
+    plain = value.detach().to_dense() if value.layout is not torch.strided else value.detach()
+    return plain.cpu().contiguous().flatten().view(torch.uint8)
