@@ -95,6 +95,23 @@ def rates_page(a: Arguments) -> None:
     write()
 
 
+def accuracy(a: Arguments) -> None:
+    """write accuracy.json and its page; add a row from a release, or check all rows"""
+    from paper.anchors import accuracy as rows
+
+    if a.check:
+        found = list(rows.problems())
+        print("\n".join(found) or "every row matches its source, and every certificate verifies")
+        raise SystemExit(bool(found))
+    if a.add is None:
+        rows.write(rows.added_rows())
+        return
+    stated = {name: getattr(a, name) for name in ("task", "way", "score", "judged", "command")}
+    if missing := [name for name, value in stated.items() if value is None]:
+        raise SystemExit(f"--add needs --{missing[0]}")
+    print(json.dumps(rows.add(a.add, stated), indent=1))
+
+
 def train(a: Arguments) -> None:
     """train landscapes (paper/train/jobs.py names them)"""
     from paper.data.sets import load
@@ -298,10 +315,19 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
+<<<<<<< HEAD
     for function in (rates_landscapes, rates_fit, rates_judge):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")
     command(rates_page, "rates-page")
+=======
+    made = command(accuracy)
+    made.add_argument("--check", action="store_true", help="check every row, its certificate and the page")
+    made.add_argument("--add", type=Path, metavar="FOLDER", help="a saved release whose score is added")
+    made.add_argument("--score", type=float, help="accuracy on records that the search did not use")
+    for name, about in (("task", "data set and model"), ("way", "how it was tuned"), ("judged", "on which records")):
+        made.add_argument(f"--{name}", help=about)
+    made.add_argument("--command", help="the command that trained it")
     command(survey_plans, "survey-plans").add_argument("names", nargs="*", help="experiments; by default all")
     surveys = trains(command(train_surveys, "train-surveys")), trains(command(judge_surveys, "judge-surveys"))
     for made in surveys:
