@@ -315,12 +315,10 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
-<<<<<<< HEAD
     for function in (rates_landscapes, rates_fit, rates_judge):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")
     command(rates_page, "rates-page")
-=======
     made = command(accuracy)
     made.add_argument("--check", action="store_true", help="check every row, its certificate and the page")
     made.add_argument("--add", type=Path, metavar="FOLDER", help="a saved release whose score is added")

@@ -154,6 +154,18 @@ def test_our_engine_passes_and_half_of_its_noise_does_not(asked):
     assert "THE CLAIM IS FALSE" in str(wrong) or wrong.passed
 
 
+@pytest.mark.slow
+def test_persons_are_audited_with_all_their_rows():
+    """A canary is a person with as many rows as count; if each counted alone, the canary would move four norms."""
+    training = small(person=np.arange(400) // 2, rows_per_person=4, batch_size=20)
+    assert training.unit == "person"
+    found = one_run(training, canaries=200, delta=1e-3, entropy=Seeded(3))
+    assert found.passed
+    assert found.mu_apart > 0.3
+    claim = small(person=np.arange(400) // 2, rows_per_person=4, batch_size=20, noise_multiplier=4.0).event({})
+    assert not one_run(training, canaries=200, delta=1e-3, entropy=Seeded(3), claim=claim).passed
+
+
 def test_an_audit_reads_none_of_the_mechanisms_records():
     torch = pytest.importorskip("torch")
     training = small()

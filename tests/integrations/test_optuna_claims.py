@@ -292,6 +292,7 @@ def test_a_survey_reserves_in_a_ledger_before_its_first_trial(tmp_path):
     assert all(trial.state.name == "COMPLETE" for trial in driven.trials)
     kept.last_run(driven, lambda lr: lr)
     assert [entry.name for entry in ledger.entries] == ["tuned"]
+    assert "stays within epsilon = 6 at delta = 0.0001 together" in kept.certificate(driven).statement()
     with pytest.raises(errors.LedgerError, match="pass the same ledger="):
         SURVEY.last_run(driven, lambda lr: lr)
     other = study()

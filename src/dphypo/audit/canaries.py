@@ -315,9 +315,20 @@ def _beside(mechanism: DPSGD, size: int, params: Mapping[str, Any], data: Record
         return of_record(outputs[:, :-2].reshape(-1, *form), targets) * usual + _LONG * canary
 
     changes: dict[str, Any] = {"fixed": {name: one for name, one in mechanism.fixed.items() if name not in values}}
-    changes |= {"example": None, "target": None, "collate": None, "workers": 0, "augment": None, "views": 1}
-    changes |= {"records": mechanism.records, "score": _no_score, "start": None}
-    return mechanism.at(model=Beside, loss=loss, data=tuple(map(torch.as_tensor, data)), **changes)
+    changes |= {"augment": None, "views": 1, "model": Beside, "loss": loss}
+    rows = np.where(data[0][:, width] == 0, mechanism.rows_per_person or 1, 1)  # a canary has as many as a person may
+    return _on_records(mechanism, data, rows, changes)
+
+
+def _on_records(mechanism: DPSGD, data: Records, rows: npt.NDArray[np.int_], changes: dict[str, Any]) -> DPSGD:
+    """A copy of the mechanism on other records, each repeated so often; persons, if the mechanism protects persons."""
+    import torch
+
+    changes |= {"example": None, "target": None, "collate": None, "workers": 0, "score": _no_score, "start": None}
+    changes |= {"records": mechanism.records, "person": None, "persons": None}
+    if mechanism.rows_per_person is not None:
+        changes |= {"records": None, "persons": mechanism.records, "person": np.repeat(np.arange(len(rows)), rows)}
+    return mechanism.at(data=tuple(torch.as_tensor(np.repeat(part, rows, axis=0)) for part in data), **changes)
 
 
 def _no_score(model: Any) -> float:
@@ -352,9 +363,7 @@ def _input_canaries(
     of_record = per_record(mechanism.loss)
 
     def make(records: Records) -> Mechanism:
-        changes: dict[str, Any] = {"example": None, "target": None, "collate": None, "workers": 0}
-        changes |= {"records": mechanism.records, "score": _no_score, "start": None}
-        return mechanism.at(data=tuple(map(torch.as_tensor, records)), **changes)
+        return _on_records(mechanism, records, np.ones(len(records[0]), dtype=np.int_), {})
 
     def observe(model: nn.Module) -> Floats:
         with torch.no_grad():

@@ -259,7 +259,16 @@ class OptunaSurvey:
             raise _validate.fail("study", study.study_name, "its table is not complete: execute the last run first")
         releases = [{"part": "survey", "durations": "public", "by": "optuna"}, {"part": "last run"}]
         released = [self.table(study).fingerprint()]
-        return self.guarantee.certificate(self.delta, releases=releases, released=released, unit=self.unit)
+        public: dict[str, Any] = {"releases": releases, "released": released, "unit": self.unit}
+        if self.ledger is not None:
+            total = self._reservation(study).total
+            public["ledger"] = dict(zip(("epsilon", "delta"), total, strict=True))
+        return self.guarantee.certificate(self.delta, **public)
+
+    def _reservation(self, study: Study) -> Reservation:
+        assert self.ledger is not None
+        stated: dict[str, Any] = {"private": True, "delta": self.delta, "unit": self.unit}
+        return make_reservation(self.ledger, self.guarantee, study.study_name, **stated)
 
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that this survey did not begin."""
@@ -267,11 +276,8 @@ class OptunaSurvey:
         if len(study.directions) > 1:
             remedy = "it has several objectives: a survey has one. Give the others as trial.set_user_attr(...)"
             raise _validate.fail("study", study.study_name, remedy)
-        claims, guarantee, entry = TrialClaims(study, self.runs), self.guarantee, None
-        if self.ledger is not None:
-            stated: dict[str, Any] = {"private": True, "delta": self.delta, "unit": self.unit}
-            entry = make_reservation(self.ledger, guarantee, study.study_name, **stated)
-        claims.begin(self._declared, entry)
+        claims = TrialClaims(study, self.runs)
+        claims.begin(self._declared, None if self.ledger is None else self._reservation(study))
         self._refuse_unpaid(claims)
         return claims
 
