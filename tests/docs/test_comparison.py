@@ -97,6 +97,25 @@ def test_batches_opacus_charges_shuffled_ones_as_poisson_samples():
         ours(poisson_sampling=False)  # there is no such choice
 
 
+def test_accumulation_of_poisson_batches_is_refused_by_opacus():
+    """A record that is in two batches of one step would count twice."""
+    engine, model = PrivacyEngine(), nn.Linear(4, 2)
+    data = TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+    module, _, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=16),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    losses = (cross_entropy(module(inputs), labels) for inputs, labels in loader)
+    next(losses).backward()
+    second = next(losses)
+    with pytest.raises(ValueError, match="not compatible with grad accumulation"):
+        second.backward()
+    assert ours(physical_batch_size=32).event({}) == ours().event({})  # pieces of one sample
+
+
 class Centred(nn.Module):
     """A model that looks across the records of a batch."""
 

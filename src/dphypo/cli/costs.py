@@ -64,7 +64,7 @@ def account(
     else:
         delta = 1e-5 if delta is None else delta
         guarantee = account_for(loss.event(run), search.law(), search.to_band())
-    _show(guarantee, delta, f"{title} at δ = {delta:g}", as_json, certificate, **stated)
+    _show(guarantee, delta, f"{title} at δ = {delta:g}", as_json, certificate, run.records, **stated)
 
 
 @o.grouped
@@ -86,7 +86,7 @@ def calibrate(
     with solving():
         found = calibrate_noise(run.at_noise, search.law(), search.to_band(), epsilon=epsilon, delta=delta)
     title = f"noise for a total of ε = {epsilon:g} at δ = {delta:g}"
-    _show(found.guarantee, delta, title, as_json, certificate, noise_multiplier=found.noise_multiplier)
+    _show(found.guarantee, delta, title, as_json, certificate, run.records, noise_multiplier=found.noise_multiplier)
 
 
 def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition, float]:
@@ -127,7 +127,13 @@ def shown(value: float, decimals: int = 4) -> str:
 
 
 def _show(
-    guarantee: Guarantee | Composition, delta: float, title: str, as_json: bool, certificate: Path | None, **more: Any
+    guarantee: Guarantee | Composition,
+    delta: float,
+    title: str,
+    as_json: bool,
+    certificate: Path | None,
+    records: int | None,
+    **more: Any,
 ) -> None:
     """Write the certificate if one was requested, and print what a search costs."""
     from dphypo._validate import printable
@@ -139,7 +145,7 @@ def _show(
         quantiles = {str(q): guarantee.runs.quantile(q) for q in (0.05, 0.5, 0.95, 0.999)}
         more["runs"] = {"mean": guarantee.runs.mean, "quantiles": quantiles}
     if certificate is not None:
-        guarantee.certificate(delta).save(certificate)
+        guarantee.certificate(delta, **({} if records is None else {"records": records})).save(certificate)
     if as_json:
         found = {"epsilon": bounds[best], "delta": delta, "bound": best, "bounds": bounds, "one_run": one_run, **more}
         print(json.dumps(plain(found)))
