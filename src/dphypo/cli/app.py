@@ -15,6 +15,7 @@ import typer
 
 from dphypo._stderr import on_terminal, say
 from dphypo.cli import audits, certificates, costs, watch_page
+from dphypo.cli.options import joined
 
 app = typer.Typer(
     name="dphypo",
@@ -81,7 +82,7 @@ def main() -> None:
     warnings.showwarning = show
     done = _still_at_work()
     try:
-        status = app(prog_name="dphypo", standalone_mode=False)
+        status = app(joined(sys.argv[1:]), prog_name="dphypo", standalone_mode=False)
         raise SystemExit(status or 0)
     except _UsageError as error:
         said = error.format_message()

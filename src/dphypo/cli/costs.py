@@ -177,7 +177,10 @@ class Task:
 
     records: Annotated[int, o.RECORDS]
     batch_size: Annotated[int, o.BATCH_SIZE]
-    epsilon: o.Epsilon
+    epsilon: Annotated[float | None, o.EPSILON] = None
+    epsilons: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Compare several ε for one run: --epsilons 0.5 1 2 4 8.")
+    ] = None
     epochs: Annotated[float | None, o.EPOCHS] = None
     steps: Annotated[int | None, o.STEPS] = None
     runs: Annotated[int | None, o.number("Also compare a survey of this many runs.", 1, 1e4, whole=True)] = None
@@ -202,11 +205,16 @@ def plan(
     code that runs the recommended design.
 
     A landscape gives expected scores by run length and noise multiplier; these do not come from your model or data.
+
+    With --epsilons: the noise that each asks for, and how much accuracy such noise cost on public tasks.
     """
     from dphypo.accounting.certificate import plain
     from dphypo.planning import plan as compare
 
-    found = compare(**vars(task), watch=_with_bar)
+    if (task.epsilon is None) == (task.epsilons is None):
+        raise typer.BadParameter("give --epsilon, or several to compare: --epsilons 0.5 1 2 4 8")
+    several = None if task.epsilons is None else o.several(task.epsilons)
+    found = compare(**{**vars(task), "epsilons": several}, watch=_with_bar)
     print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
 
 

@@ -87,6 +87,29 @@ def _reader(low: float, high: float, *, zero: bool = False, whole: bool = False)
 
 
 _BAND_END = _reader(1e-6, 1e6)
+_EPSILON = _reader(1e-4, 50.0)
+
+
+def several(text: str) -> tuple[float, ...]:
+    """Several ε, separated by spaces or commas; :func:`joined` makes one argument of them.
+
+    >>> several("0.5,1 2")
+    (0.5, 1.0, 2.0)
+    """
+    return tuple(_EPSILON(one) for one in text.replace(",", " ").split()[:50])
+
+
+def joined(arguments: list[str], option: str = "--epsilons") -> list[str]:
+    """The arguments with all numbers after an option as one argument.
+
+    >>> joined(["plan", "--epsilons", "1", "2", "--records", "9"])
+    ['plan', '--epsilons', '1 2', '--records', '9']
+    """
+    if option not in arguments:
+        return arguments
+    start = arguments.index(option) + 1
+    end = next((at for at in range(start, len(arguments)) if arguments[at].startswith("-")), len(arguments))
+    return [*arguments[:start], *([" ".join(arguments[start:end])] if end > start else []), *arguments[end:]]
 
 
 _SAMPLING_RATE = number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)
@@ -96,7 +119,8 @@ RECORDS = number("Number of private records; a public constant.", 1, 1e12, whole
 BATCH_SIZE = number("Expected batch size.", 1, 1e12, whole=True)
 EPOCHS = number("Number of epochs of a full run.", 1e-6, 1e5)
 STEPS = number("Number of steps of a full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
-Epsilon = Annotated[float, number("Total ε of everything that is released.", 1e-4, 50.0)]
+EPSILON = number("Total ε of everything that is released.", 1e-4, 50.0)
+Epsilon = Annotated[float, EPSILON]
 Delta = Annotated[float, number("δ of the guarantee.", 1e-300, 0.1, zero=True)]
 CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

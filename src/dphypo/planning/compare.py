@@ -16,6 +16,7 @@ from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
+from dphypo.planning.epsilons import EpsilonCurve, epsilon_curve
 from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.search import SurveyPlan, plan_tuning
 from dphypo.search.fit_count import total_in_gaussians
@@ -28,7 +29,8 @@ from dphypo.space import Space
 def plan(
     mechanism: Mechanism | None = None,
     *,
-    epsilon: float,
+    epsilon: float | None = None,
+    epsilons: Sequence[float] | None = None,
     delta: float,
     records: int | None = None,
     batch_size: int | None = None,
@@ -41,7 +43,7 @@ def plan(
     space: Space | None = None,
     landscape: Landscape | str | Path | None = None,
     watch: Watch = iter,
-) -> Comparison:
+) -> Comparison | EpsilonCurve:
     """Compare ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
 
     For each design the noise of its full runs is solved for, so that all that it releases costs ε at δ by the sharpest
@@ -53,6 +55,8 @@ def plan(
         mechanism: a full run that offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``; or None,
             and the training is DP-SGD with ``records``, ``batch_size`` and ``epochs`` or ``steps``.
         epsilon, delta: what all that is released may cost together.
+        epsilons: several ε instead of one, in increasing order: what noise each asks of one run without a search, and
+            how much accuracy such noise cost on public tasks (:class:`dphypo.planning.epsilons.EpsilonCurve`).
         records, batch_size, epochs, steps: of DP-SGD: public constants.
         compute: the most compute that is expected, in full runs.
         runs, fraction: another survey to compare: how many runs, and how short.
@@ -64,12 +68,19 @@ def plan(
 
     Returns:
         A :class:`dphypo.planning.compare.Comparison`: ``str`` is a table and a recommendation, ``code`` the line that
-        runs what is recommended.
+        runs what is recommended. With ``epsilons`` an ``EpsilonCurve``, whose ``str`` is a picture.
 
     >>> found = plan(epsilon=2, delta=1e-5, records=20_000, batch_size=500, epochs=16, compute=1.9)
     >>> found.best.name, round(found.best.regret, 4) < 0.01
     ('no tuning', True)
+    >>> curve = plan(epsilons=(1, 4), delta=1e-5, records=20_000, batch_size=500, epochs=16)
+    >>> [round(row.noise_multiplier, 2) for row in curve.rows]
+    [2.08, 0.85]
     """
+    if epsilons is not None and epsilon is None:
+        return _curve(mechanism, epsilons, delta, records=records, batch_size=batch_size, epochs=epochs, steps=steps)
+    if epsilon is None or epsilons is not None:
+        raise _validate.fail("epsilon", epsilon, "give one total as epsilon=, or several to compare as epsilons=")
     epsilon, delta = _validate.positive(epsilon=epsilon), _validate.positive_delta(delta=delta)
     compute = _validate.number(compute=compute)
     if not 1 <= compute <= MOST_COMPUTE:
@@ -98,6 +109,18 @@ def plan(
     settings = {name: value for name, value in given.items() if value is not None}
     best, why = _best(rows, planned)
     return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why)
+
+
+def _curve(mechanism: Mechanism | None, epsilons: Sequence[float], delta: float, **given: Any) -> EpsilonCurve:
+    run, made = _training(mechanism, given)
+    cost = getattr(made, "cost", None)
+    if run is None and cost is None:
+        remedy = "it does not state its batches: give records=, batch_size= and epochs= instead"
+        raise _validate.fail("mechanism", mechanism, remedy)
+    found = cost.run({}) if run is None and cost is not None else run
+    assert found is not None
+    records = given["records"] if run is not None else made.records
+    return epsilon_curve(found, found.rate * records, epsilons=epsilons, delta=_validate.positive_delta(delta=delta))
 
 
 def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[SampledGaussian | None, Mechanism]:

@@ -254,15 +254,8 @@ class _Solver:
 
 def known_params(mechanism: Mechanism, space: Space) -> dict[str, Any]:
     """λ without a search: the middle of the prior, and the learning rate that public values give."""
-    params, cost, known = middle(space), getattr(mechanism, "cost", None), mechanism.known()
-    if known is not None and known.name in params:
-        return {**params, known.name: known.value}
-    if "learning_rate" not in params or cost is None or getattr(mechanism, "optimizer", "").lower() != "sgd":
-        return params
-    run, momentum = cost.run(params), params.get("momentum", getattr(mechanism, "fixed", {}).get("momentum", 0.0))
-    batch = run.rate * mechanism.records
-    rate = min(0.173 * batch / (run.noise_multiplier * math.sqrt(run.steps)), 5.0) * (1 - momentum)
-    return {**params, "learning_rate": rate}
+    params, known = middle(space), mechanism.known()
+    return {**params, known.name: known.value} if known is not None and known.name in params else params
 
 
 @_validate.named_right
