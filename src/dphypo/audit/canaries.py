@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dphypo.integrations.torch import DPSGD
 
 Records = tuple[Any, ...]
-"""Arrays or tensors with one row a record."""
+"""Arrays or tensors with one row per record."""
 _LONG = 1e3  # of a gradient canary, before it is clipped
 _SHARED = 0.5  # a correlation of neighbouring steps from which on they seem to share noise
 _FAR = 100.0  # standard deviations of the noise

@@ -131,8 +131,8 @@ def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn
     for name, tensor in _tensors(model):
         if tensor.untyped_storage().data_ptr() in theirs:
             raise UnsupportedModelError(
-                f"{name!r} of the model stays shared when the model is copied: one run would go on where another "
-                f"ended. {_REMEDY}, and do not share tensors in __deepcopy__"
+                f"{name!r} of the model is still shared after copy.deepcopy, so runs would continue from each other's "
+                f"weights. {_REMEDY}, and do not share tensors in __deepcopy__"
             )
     remember(model, arguments)
     return model
