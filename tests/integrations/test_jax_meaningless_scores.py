@@ -51,7 +51,7 @@ def dpsgd(targets: Any, classes: int = 3, **changes: Any) -> DPSGD:
 @pytest.mark.parametrize("score", ["accuracy", "f1", "balanced_accuracy"])
 @pytest.mark.parametrize("loss", [entropy, several])
 def test_one_hot_and_multi_label_targets_are_refused(score: str, loss: Any) -> None:
-    with pytest.raises(ValueError, match=rf"score = '{score}' is not valid.*3 values a record.*argmax"):
+    with pytest.raises(ValueError, match=rf"score = '{score}' is not valid.*3 values per record.*argmax"):
         dpsgd(ONE_HOT, loss=loss, score=score)
 
 
@@ -70,7 +70,7 @@ def test_the_default_loss_names_the_targets_that_it_cannot_use() -> None:
 @pytest.mark.parametrize("kind", [PublicAccuracy, PrivateAccuracy, PrivateConfusion])
 def test_scores_of_one_s_own_are_looked_at_too(kind: Any) -> None:
     own: dict[str, Any] = {} if kind is PublicAccuracy else {"noise_multiplier": 2.0}
-    with pytest.raises(ValueError, match="3 values a record"):
+    with pytest.raises(ValueError, match="3 values per record"):
         dpsgd(LABELS, score=kind((ROWS, ONE_HOT), **own))
     with pytest.raises(ValueError, match="give it pairs"):
         dpsgd(LABELS, score=kind({"x": ROWS, "y": LABELS}, **own))
@@ -81,13 +81,13 @@ def test_a_model_with_hyperparameters_is_looked_at_before_its_first_run() -> Non
         return {"weights": scale * jax.random.normal(key, (4, 3))}
 
     made = dpsgd(ONE_HOT, init=init, loss=entropy, noise_multiplier=1.0)
-    with pytest.raises(ValueError, match="3 values a record"):
+    with pytest.raises(ValueError, match="3 values per record"):
         made.rehearse({"scale": 0.1, "learning_rate": 1.0}, seed=1)
 
 
 def test_a_copy_with_another_score_is_looked_at_too() -> None:
     made = dpsgd(ONE_HOT, loss=entropy, score=lambda params: 0.5)
-    with pytest.raises(ValueError, match="3 values a record"):
+    with pytest.raises(ValueError, match="3 values per record"):
         made.at(score=PrivateAccuracy((ROWS, ONE_HOT), 2.0))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from dphypo.accounting.events import ideal
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.integrations.torch import seeds as _seeds
-from dphypo.integrations.torch.saver import Safetensors
+from dphypo.integrations.torch.saver import GRAPH, Safetensors, metadata
 from dphypo.mechanisms import Mechanism, Saver
 from dphypo.mechanisms.attempt import attempt
 
@@ -254,8 +253,8 @@ def test_models_are_saved_and_loaded_without_pickle() -> None:
     loaded = mechanism.saver.load(data)
     assert torch.equal(weights(loaded), weights(model))
     assert not loaded.training
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    assert header["__metadata__"] == {"arguments": '{"width": 6}'}  # nothing else about the run
+    assert metadata(data).keys() == {"arguments", GRAPH}  # nothing else about the run
+    assert metadata(data)["arguments"] == '{"width": 6}'
     assert Safetensors().load(data).keys() == model.state_dict().keys()
     with pytest.raises(UnsupportedModelError):
         mechanism.saver.dump({"weights": 1})

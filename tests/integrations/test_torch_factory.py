@@ -133,7 +133,7 @@ class Computed(nn.Linear):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (lambda: Clinging(5, 2), r"'weight' of the model stays shared.*copy\.deepcopy\(backbone\)"),
+        (lambda: Clinging(5, 2), r"'weight' of the model is still shared.*copy\.deepcopy\(backbone\)"),
         (Computed, r"cannot be copied.*detach\(\)"),
         (lambda: torch.zeros(3), "returns a Tensor"),
     ],

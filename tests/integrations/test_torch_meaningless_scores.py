@@ -31,7 +31,7 @@ SEVERAL = (np.random.default_rng(0).random((400, 3)) > 0.5).astype(np.float32)
 @pytest.mark.parametrize(("targets", "loss"), [(ONE_HOT, functional.cross_entropy), (SEVERAL, nn.BCEWithLogitsLoss())])
 def test_one_hot_and_multi_label_targets_are_refused(score: str, targets: Any, loss: Any) -> None:
     """Before, they scored 0 for every run."""
-    with pytest.raises(ValueError, match=rf"score = '{score}' is not valid.*3 values a record.*argmax"):
+    with pytest.raises(ValueError, match=rf"score = '{score}' is not valid.*3 values per record.*argmax"):
         dpsgd(targets, loss=loss, score=score)
 
 
@@ -44,14 +44,14 @@ def test_regression_has_no_accuracy() -> None:
 def test_positions_have_no_accuracy() -> None:
     pixels = torch.zeros(60, 4, 4, dtype=torch.int64)
     model = lambda: nn.Conv2d(3, 2, 3, padding=1)  # noqa: E731
-    with pytest.raises(ValueError, match='16 values a record: use score="loss"'):
+    with pytest.raises(ValueError, match='16 values per record: use score="loss"'):
         DPSGD(model=model, data=(torch.zeros(60, 3, 4, 4), pixels), score="accuracy", device="cpu")
 
 
 @pytest.mark.parametrize("kind", [PublicAccuracy, PrivateAccuracy, PrivateConfusion])
 def test_scores_of_one_s_own_are_looked_at_too(kind: Any) -> None:
     score = kind((ROWS, ONE_HOT), **({} if kind is PublicAccuracy else {"noise_multiplier": 2.0}))
-    with pytest.raises(ValueError, match="3 values a record"):
+    with pytest.raises(ValueError, match="3 values per record"):
         dpsgd(LABELS, score=score)
 
 

@@ -54,7 +54,7 @@ def test_auc_is_that_of_scikit_learn_up_to_the_bins(outputs: int) -> None:
     score = PrivateConfusion((X, Y), noise_multiplier=1e-6, measure="auc")
     assert score(network(outputs), seed=1) == pytest.approx(roc_auc_score(Y, margin(network(outputs))), abs=0.01)
     assert auc(np.zeros((2, 64))) == 0.5
-    with pytest.raises(UnsupportedModelError, match="'auc' is of two classes, and the model tells 3 apart"):
+    with pytest.raises(UnsupportedModelError, match="'auc' needs two classes, and the model has 3"):
         score(network(3), seed=1)
 
 

@@ -102,7 +102,7 @@ def batch_norm() -> nn.Module:
 
 
 def each_token(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """One value a record: the mean over its tokens."""
+    """One value per record: the mean over its tokens."""
     return cross_entropy(logits[:, :-1].mT, tokens[:, 1:], reduction="none").mean(1)
 
 

@@ -96,4 +96,12 @@ MUTANTS = (
         "if not place), None)",
         (f"{_OPERATORS}::test_replaced_kernels_and_active_modes_are_refused",),
     ),
+    Mutant(
+        "a saved graph may call any operator",
+        "loading a release runs no code",
+        "integrations/torch/saved_graph.py",
+        "graph.call_function(_OPERATORS[rest[0]], tuple(args), kwargs)",
+        "graph.call_function(_OPERATORS.get(rest[0], print), tuple(args), kwargs)",
+        ("integrations/test_torch_saved_graph.py::test_a_graph_with_another_operator_is_refused",),
+    ),
 )

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from dphypo.integrations.torch import DPSGD
 
 Records = tuple[Any, ...]
-"""Arrays or tensors with one row a record."""
+"""Arrays or tensors with one row per record."""
 _LONG = 1e3  # of a gradient canary, before it is clipped
 _SHARED = 0.5  # a correlation of neighbouring steps from which on they seem to share noise
+_MOST_MARKS = 5e8  # numbers that tell records which canary they are
 _FAR = 100.0  # standard deviations of the noise
 _QUARTER = 0.31864  # of all standard normal numbers, a quarter is smaller in size
 
@@ -134,28 +135,33 @@ def one_run(
     if size > declared:
         raise _validate.fail("canaries", size, f"{declared} records are declared: give at most as many canaries")
     params = {} if params is None else dict(params)
-    inputs, targets = _usual(mechanism, declared - size // 2) if records is None else _pair(mechanism, records)
+    inputs, targets = _usual(mechanism, declared - size // 2) if records is None else _pair(records, declared)
     if kind == "input":
         return _input_canaries(mechanism, size, params, (inputs, targets), delta, confidence, claim, entropy)
     if kind != "gradient" or see not in ("steps", "model"):
         wrong, value = ("kind", kind) if kind != "gradient" else ("see", see)
         raise _validate.fail(wrong, value, 'give kind="gradient" or "input", and see="steps" or "model"')
-    watcher = _Weights()
+    if (len(inputs) + size) * size > _MOST_MARKS:
+        most = int(_MOST_MARKS / (len(inputs) + size))
+        raise _validate.fail("canaries", size, f"each of {len(inputs)} records marks them all: give {most}, or fewer")
+    own = {name: value for name, value in params.items() if name not in _of_model(mechanism, params)}
+    watcher, event = _Weights(size), claim
 
     def make(data: Records) -> Mechanism:
-        return _beside(mechanism, size, params, data)
+        nonlocal event
+        made = _beside(mechanism, size, params, data)
+        watcher.begin_at(made.model())
+        event = made.event(own) if claim is None else claim
+        return made
 
     def observe(model: nn.Module) -> Floats:
         if see == "model":
             return np.asarray(-list(model.parameters())[-1].detach().double().cpu()[0])
-        moves = -np.diff(
-            watcher.rows(model, size), axis=0
-        )  # of plain SGD, the noisy gradients; else a function of them
-        return evidence_of_steps(moves, claim or mechanism.event(params))
+        # Of plain SGD the differences are the noisy gradients; of other optimisers, functions of them.
+        return evidence_of_steps(-np.diff(watcher.rows(), axis=0), event)
 
     packed, marked = _packed(inputs, np.zeros((len(inputs), size), dtype=np.float32)), np.eye(size, dtype=np.float32)
     blank = np.zeros((size, *inputs.shape[1:]), dtype=np.float32)
-    own = {name: value for name, value in params.items() if name not in _of_model(mechanism, params)}
     with followed_by(watcher):
         return one_run_of(
             make,
@@ -166,7 +172,7 @@ def one_run(
             delta=delta,
             confidence=confidence,
             apart=True,
-            claim=claim or mechanism.event(params),
+            claim=claim,
             entropy=entropy,
         )
 
@@ -198,16 +204,18 @@ def evidence_of_steps(moves: Floats, event: Any) -> Floats:
     """For each canary, the log-likelihood ratio of all steps: sampled at the stated rate, or never.
 
     ``moves``, [steps, canaries], are the noisy gradients along the canaries, in any unit. Each step is divided by its
-    noise, which the first half of the canaries shows. Where steps repeat the same noise, what they share is subtracted.
+    noise, which the first half of the canaries shows. What steps share, by momentum or the same noise, is subtracted.
     Training that is not as the event says makes the guesses worse, or better; what they prove is true.
     """
     noise, rate = 1.0, 1.0
     for leaf, _, sampled in leaves(ideal(canonical(event))):
         if isinstance(leaf, dp_accounting.GaussianDpEvent):
             noise, rate = float(leaf.noise_multiplier), float(sampled)
-    first = moves[:, : moves.shape[1] // 2]
-    if len(moves) > 2 and np.corrcoef(first[:-1].ravel(), first[1:].ravel())[0, 1] > _SHARED:
+    near, far = (_correlation(moves[:, : moves.shape[1] // 2], lag) for lag in (1, len(moves) // 2))
+    if far > _SHARED:  # the same noise again and again
         moves = moves - np.median(moves, axis=0)
+    elif near > _SHARED:  # momentum
+        moves = moves - near * np.vstack([np.zeros_like(moves[:1]), moves[:-1]])
     scale = np.quantile(np.abs(moves[:, : moves.shape[1] // 2]), 0.25, axis=1, keepdims=True) / _QUARTER
     scale = np.maximum(scale, max(1e-6 * float(np.max(np.abs(moves), initial=0.0)), 1e-300))
     exponents = np.clip(moves / scale, -_FAR, _FAR) / noise - 1 / (2 * noise**2)
@@ -216,56 +224,66 @@ def evidence_of_steps(moves: Floats, event: Any) -> Floats:
     )
 
 
-class _Weights:
-    """Keeps the weights after every step of the run that it follows."""
+def _correlation(moves: Floats, lag: int) -> float:
+    """Of steps with those ``lag`` steps later."""
+    if lag == 0 or len(moves) < 4:
+        return 0.0
+    return float(np.corrcoef(moves[:-lag].ravel(), moves[lag:].ravel())[0, 1])
 
-    def __init__(self) -> None:
-        self._states: list[bytes] = []
+
+class _Weights:
+    """Keeps the weights of the canaries, which are the last of the model's parameters, after every step of a run."""
+
+    def __init__(self, canaries: int) -> None:
+        self._canaries, self._first, self._kept = canaries, 0, [np.zeros(canaries)]
+
+    def begin_at(self, model: nn.Module) -> None:
+        from dphypo.dpsgd.stack import Layout
+
+        self._first = Layout.of(model).starts[-2]
 
     def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
-        self._states = []
         return None
 
     def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
-        file = io.BytesIO()
+        import torch
+
         if state is not None:
+            file = io.BytesIO()
             state(file)
-        self._states.append(file.getvalue())
+            file.seek(0)
+            row = torch.load(file, weights_only=True)["state"]["rows"][0]
+            self._kept.append(row[self._first : self._first + self._canaries].double().cpu().numpy())
 
     def end(self) -> None: ...
 
-    def rows(self, model: nn.Module, canaries: int) -> Floats:
-        """The weights of the canaries, the last of the model's parameters: zeros, then after each step."""
-        import torch
-
-        from dphypo.dpsgd.stack import Layout
-
-        begin = Layout.of(model).starts[-2]
-        kept = [torch.load(io.BytesIO(one), weights_only=True)["state"]["rows"][0] for one in self._states]
-        if not kept:
+    def rows(self) -> Floats:
+        if len(self._kept) < 2:
             raise ValueError('this engine does not show its steps: give see="model"')
-        found = torch.stack([row[begin : begin + canaries] for row in kept]).double().cpu().numpy()
-        return np.concatenate([np.zeros((1, canaries)), found])
+        return np.array(self._kept)
 
 
 # Records and models with canaries, in PyTorch
 
 
 def _usual(mechanism: DPSGD, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Made-up records of the declared form: normal numbers, and 0 or 1 for what is whole."""
+    """Made-up records of the declared form: normal inputs, targets in [0, 1), and 0 or 1 for what is whole."""
     rng = np.random.default_rng()
-    made = []
-    for part in mechanism.data.example:
-        shape = (count, *part.shape[1:])
-        normal = part.dtype.is_floating_point
-        made.append(rng.normal(size=shape).astype(np.float32) if normal else rng.integers(0, 2, shape))
-    return made[0], made[1]
+    inputs, targets = mechanism.data.example
+    shapes = (count, *inputs.shape[1:]), (count, *targets.shape[1:])
+    numbers = rng.standard_normal(shapes[0], np.float32), rng.random(shapes[1], np.float32)
+    whole = (rng.integers(0, 2, shape) for shape in shapes)
+    real = (part.dtype.is_floating_point for part in (inputs, targets))
+    first, second = (a if is_real else b for a, b, is_real in zip(numbers, whole, real, strict=True))
+    return first, second
 
 
-def _pair(mechanism: DPSGD, records: Records) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    if len(records) != 2:
-        raise _validate.fail("records", f"{len(records)} parts", "give a pair (inputs, targets)")
+def _pair(records: Records, declared: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if not isinstance(records, tuple | list) or len(records) != 2:
+        raise _validate.fail("records", type(records).__name__, "give a pair (inputs, targets)")
     inputs, targets = (np.asarray(part) for part in records)
+    if len(inputs) > declared:
+        raise _validate.fail("records", f"{len(inputs)} records", f"{declared} are declared: give at most as many")
     return inputs.astype(np.float32) if inputs.dtype == np.float64 else inputs, targets
 
 
@@ -305,7 +323,10 @@ def _beside(mechanism: DPSGD, size: int, params: Mapping[str, Any], data: Record
                 self.form = self.base(torch.zeros((1, *shape), dtype=kind)).shape[1:]
 
         def forward(self, packed: torch.Tensor) -> torch.Tensor:
-            outputs = self.base(packed[:, :width].reshape(-1, *shape).to(kind)).flatten(1)
+            values = packed[:, :width].reshape(-1, *shape)
+            if not kind.is_floating_point:  # tokens, which are not negative; made-up numbers may be
+                values = values.abs().to(kind)
+            outputs = self.base(values).flatten(1)
             return torch.cat([outputs, packed[:, width : width + 1], self.canary(packed[:, width + 1 :])], dim=1)
 
     form = Beside().form

@@ -77,7 +77,7 @@ def checked_secret(**named: npt.ArrayLike) -> Array:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} are not numbers: give a one-dimensional array of them") from None
     if result.ndim != 1 or not len(result):
-        raise ValueError(f"{name} have shape {result.shape}: give a one-dimensional array, one number a candidate")
+        raise ValueError(f"{name} have shape {result.shape}: give a one-dimensional array, one number per candidate")
     if not 0 <= float(result.min()) <= float(result.max()) < math.inf:  # both are nan when any number is
         raise ValueError(f"{name} are not all finite and non-negative: give finite numbers that are 0 or greater")
     return result

@@ -13,7 +13,7 @@ from dphypo.dpsgd.draws import BatchSampler, draw
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""A function of outputs and targets that gives one value a record."""
+"""A function of outputs and targets that gives one value per record."""
 _WORDS, _BYTES = 2**16, 2**19  # drawn and read at a time, about
 
 

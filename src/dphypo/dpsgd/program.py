@@ -73,7 +73,7 @@ class Program:
 
         Args:
             model: an untrained model on its device. It is copied.
-            loss: a function of (outputs, targets) that gives one value a record.
+            loss: a function of (outputs, targets) that gives one value per record.
             example: inputs and targets of one record, [1, ...] each, on the device. Their values are not used.
             autocast: the type of forward and backward passes, torch.bfloat16; None for that of the model.
             views: how many views of a record are averaged before clipping.

@@ -54,12 +54,14 @@ class RecordGraph:
             of random numbers; it gives the gradients, and whether the record is outside the domain.
         trained, given: the names of parameters that are trained, and of frozen ones and buffers.
         uniforms: the shapes of the random numbers, which lie in [0, 1).
+        constants: the tensors that the model's code uses and that are neither parameters nor buffers.
     """
 
     graph: fx.GraphModule
     trained: tuple[str, ...]
     given: tuple[str, ...]
     uniforms: tuple[tuple[int, ...], ...]
+    constants: dict[str, torch.Tensor]
 
     @classmethod
     def of(
@@ -124,10 +126,11 @@ class RecordGraph:
         graph = trace(function, *tensors, *(part[0] for part in example))
         rewrites.make_total(graph)
         uniforms = rewrites.key_randomness(graph)
+        held = operators.constants(graph)  # before constants are computed from them
         _shorten_losses(graph)
         plain(graph)
         operators.check_graph(graph)
-        return cls(graph, tuple(trained), tuple(given), tuple(map(tuple, uniforms)))
+        return cls(graph, tuple(trained), tuple(given), tuple(map(tuple, uniforms)), held)
 
 
 def held_names(model: nn.Module) -> list[str]:

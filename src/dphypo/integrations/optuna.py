@@ -394,7 +394,7 @@ _NOT_THIS_STUDY = (
 )
 _REMADE_STUDY = (
     "An Optuna study of this name was started by a survey and deleted. Its trials were executed and count: the claims "
-    'kept beside it, in the study whose name ends in "(dphypo)", are used up, so trials of this study would not be '
+    'kept next to it, in the study whose name ends in "(dphypo)", are used up, so trials of this study would not be '
     "paid for. Create a study with another study_name: it is a new survey, and the two compose."
 )
 _TOO_MANY = (

@@ -74,7 +74,7 @@ def _record(values: Iterable[float | str]) -> bytes:
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
-    """One row a record. A list becomes numbers, or objects: numpy would make texts of all where one is a text."""
+    """One row per record. A list becomes numbers, or objects: numpy would make texts of all where one is a text."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         # numpy has no bfloat16.

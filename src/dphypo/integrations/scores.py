@@ -394,7 +394,7 @@ class PrivateConfusion(RecordScore):
         classes = model.classes(records) or 2
         columns = BINS if self.measure == "auc" else classes
         if self.measure == "auc" and classes != 2:
-            raise UnsupportedModelError(f"'auc' is of two classes, and the model tells {classes} apart")
+            raise UnsupportedModelError(f"'auc' needs two classes, and the model has {classes}")
 
         def cell(outputs: Floats, labels: Floats, groups: Floats | None) -> Floats:
             row = labels.reshape(len(labels))
@@ -682,7 +682,7 @@ def _refuse(
     if (values := math.prod(shape)) != 1:
         several = 'give targets.argmax(1) if they are one-hot, and score="loss" if a record has several labels'
         each = several if shape == outputs else 'use score="loss", which takes a mean over positions'
-        remedy = f"it compares one label a record, and the targets have {values} values a record: {each}"
+        remedy = f"it compares one label per record, and the targets have {values} values per record: {each}"
     elif regression:
         remedy = (
             'it compares labels, and the loss is one of regression: use score="loss", with a PrivateLoss(bound=...)'

@@ -107,7 +107,7 @@ def split_by_hash(
     frame are taken in the order of their names.
 
     Args:
-        inputs, targets: arrays, tensors, frames or lists, one row a record; or a data set alone. Split the records as
+        inputs, targets: arrays, tensors, frames or lists, one row per record; or a data set alone. Split the records as
             they come: a scaled copy of a record has another hash, and so has one that a data set transforms. Say
             ``train.like(scaled)`` of other forms, or give each form a key of its own: certificates and ledgers take
             splits of the same shape, share and key for one.
@@ -223,7 +223,7 @@ def _count(name: str, values: Any) -> int:
     """How many records there are."""
     rows = hasattr(values, "__len__") and hasattr(values, "__getitem__") and getattr(values, "ndim", 1) > 0
     if not rows or isinstance(values, (str, bytes, Mapping, type)):
-        raise _validate.fail(name, values, "give an array, a tensor, a frame or a list, one row a record")
+        raise _validate.fail(name, values, "give an array, a tensor, a frame or a list, one row per record")
     return len(values)
 
 

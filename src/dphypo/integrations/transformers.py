@@ -64,7 +64,7 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
     if "loss" not in more and (loss := _loss(inner, args)) is not None:
         more["loss"] = loss
     elif "loss" not in more:
-        problems.append(f"{type(inner).__name__}: its loss is not known. Give loss=, one value a record")
+        problems.append(f"{type(inner).__name__}: its loss is not known. Give loss=, one value per record")
     if max_length is None and any(columns.length(one) == -1 for one in features.values()):
         problems.append("records differ in length, which is private. Give max_length=128, a public number of tokens")
     if "example" not in more and not features:
@@ -149,7 +149,7 @@ def _problems(trainer: Any) -> list[str]:
         ),
         f"lr_scheduler_type={_value(args.lr_scheduler_type)!r}: give 'constant', 'linear' or 'cosine', or a function "
         "as schedule=": _value(args.lr_scheduler_type).partition("_")[0] not in ("constant", "linear", "cosine"),
-        "compute_loss_func: it averages over a batch. Give loss=, a function that returns one value a record": (
+        "compute_loss_func: it averages over a batch. Give loss=, a function that returns one value per record": (
             trainer.compute_loss_func is not None
         ),
         "the collator masks tokens at random (mlm=True): a record must read the same twice": (

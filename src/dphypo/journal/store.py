@@ -892,7 +892,9 @@ def _file(path: Path, kind: str) -> SQLite:
     assert database.path is not None
     if len(os.fsencode(database.path.name)) > _LONGEST_NAME:
         raise _validate.fail(
-            kind, path.name, f"give a file name of at most {_LONGEST_NAME} bytes: files beside it have longer names"
+            kind,
+            path.name,
+            f"give a file name of at most {_LONGEST_NAME} bytes: files next to it have longer names",
         )
     return database
 

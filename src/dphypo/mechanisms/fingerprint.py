@@ -222,4 +222,4 @@ def held(data: Any) -> Any:
         return {"records": data}
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return DataSet(data)
-    raise TypeError(f"data is a {type(data).__name__}: give arrays with one row a record, or a data set read by index")
+    raise TypeError(f"data is a {type(data).__name__}: give arrays, one row per record, or a data set read by index")

@@ -214,7 +214,7 @@ class Mechanism(ABC):
     def held_records(self) -> Mapping[str, Any]:
         """The records that it holds, by their use, such as ``{"train": ..., "score": ...}``: a resume compares them.
 
-        Each is a mapping of columns (arrays, tensors, frames or lists, one row a record), or an object with
+        Each is a mapping of columns (arrays, tensors, frames or lists, one row per record), or an object with
         ``digests()``, the digest of each record, None for one that counts for nothing.
         """
         return {}

@@ -150,8 +150,8 @@ class OwnRun(SampledGaussian):
         of Opacus's accountant against the declared event. A difference raises an error, which is no outcome of the run.
         Use one block per run: a second one would cost as much again, with the same noise.
 
-        The loss must be the mean over the batch of one value a record, as PyTorch's losses are by default. This is not
-        checked: with a sum, or a mean over tokens of all records, a record would rescale the gradients of the others.
+        The loss must be the mean over the batch of one value per record, as PyTorch's losses are by default. This is
+        not checked: with a sum, or a mean over tokens of all records, a record would rescale the others' gradients.
 
         Args:
             module, optimizer: an ordinary model, whose layers act on each record by itself, and an ordinary optimiser
@@ -199,8 +199,8 @@ class OwnTraining(Mechanism):
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
             ``Safetensors(model)`` of ``dphypo.integrations.torch.saver``.
-        data: the private records, if you want a resumed search to refuse others: arrays with one row a record (a tuple
-            or a mapping of them), or a data set read by index. Training does not get them from here.
+        data: the private records, if you want a resumed search to refuse others: arrays with one row per record (a
+            tuple or a mapping of them), or a data set read by index. Training does not get them from here.
         person: whose row each record of the data loader is, where a person has several: an array of keys, the name of a
             field, or a function of a record. The guarantee is then for persons, ``run.rate`` is that of sampling a
             person, and the gradients of a person's rows are averaged before clipping, as ``make_private`` does.

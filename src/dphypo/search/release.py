@@ -419,8 +419,9 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     Args:
         folder: where it was saved.
         saver: for a model that was saved by a saver of your own, that saver.
-        model: for a PyTorch model, the class or function that builds it; for an estimator, the unfitted estimator or
-            pipeline that was searched: ``load_release("release", model=MLP)``.
+        model: for an estimator, the unfitted estimator or pipeline that was searched. For a PyTorch model, the class or
+            function that builds it, ``load_release("release", model=MLP)``; without it the model is loaded from its
+            captured graph, which takes records and gives outputs but cannot be trained further.
 
     >>> import tempfile
     >>> from dphypo.accounting import PureDp, account
@@ -457,12 +458,12 @@ def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
-    if saver is None and model is not None:
+    if saver is None and model is None and format == Plain.format:
+        saver = Plain()
+    elif saver is None:
         from dphypo.integrations import saver_for  # which is built on this module
 
         saver = saver_for(format, model)
-    elif saver is None and format == Plain.format:
-        saver = Plain()
     if saver is None or saver.format != format:
         more = {
             "npz": ")",

@@ -24,7 +24,7 @@ def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> dp
         if isinstance(cause, AttributeError) and cause.name == "loss":
             raise UnsupportedModelError(
                 "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
-                "records. Compute one value a record from the logits: loss=lambda logits, targets: ..."
+                "records. Compute one value per record from the logits: loss=lambda logits, targets: ..."
             ) from None
         if not isinstance(cause, Exception) or reads_values(cause):
             raise

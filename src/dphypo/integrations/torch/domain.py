@@ -173,7 +173,7 @@ def _as_type(values: torch.Tensor, like: torch.Tensor) -> Batch:
 
 
 def _flat(values: torch.Tensor) -> torch.Tensor:
-    """One row a record. A table without records is a table: no record may decide whether a run fails."""
+    """One row per record. A table without records is a table: no record may decide whether a run fails."""
     return values.reshape(len(values), -1 if values.numel() else 0)
 
 

@@ -75,7 +75,7 @@ class DPSGD(GradientTraining):
             By default :func:`dphypo.tune` buys it, and a single run assumes 0.3 times the root of the number of inputs.
         max_grad_norm, optimizer: how to train.
         fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
-        loss: one of PyTorch's losses, or a function that gives one value a record.
+        loss: one of PyTorch's losses, or a function that gives one value per record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
             length public; if it is not, give a round number near it.
         person: whose row each row of ``data`` is, where a person has several: an array of keys, the name of a field, or

@@ -40,7 +40,7 @@ from dphypo.mechanisms.one_record import or_none
 
 @dataclass(frozen=True, eq=False)
 class PerRecord:
-    """A loss that gives one value a record: a mean over the positions whose label is not ``ignored``."""
+    """A loss that gives one value per record: a mean over the positions whose label is not ``ignored``."""
 
     unreduced: Callable[..., Any]
     ignored: int | None = None
@@ -49,7 +49,7 @@ class PerRecord:
         result = self.unreduced(outputs, targets)
         if not isinstance(result, torch.Tensor) or result.dim() == 0 or len(result) != len(targets):
             raise TypeError(
-                "the loss does not return one value a record: give one of PyTorch's losses, or a function "
+                "the loss does not return one value per record: give one of PyTorch's losses, or a function "
                 "loss(outputs, targets) that returns a tensor as long as the batch, not an average over it"
             )
         if result.dim() == 1:
@@ -62,10 +62,10 @@ class PerRecord:
 
 @functools.lru_cache(maxsize=64)
 def per_record(loss: Callable[..., Any]) -> PerRecord:
-    """A loss that gives one value a record, whatever reduction the given one has by default.
+    """A loss that gives one value per record, whatever reduction the given one has by default.
 
     PyTorch's own losses, functions and modules, are called with ``reduction="none"``. Any other function must return
-    one value a record: an average over the batch depends on how many records are in it, which is private. Positions
+    one value per record: an average over the batch depends on how many records are in it, which is private. Positions
     whose label is the loss's ``ignore_index`` count for nothing.
 
     >>> loss = per_record(nn.MSELoss())

@@ -16,9 +16,11 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
 from dphypo.dpsgd.batches import Batch
+from dphypo.dpsgd.operators import check_constants
+from dphypo.dpsgd.record_graph import RecordGraph
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import scores
-from dphypo.integrations.torch import check, hyperparameters, layer_scales, saver, seeds
+from dphypo.integrations.torch import check, hyperparameters, layer_scales, saved_graph, saver, seeds
 from dphypo.integrations.torch.data import PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
@@ -110,6 +112,7 @@ class TorchRun:
         if saver.fingerprint(model) != before:
             raise UnsupportedModelError("the score changes the model: let it look at the weights, or at a copy of them")
         saver.refuse_other_weights(begun.untrained, self._built())
+        self._remember_graph(model, begun.program)
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 
     def rehearse(self) -> Outcome:
@@ -193,8 +196,22 @@ class TorchRun:
             with self._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
                 program = check.captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+            held = {**dict(program.model.named_buffers()), **program.record.constants}
+            for declared in {made.records, made.records if made.whole is None else made.whole.records}:
+                check_constants(held, cast(int, declared))
             self.fits[key] = program, made.data.within(Domain.of(model, example, loss)).to(self._device)
         return cast(tuple[dpsgd.Program, TorchRecords], self.fits[key])
+
+    def _remember_graph(self, model: nn.Module, program: dpsgd.Program) -> None:
+        """Note the forward pass on a trained model, so that it can be loaded without the code that built it."""
+        kept, key = program.scores, "forward pass"
+        if key not in kept:
+            try:
+                kept[key] = RecordGraph.of_value(model, None, self._example())
+            except UnsupportedModelError:  # the model is saved without a graph
+                kept[key] = None
+        if kept[key] is not None:
+            saved_graph.remember(model, kept[key])
 
     def _arguments(self) -> dict[str, Any]:
         return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})

@@ -23,13 +23,16 @@ from dphypo.errors import FileError, UnsupportedModelError
 from dphypo.integrations.torch import seeds
 
 ARGUMENTS = "dphypo_arguments"
+GRAPH = "dphypo_graph"
+ABOUT = "about"
+CONSTANT = "graph constant "  # begins the names of a graph's constants among the saved tensors
 _REMEDY = "Build the model from its arguments alone, and copy what was loaded: model=lambda: copy.deepcopy(backbone)"
 _MOST_LINES = 12  # of what PyTorch says about a model that does not fit
 
 
 @dataclass(frozen=True)
 class Safetensors:
-    """Saves a model's state dict with safetensors, and the factory's arguments in the file's metadata.
+    """Saves a model's state dict with safetensors, and the factory's arguments and the graph in the file's metadata.
 
     Weights that are not trained and that the factory gives anyway, such as a pretrained backbone under an adapter, are
     left out: the file has their hash, and :meth:`load` refuses a factory that gives others.
@@ -59,7 +62,12 @@ class Safetensors:
             else:  # copies, because safetensors refuses tensors that share memory (tied weights)
                 state[name] = value.detach().cpu().contiguous().clone()
         about = {"arguments": json.dumps(arguments, sort_keys=True)}
-        return safetensors.torch.save(state, about | ({"frozen": frozen.hexdigest()} if given else {}))
+        if self.factory is not None and hasattr(model, GRAPH):
+            about[GRAPH], held = getattr(model, GRAPH)
+            state |= held
+        about |= {"frozen": frozen.hexdigest()} if given else {}
+        # One entry: safetensors writes several in any order, and equal models are equal bytes.
+        return safetensors.torch.save(state, about if len(about) == 1 else {ABOUT: json.dumps(about, sort_keys=True)})
 
     def _given(self, model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """What the factory gives of the weights that are not trained, whatever its random numbers."""
@@ -82,11 +90,10 @@ class Safetensors:
 
     def load(self, data: bytes) -> Any:
         state = safetensors.torch.load(data)
+        held = {name: state.pop(name) for name in list(state) if name.startswith(CONSTANT)}
         if self.factory is None:
             return state
-        # A JSON header stands after its length in eight bytes.
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        about = header.get("__metadata__", {})
+        about = metadata(data)
         arguments = json.loads(about["arguments"])
         name = getattr(self.factory, "__name__", type(self.factory).__name__)
         try:
@@ -106,7 +113,16 @@ class Safetensors:
                 "give the class or the function that the search was declared with\n" + "\n".join(differs)
             ) from None
         remember(model, arguments)
+        if GRAPH in about:  # so that it is saved again with the model
+            object.__setattr__(model, GRAPH, (about[GRAPH], held))
         return model.eval()
+
+
+def metadata(data: bytes) -> dict[str, str]:
+    """What a file says besides its tensors: strings in its header, which stands after its length in eight bytes."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    found = header.get("__metadata__", {})
+    return dict(json.loads(found[ABOUT]) if ABOUT in found else found)
 
 
 def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
@@ -131,8 +147,8 @@ def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn
     for name, tensor in _tensors(model):
         if tensor.untyped_storage().data_ptr() in theirs:
             raise UnsupportedModelError(
-                f"{name!r} of the model stays shared when the model is copied: one run would go on where another "
-                f"ended. {_REMEDY}, and do not share tensors in __deepcopy__"
+                f"{name!r} of the model is still shared after copy.deepcopy, so runs would continue from each other's "
+                f"weights. {_REMEDY}, and do not share tensors in __deepcopy__"
             )
     remember(model, arguments)
     return model

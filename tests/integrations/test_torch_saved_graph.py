@@ -1,0 +1,117 @@
+"""A release of a PyTorch model loads without the code that built the model, and its file holds no example or path."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from support import torch_world
+from torch import nn
+
+import dphypo
+from dphypo.errors import FileError
+from dphypo.integrations.torch.saved_graph import Loaded, SavedGraph
+from dphypo.integrations.torch.saver import GRAPH, Safetensors, metadata
+from dphypo.laws import Pmf
+
+SECRET = 3.14159
+INPUTS = torch.full((60, 3), SECRET)
+TOKENS = torch.randint(0, 9, (60, 5), generator=torch.Generator().manual_seed(0))
+
+
+class Net(nn.Module):
+    """A layer, a tensor that is no buffer, a buffer that is not saved, and dropout."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, width), nn.Dropout(0.5), nn.GELU(), nn.Linear(width, 2))
+        self.shift = torch.tensor([0.25, -0.5])
+        self.register_buffer("scale", torch.tensor([2.0, 3.0]), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs) * self.scale + self.shift  # type: ignore[no-any-return]
+
+
+class Texts(nn.Module):
+    """Takes two fields by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+    def forward(self, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return self.last((self.table(ids) * weights[..., None]).mean(1))  # type: ignore[no-any-return]
+
+
+def released(model: Any, data: Any, folder: Path, **space: Any) -> dphypo.Release:
+    mechanism = torch_world.dpsgd(model=model, data=data, epochs=1, batch_size=30)
+    given = dphypo.Space(space or {"learning_rate": [0.1]})
+    release = dphypo.Study(given, mechanism, Pmf({1: 1.0}), delta=1e-5, journal=None).run(progress=False)
+    release.save(folder)
+    return release
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dphypo.Release, Path]:
+    folder = tmp_path_factory.mktemp("saved") / "release"
+    return released(Net, (INPUTS, torch.arange(60) % 2), folder, width=[6]), folder
+
+
+def test_a_release_loads_without_the_code_that_built_the_model(
+    saved: tuple[dphypo.Release, Path], tmp_path: Path
+) -> None:
+    release, folder = saved
+    loaded = dphypo.load_release(folder)
+    assert isinstance(loaded.model, Loaded)
+    inputs = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(loaded.model(inputs), release.model(inputs), atol=1e-6)
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert not dphypo.verify(folder / "certificate.json").problems
+
+
+def test_fields_are_taken_by_name(tmp_path: Path) -> None:
+    data = {"ids": TOKENS, "weights": torch.rand(60, 5), "labels": torch.arange(60) % 2}
+    release = released(Texts, data, tmp_path / "release")
+    model = dphypo.load_release(tmp_path / "release").model
+    given = {"ids": TOKENS[:4], "weights": torch.rand(4, 5)}
+    assert torch.allclose(model(**given), release.model(**given), atol=1e-6)
+    with pytest.raises(IndexError, match="record 1 holds an index that the model does not know"):
+        model(ids=torch.tensor([[0] * 5, [9] * 5]), weights=torch.ones(2, 5))
+
+
+def test_no_record_and_no_path_is_saved(saved: tuple[dphypo.Release, Path]) -> None:
+    _, folder = saved
+    written = b"".join(file.read_bytes() for file in folder.iterdir())
+    for secret in (torch.tensor(SECRET).numpy().tobytes(), b"3.14159", Path(__file__).name.encode(), b"site-packages"):
+        assert secret not in written
+    assert str(Path(__file__).parent).encode() not in written
+
+
+def test_a_graph_with_another_operator_is_refused(saved: tuple[dphypo.Release, Path]) -> None:
+    _, folder = saved
+    data = (folder / "model.safetensors").read_bytes()
+    text = json.loads(metadata(data)[GRAPH])
+    for change in ("system", "as_strided", "empty.memory_format", "item"):
+        steps = [["call", change, *step[2:]] if step[0] == "call" else step for step in text["steps"]]
+        changed = safetensors.torch.save(safetensors.torch.load(data), {GRAPH: json.dumps({**text, "steps": steps})})
+        with pytest.raises(KeyError, match=change):
+            SavedGraph().load(changed)
+
+
+def test_weights_without_a_graph_need_the_model(tmp_path: Path, saved: tuple[dphypo.Release, Path]) -> None:
+    with pytest.raises(FileError, match=r"holds no graph: write dphypo\.load_release\(folder, model=MLP\)"):
+        SavedGraph().load(Safetensors().dump(nn.Linear(2, 1)))
+    _, folder = saved
+    model = folder / "model.safetensors"
+    spoilt = tmp_path / "release"
+    spoilt.mkdir()
+    for file in folder.iterdir():
+        (spoilt / file.name).write_bytes(file.read_bytes())
+    (spoilt / "model.safetensors").write_bytes(model.read_bytes().replace(b"gelu", b"relu"))
+    with pytest.raises(FileError, match="damaged or replaced"):
+        dphypo.load_release(spoilt)
