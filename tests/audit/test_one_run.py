@@ -161,7 +161,7 @@ def test_our_engine_passes_and_half_of_its_noise_does_not(asked):
 def test_steps_that_remember_are_read_as_well(changes):
     found = one_run(small(**{"learning_rate": 0.01, **changes}), canaries=400, delta=1e-3, entropy=Seeded(7))
     assert found.passed
-    assert found.mu_apart > 0.3
+    assert found.mu_apart > 0.1  # without a look at what steps share, 0
 
 
 @pytest.mark.slow
