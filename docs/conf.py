@@ -118,6 +118,7 @@ _PAGES = {
     "docs/README.md": "index.md",
     "paper/RESULTS.md": "paper.md",
     "paper/ANCHORS.md": "anchors.md",
+    "paper/RATES.md": "rates.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",

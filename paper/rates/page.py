@@ -121,6 +121,8 @@ def write() -> None:
     made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts}
     for name, function in made.items():
         text = text.replace(f"<!-- {name} -->", function())
-    for name, value in {**prior, **{f"{way} {key}": one[key] for way, one in twenty.items() for key in one}}.items():
+    found = {name: one["mean"] if "left out" in name else one for name, one in prior.items()}
+    found |= {f"{way} {key}": one[key] for way, one in twenty.items() for key in one}
+    for name, value in found.items():
         text = text.replace(f"<!-- {name} -->", f"{value}")
     PAGE.write_text(text, encoding="utf-8")

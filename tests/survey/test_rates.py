@@ -258,3 +258,26 @@ def test_a_private_search_of_a_table_needs_no_space() -> None:
     assert search.score(frame, LABELS) > 0.85
     direct = DPSGDClassifier(hidden=(), classes=(0, 1), bounds=(-4, 4), noise_multiplier=2.0, random_state=1)
     assert direct.fit(ROWS, LABELS).score(ROWS, LABELS) > 0.85
+
+
+def test_a_declared_scale_buys_nothing_and_the_count_comes_before_the_run() -> None:
+    release = dphypo.tune(dpsgd(input_scale=2.4), **TOTAL, journal=None, progress=False, entropy=Seeded(1))
+    (part,) = release.certificate.document["public"]["releases"]
+    assert (part["part"], part["search"]) == ("last run", "none")
+    assert part["counts"]["declared"] == {"train": COUNT}
+    assert "No search: the rate follows from public values." in release.certificate.statement()
+
+
+def test_records_of_several_fields_have_no_scale_to_buy() -> None:
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(20, 4), nn.Linear(4, 2)
+
+        def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> Any:
+            return self.out((self.table(tokens) * mask[..., None]).mean(1))
+
+    data = {"tokens": torch.randint(20, (200, 5)), "mask": torch.ones(200, 5), "labels": torch.randint(2, (200,))}
+    made = DPSGD(model=Network, data=data, score="accuracy", device="cpu")
+    assert not made.wants_scale
+    assert 1e-3 < made.known().value < 100

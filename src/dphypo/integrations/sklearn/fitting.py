@@ -199,6 +199,7 @@ class Fitting(Mechanism):
     person: PersonKeys | None = None  # whose rows those to fit on are, where records are persons
     score_person: PersonKeys | None = None  # and those that score
     rows_per_person: int | None = None
+    named_by: int | None = None  # the number of records by which kinds of runs are named, if not their own
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     monotone: ClassVar[frozenset[str]] = frozenset()
@@ -280,7 +281,7 @@ class Fitting(Mechanism):
             return None
         train, records, person = self.whole
         none: dict[str, Any] = {"scorer": no_score, "score_noise_multiplier": None, "score_records": None}
-        none["score_person"] = None
+        none |= {"score_person": None, "named_by": self.records}
         return replace(self, train=train, records=records, person=person, split=None, whole=None, **none)
 
     def known(self, scale: float | None = None) -> Known | None:
@@ -402,7 +403,7 @@ class Fitting(Mechanism):
 
     def _key(self, params: Mapping[str, Any]) -> Hashable:
         """The kind of a run: the full fit's event at noise 1."""
-        return replace(self, fraction=1.0)._event(params, 1.0)
+        return replace(self, fraction=1.0, records=self.named_by or self.records)._event(params, 1.0)
 
 
 class FittedEstimator(TrainedModel):

@@ -22,10 +22,10 @@ _RECORDS = 32
 _STEP = 1e-3
 
 
-def synthetic_inputs(example: Batch, scale: float) -> torch.Tensor:
-    """Made-up inputs of this scale, normal and about zero; those that are no floating-point numbers have no scale."""
+def synthetic_inputs(example: Batch, scale: float | None) -> torch.Tensor:
+    """Made-up inputs of this scale, normal and about zero; without one, or if they are tokens, as they come."""
     inputs = dpsgd.synthetic_records(example, _RECORDS)[0]
-    if not inputs.dtype.is_floating_point:
+    if scale is None or not inputs.dtype.is_floating_point:
         return inputs
     return torch.randn_like(inputs) * (scale / math.sqrt(max(1, math.prod(inputs.shape[1:]))))
 

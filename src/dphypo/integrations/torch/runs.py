@@ -134,7 +134,7 @@ class TorchRun:
         """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
         model, example = self._built().eval(), self.mechanism.data.example
         with self._alone("weights"):
-            inputs = layer_scales.synthetic_inputs(example, scale)
+            inputs = layer_scales.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
             return layer_scales.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
 
     def input_terms(self) -> list[float]:
@@ -145,7 +145,8 @@ class TorchRun:
     def _input_terms(self) -> list[float]:
         records = self.mechanism.data
         if isinstance(records, TensorRecords):
-            return norm_terms(records.inputs.detach().cpu().double().numpy())
+            inputs = records.inputs.detach().cpu()
+            return norm_terms((inputs.float() if inputs.dtype == torch.bfloat16 else inputs).numpy())
         model = called(self._built().to(self._device), records.fields)
         read: Any = self._fit(model, self.mechanism.rows_per_person or self.mechanism.views)[1]
         found: list[float] = []

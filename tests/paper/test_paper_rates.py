@@ -1,0 +1,35 @@
+"""The prior of learning rates is the one that was fitted, and its page says what was trained."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dphypo.search import rates
+from paper.rates import fit, judge, landscapes, page
+
+
+def test_the_library_has_the_constants_that_were_fitted():
+    found = json.loads(fit.OUT.read_text())
+    for way, (linear, hidden) in rates.MOVEMENT.items():
+        assert (linear, hidden) == pytest.approx((found[f"{way}, linear"], found[f"{way}, hidden"]), rel=0.05)
+    used = found["rules"]["movement of layers, linear and hidden"]
+    assert pytest.approx(used["spread"], abs=0.02) == rates.SPREAD
+    assert used["mean"] == min(rule["mean"] for rule in found["rules"].values())
+    for name, law in (("curvature", rates.CURVATURE), ("slope", rates.SLOPE), ("run noise", rates.RUN_NOISE)):
+        assert list(law) == pytest.approx(found["laws"][name], rel=0.15)
+
+
+def test_no_task_is_fitted_and_judged():
+    judged = {cell["task"] for cell in judge.cells()}
+    assert judged.isdisjoint(landscapes.FITTED)
+    assert len(judge.cells()) >= 60
+    assert {row["task"] for row in judge.rows()} <= judged
+
+
+def test_the_page_is_made_from_the_results():
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert "<!--" not in text
+    for made in (page.rules(), page.judged(), page.summary(), page.facts()):
+        assert made in text
