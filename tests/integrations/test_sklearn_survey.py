@@ -166,12 +166,3 @@ def test_the_last_fit_predicts_no_record_for_a_score_that_is_not_asked_for(monke
     assert set(seen) == {(0.25, False), (1.0, False)}
     assert scored.best_score_ is not None
     assert scored.certificate_.epsilon <= 3.0
-
-
-def test_the_last_fit_on_all_records_has_the_noise_of_its_own_batch_size() -> None:
-    space = {"learning_rate": loguniform(0.1, 10), "batch_size": [50, 100]}
-    found = search(space=space, epsilon=60.0, survey=dphypo.SurveyPlan(runs=3, fraction=0.25)).fit(X, Y)
-    assert found.best_params_["batch_size"] in (50, 100)
-    last = found.certificate_.document["terms"][-1]
-    assert last["reads"] == []  # every record
-    assert found.score(X, Y) > 0.8
