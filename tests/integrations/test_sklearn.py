@@ -147,13 +147,14 @@ def test_too_many_kinds_of_run_are_refused() -> None:
         search(space={"batch_size": list(range(10, 10 + MOST_KINDS + 1))}, epsilon=3.0).fit(X, Y, holdout=PUBLIC)
 
 
+@pytest.mark.filterwarnings("ignore:target_bounds = None")
 def test_regressors_are_ranked_privately_by_a_bounded_error() -> None:
     regressor = DPSGDRegressor((), epochs=2, batch_size=50, device="cpu", bounds=(-5, 8), target_bounds=(-5, 8))
     found = search(regressor, error_bound=5.0).fit(X, X[:, 0])
     assert is_regressor(found)
     assert not hasattr(found, "predict_proba")
     with pytest.raises(ValueError, match="error_bound"):
-        search(regressor).fit(X, X[:, 0])
+        search(regressor.set_params(target_bounds=None)).fit(X, X[:, 0])
 
 
 def test_clone_and_pipelines_work() -> None:
@@ -183,7 +184,7 @@ def test_estimators_that_are_not_private_are_refused(estimator: Any, message: st
 @pytest.mark.parametrize(
     ("changes", "fit", "message"),
     [
-        ({"scoring": "roc_auc"}, {}, "scoring needs public records"),
+        ({"scoring": "precision"}, {}, "any other scorer needs public ones"),
         ({"epsilon": 1.0, "space": {"noise_multiplier": [1.0]}}, {}, "not tuned"),
         ({"score_noise_multiplier": 0.0}, {}, "score_noise_multiplier"),
         ({"records": 0}, {}, "records"),
@@ -316,6 +317,7 @@ def test_fitted_networks_are_saved_without_pickle() -> None:
 
 SMALL: dict[str, Any] = {"noise_multiplier": 0.3, "epochs": 20, "hidden": (), "device": "cpu"}
 EXPECTED = {
+    "check_class_weight_classifiers": "noise outweighs the fifty records of the check",
     "check_regressors_train": "the noise of a private fit leaves less than the check asks for",
     "check_supervised_y_no_nan": "one record whose target is not finite is left out and cannot fail the fit",
     "check_dtype_object": "one value that is no number counts as missing and cannot fail the fit",

@@ -312,11 +312,15 @@ def statement(document: Json) -> str:
     released = _released(runs, len(searches), counts, unit, last=last, ladder=bool(ladder))
     one_run = [float(value) for value in document["one_run"].values()]
     alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
+    covered = _covered(runs, searches, counts, unit, sides, scale=bool(scales)) + alone
+    if any(part.get("part") == "private test" for part in parts):
+        released = "one score of a model on private records, with noise."
+        covered = "this score. What the training of the model cost is not included: the two compose."
     lines = [
         first,
         f"Who is protected: every {unit} of the private data. {relation}{_rows(public)}.",
         f"What was released: {released}{measured}{chosen}{_scored_on(public, parts)}",
-        f"What epsilon covers: {_covered(runs, searches, counts, unit, sides, scale=bool(scales))}{alone}",
+        f"What epsilon covers: {covered}",
         *ladder,
         *officer.lines(document),
         ASSUMPTIONS,

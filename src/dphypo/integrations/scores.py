@@ -747,6 +747,7 @@ MEASURES: dict[str, Callable[[Floats], float]] = {
     "accuracy": lambda matrix: float(np.trace(matrix) / max(matrix.sum(), 1)),
     "f1": lambda matrix: float(_over(2 * np.diag(matrix), matrix.sum(0) + matrix.sum(1)).mean()),
     "balanced_accuracy": lambda matrix: float(_over(np.diag(matrix), matrix.sum(1)).mean()),
+    "f1 of class 1": lambda matrix: float(_over(2 * np.diag(matrix), matrix.sum(0) + matrix.sum(1))[1]),
 }
 
 

@@ -275,6 +275,11 @@ def check_is_mechanism(mechanism: object) -> None:
         remedy = f"it does not state its {missing[0]}; dphypo.testing.check_mechanism tests the rest"
     elif "event" in dir(mechanism):
         remedy = "derive its class from dphypo.mechanisms.Mechanism; dphypo.testing.check_mechanism tests the rest"
+    elif hasattr(mechanism, "get_params"):
+        remedy = (
+            "it is an estimator: use dphypo.integrations.sklearn.PrivateSearch(estimator, epsilon=..., delta=...)"
+            ".fit(X, y)"
+        )
     else:
         remedy = "declare the function with @dphypo.mechanism(event=...)"
     raise _validate.fail("mechanism", mechanism, remedy)

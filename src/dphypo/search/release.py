@@ -62,6 +62,9 @@ class Row:
         object.__setattr__(self, "metrics", MappingProxyType(metrics))
         object.__setattr__(self, "status", Status.FAILED if self.score is None else Status.DONE)
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a proxy is not pickled
+        return Row, (dict(self.params), self.score, dict(self.metrics))
+
 
 OnRun = Callable[[Row], object]
 """A function of the user that is called with every published run."""

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import secrets
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -84,8 +85,6 @@ _PARAMETERS = """
 class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
-    _loss: ClassVar[Callable[..., Any]]
-
     hidden: tuple[int, ...] = (64,)
     _: KW_ONLY
     learning_rate: float | None = None
@@ -141,6 +140,10 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         """Refuse a space with an unknown optimiser; in a pipeline, the names of parameters begin with a prefix."""
         hyperparameters.refuse_optimizers(space, f"{prefix}optimizer")
 
+    @abstractmethod
+    def _loss(self) -> Callable[..., Any]:
+        """The loss that is trained with."""
+
     def saver(self, whole: Any) -> Saver:
         """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""
         return Networks(whole)
@@ -179,7 +182,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             max_grad_norm=self.max_grad_norm,
             optimizer=self.optimizer,
             fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
-            loss=self._loss,
+            loss=self._loss(),
             person=person,
             rows_per_person=None if person is None else self.rows_per_person,
             records=records if person is None else None,
@@ -215,7 +218,9 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
             target="label among ``classes``",
             more='''
         classes: the labels there can be, from public knowledge. None takes those in the data, which declares the set of
-            labels that occur public.''',
+            labels that occur public.
+        class_weight: how much a record of each class counts in training, ``{0: 1, 1: 10}``, from public knowledge; in
+            units of the largest. "balanced" would read the private labels.''',
         )
     }
     >>> rng = np.random.default_rng(0)
@@ -228,8 +233,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     _: KW_ONLY
     classes: npt.ArrayLike | None = None
-
-    _loss = staticmethod(functional.cross_entropy)
+    class_weight: Mapping[Any, float] | None = None
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
@@ -249,10 +253,22 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         self.classes_ = unique_labels(y) if self.classes is None else np.unique(self.classes)
         if len(self.classes_) < 2:
             raise ValueError("there is only one class: a classifier needs at least two")
+        self._loss()  # refuses weights of other classes
         if len(set(record_bytes(self.classes_))) < len(self.classes_):
             remedy = "two of them are one number in single precision, in which labels are compared: number them from 0"
             raise _validate.fail("classes", self.classes_.tolist(), remedy)
         return X, y
+
+    def _loss(self) -> Callable[..., Any]:
+        """The cross entropy, with weights of at most 1: a record's gradient is clipped after it is weighted."""
+        if self.class_weight is None:
+            return functional.cross_entropy
+        known = np.unique(self.classes).tolist() if self.classes is not None else self.classes_.tolist()
+        remedy = "give a weight for each class from public knowledge, such as {0: 1, 1: 10}"
+        if not isinstance(self.class_weight, Mapping) or set(self.class_weight) != set(known):
+            raise _validate.fail("class_weight", self.class_weight, remedy)
+        given = [_validate.positive(class_weight=self.class_weight[label]) for label in known]
+        return functools.partial(_weighted, tuple(one / max(given) for one in given))
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """The network's outputs; for two classes, by how much the second exceeds the first."""
@@ -290,7 +306,8 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     _: KW_ONLY
     target_bounds: tuple[float, float] | None = None
 
-    _loss = staticmethod(functional.mse_loss)
+    def _loss(self) -> Callable[..., Any]:
+        return functional.mse_loss
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
@@ -313,6 +330,10 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """The value for each row."""
         return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+
+
+def _weighted(weights: tuple[float, ...], outputs: Any, targets: Any) -> Any:
+    return functional.cross_entropy(outputs, targets, weight=outputs.new_tensor(weights), reduction="none")
 
 
 def _column(y: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import dp_accounting
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 
@@ -22,7 +22,17 @@ from dphypo.accounting.events import Event, canonical
 from dphypo.accounting.sides import Sides
 from dphypo.integrations.persons import I64, PersonKeys
 from dphypo.integrations.record_hash import record_bytes
-from dphypo.integrations.scores import Floats, PrivateAccuracy, PrivateLoss, RecordScore, TrainedModel, Value, no_score
+from dphypo.integrations.scores import (
+    Floats,
+    PrivateAccuracy,
+    PrivateConfusion,
+    PrivateLoss,
+    RecordScore,
+    TrainedModel,
+    Value,
+    as_trained,
+    no_score,
+)
 from dphypo.integrations.sklearn.schema import (
     Holds,
     Schema,
@@ -31,6 +41,7 @@ from dphypo.integrations.sklearn.schema import (
     made_up,
     missing_in,
     numbers,
+    places,
     split_pipeline,
     steps_instead,
     width_of,
@@ -44,6 +55,8 @@ from dphypo.search.rates import Known, scale_of_columns
 from dphypo.space import Space
 
 _MADE_UP = 24  # records of a rehearsal
+SCORINGS = {"balanced_accuracy": "balanced_accuracy", "f1": "f1 of class 1", "f1_macro": "f1", "roc_auc": "auc"}
+"""Names of scikit-learn's scorers that are computed privately from one noisy matrix, and the measures of it."""
 
 
 @runtime_checkable
@@ -190,6 +203,8 @@ class Fitting(Mechanism):
     score_noise_multiplier: float | str | None = None  # deviation on the count, or on the sum in units of error_bound
     score_records: int | None = None  # the declared number of private records that score
     error_bound: float | None = None  # of a regressor, the largest absolute error that counts; None for a classifier
+    measure: str = "accuracy"  # of a classifier on private records, one of SCORINGS
+    rarest: float | None = None  # the declared share of the rarest class
     saver: Saver  # saves fitted copies of the estimator
     noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
     fraction: float = 1.0  # of a full fit's steps
@@ -344,14 +359,35 @@ class Fitting(Mechanism):
 
     @property
     def _private_score(self) -> RecordScore:
-        """The accuracy of a classifier, or minus the mean absolute error of a regressor."""
+        """The measure of a classifier, or minus the mean absolute error of a regressor."""
         given: dict[str, Any] = {"data": self.held_out, "noise_multiplier": self._score_noise}
         if self.score_person is not None:
             given |= {"person": self.score_person, "rows_per_person": self.rows_per_person}
+        given["records"] = self.score_records
         with warnings.catch_warnings(action="ignore"):  # the search warns of much noise, once
-            if self.error_bound is None:
-                return PrivateAccuracy(**given, records=self.score_records)
-            return PrivateLoss(**given, records=self.score_records, bound=self.error_bound)
+            if self.error_bound is not None:
+                return PrivateLoss(**given, bound=self.error_bound)
+            if self.measure == "accuracy":
+                return PrivateAccuracy(**given)
+            return PrivateConfusion(**given, measure=SCORINGS[self.measure], rarest=self.rarest)
+
+    @property
+    def score_deviation(self) -> float | None:
+        """The noise of a score; of a confusion matrix, that of its measure."""
+        classes = getattr(self.last, "classes", None)
+        if self.measure == "accuracy" or self.scorer is not None or not isinstance(self.score_noise_multiplier, float):
+            return super().score_deviation
+        score: Any = self._private_score
+        found: float | None = score.deviation(2 if classes is None else len(classes))
+        return found
+
+    @property
+    def score_assumes(self) -> str:
+        """What the stated noise of the measure assumes, in words."""
+        if self.measure == "accuracy" or self.scorer is not None or not isinstance(self.score_noise_multiplier, float):
+            return ""
+        score: Any = self._private_score
+        return str(score.assumes)
 
     @property
     def _score_noise(self) -> float:
@@ -437,14 +473,30 @@ class FittedEstimator(TrainedModel):
         X, y = records
         return self.model.predict(X) if len(y) else np.zeros(0)
 
-    def classes(self, records: Any) -> None:
-        return None
+    def classes(self, records: Any) -> int | None:
+        return len(self.model.classes_) if hasattr(self.model, "classes_") else None
 
-    def labelled(self, records: Any, value: Value, **_: Any) -> Floats:
-        raise NotImplementedError("an estimator predicts a label, and states no outputs")
+    def labelled(self, records: Any, value: Value, *, rows: I64 | None = None, **_: Any) -> Floats:
+        """By the positions of labels among the classes; of two classes, by the decision function if there is one."""
+        X, y = records if rows is None else [_safe_indexing(part, rows) for part in records]
+        known = self.model.classes_
+        if not len(y):
+            return np.zeros(0)
+        if len(known) == 2 and hasattr(self.model, "decision_function"):
+            outputs = np.stack([np.zeros(len(y)), np.asarray(self.model.decision_function(X), dtype=np.float64)], 1)
+        else:
+            outputs = np.eye(len(known))[places(self.model.predict(X), known)]
+        labels = places(y, known).astype(np.float64)
+        return np.where(labels < 0, np.nan, value(outputs, labels, None))
 
     def targets(self, measure: str, records: Any) -> dict[str, Any]:
-        raise NotImplementedError("the targets of an estimator are checked before it is fitted")
+        y, classes = np.asarray(records[1]), self.classes(records)  # labels are compared by value, whatever their type
+        return {"shape": y.shape[1:], "kind": "int64", "outputs": () if classes is None else (classes,)}
+
+
+@as_trained.register
+def _(model: BaseEstimator) -> TrainedModel:
+    return FittedEstimator(model)
 
 
 def _canonical(event: Event | Sequence[Event]) -> list[Event]:

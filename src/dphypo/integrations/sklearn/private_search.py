@@ -27,7 +27,15 @@ from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.integrations import cost
 from dphypo.integrations.persons import PersonKeys, read_cap
-from dphypo.integrations.sklearn.fitting import Fitting, check_estimator, rehearse, saver_for, usable, usable_rows
+from dphypo.integrations.sklearn.fitting import (
+    SCORINGS,
+    Fitting,
+    check_estimator,
+    rehearse,
+    saver_for,
+    usable,
+    usable_rows,
+)
 from dphypo.integrations.sklearn.schema import split_pipeline
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
@@ -72,9 +80,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     **How runs are ranked.** With ``fit(X, y, holdout=(X_public, y_public))``, by any scorer on those records. They must
     be public, because nothing protects them. Otherwise on about ``score_share`` of the private records, chosen by a
-    hash of each: a classifier by its accuracy, with Gaussian noise on the count, and a regressor by minus its mean
-    absolute error, with each error clipped to ``error_bound``. Each record is used either to train or to score, so the
-    cost is the larger of the two, not their sum.
+    hash of each: a classifier by its accuracy, or the ``scoring``, with Gaussian noise on the counts, and a regressor
+    by minus its mean absolute error, with each error clipped to ``error_bound``. Each record is used either to train or
+    to score, so the cost is the larger of the two, not their sum.
 
     **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``, and ``cv_results_`` if there is
     one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` states ε and how it follows. ``fit``,
@@ -91,12 +99,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         delta: the total δ.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; None plans it, False runs a study.
         compute: of a survey, the largest compute, in full fits.
-        scoring: with a public hold-out, what scikit-learn's searches take.
+        scoring: with a public hold-out, what scikit-learn's searches take. Without one, a classifier is ranked by
+            "accuracy", "balanced_accuracy", "f1" (of the second class), "f1_macro" or "roc_auc", with noise.
+        rarest: the share of the rarest class, a public constant: the noise of these scores depends on it, and is
+            stated. By default a fifth of an even share is assumed.
         score_share: the share of the private records that score, without a public hold-out.
         score_noise_multiplier: standard deviation of the noise on the count of correct records (or of the sum of errors
             in units of ``error_bound``), without a public hold-out; by default a survey solves for it, and a study
             takes 10.
-        error_bound: for a regressor without a public hold-out, the largest absolute error that counts.
+        error_bound: for a regressor without a public hold-out, the largest absolute error that counts; half the width
+            of its ``target_bounds`` by default.
         records: the number of records, as a public constant; None declares the length of the data public.
         persons: the number of persons, in place of ``records``, where ``fit(X, y, groups=)`` says whose rows are whose.
         rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
@@ -135,6 +147,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     score_share: float = 0.2
     score_noise_multiplier: float | None = None
     error_bound: float | None = None
+    rarest: float | None = None
     records: int | None = None
     persons: int | None = None
     rows_per_person: int | None = None
@@ -142,7 +155,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     journal: str | Path | None = None
     ledger: Ledger | str | Path | None = None
     workers: int = 1
-    progress: bool = False
+    progress: bool = True
     random_state: int | None = None
 
     def __new__(cls, *arguments: Any, **named: Any) -> PrivateSearch:
@@ -294,11 +307,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             scorer = check_scoring(self.estimator, scoring=self.scoring)
             train = usable(schema, last, X, y)
             return Fitting(**fixed, train=train, records=records, held_out=public, scorer=scorer, person=person)
-        if self.scoring is not None:
-            raise ValueError(
-                f"scoring = {self.scoring!r}: scoring needs public records, fit(X, y, holdout=(X_public, y_public)). "
-                f"On private ones runs are ranked by accuracy or absolute error with noise, whose cost is known"
-            )
+        measure = self._measure(last)
         if (columns := math.prod(getattr(y, "shape", ())[1:])) != 1:
             remedy = (
                 "private scores compare one target per record: give one column (y.argmax(1) if y is one-hot), or "
@@ -309,10 +318,15 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             score_noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
         bound = None
         if not is_classifier(self.estimator):
-            if self.error_bound is None:
-                remedy = "for a regressor give the largest absolute error that counts, or public records, holdout="
+            bounds: Any = getattr(last, "target_bounds", None)
+            if self.error_bound is None and bounds is None:
+                remedy = (
+                    "for a regressor give target_bounds=(low, high), of which half the width counts at most, or the "
+                    "largest absolute error that counts, or public records, holdout="
+                )
                 raise _validate.fail("error_bound", None, remedy)
-            bound = _validate.positive(error_bound=self.error_bound)
+            given = (bounds[1] - bounds[0]) / 2 if self.error_bound is None else self.error_bound
+            bound = _validate.positive(error_bound=given)
         apart = hashed_apart(X, y, share=self.score_share, person=person)
         if person is not None:
             fixed |= {"person": person[~apart], "score_person": person[apart]}
@@ -329,9 +343,29 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             score_noise_multiplier=score_noise,
             score_records=to_score,
             error_bound=bound,
+            measure=measure,
+            rarest=self.rarest,
             split=hash_split(X, share=self.score_share, persons=person is not None).sides,
             whole=(usable(schema, last, X, y), records, person),
         )
+
+    def _measure(self, last: Any) -> str:
+        """By what a classifier is ranked on private records; refused if that cannot be private."""
+        if not is_classifier(self.estimator) and self.scoring in (None, "neg_mean_absolute_error"):
+            return "accuracy"
+        private = ("accuracy", *SCORINGS) if is_classifier(self.estimator) else ("neg_mean_absolute_error",)
+        if self.scoring is not None and self.scoring not in private:
+            raise _validate.fail(
+                "scoring",
+                self.scoring,
+                f"on private records give one of {', '.join(private)}; any other scorer needs public ones, "
+                "fit(X, y, holdout=(X_public, y_public))",
+            )
+        classes = getattr(last, "classes", None)
+        if self.scoring in ("f1", "roc_auc") and classes is not None and len(classes) != 2:
+            remedy = f"it is of two classes, and there are {len(classes)}: give 'f1_macro' or 'balanced_accuracy'"
+            raise _validate.fail("scoring", self.scoring, remedy)
+        return "accuracy" if self.scoring is None else str(self.scoring)
 
     @property
     def cv_results_(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from dphypo.mechanisms.one_record import or_none
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+_YEARS = (1900, 2200)
 
 
 class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -67,6 +68,11 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             words = not (isinstance(given, tuple) or np.isfinite(numbers(np.array(list(given), dtype=object))).any())
             if words and holds(X[name]) is Holds.NUMBERS:
                 raise ValueError(f"column {name!r} holds numbers, but none of its categories {list(given)!r} is one")
+            if isinstance(given, tuple) and given[0] == 0 and _YEARS[0] <= given[1] <= _YEARS[1]:
+                _validate.warn(
+                    f"columns[{name!r}] = {given!r}: if these are years, all are mapped close to 1, and nothing is "
+                    f"learnt from them. Give the range in which they lie, such as (1990, {given[1]})"
+                )
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self

@@ -1,0 +1,69 @@
+"""A private test number: its noise, its certificate, its entry in the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dphypo import Ledger
+from dphypo.accounting.verify import verify
+from dphypo.errors import LedgerError
+from dphypo.integrations.sklearn import DPSGDClassifier
+from dphypo.integrations.torch import PrivateLoss, private_test
+
+X = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+
+
+def model() -> nn.Module:
+    made = nn.Linear(2, 2)
+    with torch.no_grad():
+        made.weight[:] = torch.tensor([[-1.0, 0.3], [1.0, 0.0]])
+        made.bias.zero_()
+    return made
+
+
+def test_the_number_is_near_the_truth_and_its_certificate_verifies(tmp_path: Path) -> None:
+    """False alarm: the noise is Gaussian, and six deviations have a probability of 2e-9."""
+    truth = float((model()(X).argmax(1) == Y).double().mean())
+    found = private_test(model(), (X, Y), epsilon=0.5, delta=1e-6)
+    assert found.deviation is not None
+    assert abs(found.score - truth) < 6 * found.deviation < 0.02
+    assert 0.49 < found.certificate.epsilon <= 0.5
+    found.certificate.save(tmp_path / "test.json")
+    assert verify(tmp_path / "test.json")
+    assert "one score of a model on private records" in found.certificate.statement()
+
+
+def test_the_ledger_is_charged_before_a_score_and_refuses_one_too_many(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "data.db", epsilon=1, delta=1e-5)
+    given: dict[str, Any] = {"epsilon": 0.7, "delta": 1e-6, "ledger": tmp_path / "data.db"}
+    private_test(model(), (X, Y), name="first", **given)
+    assert [entry.name for entry in Ledger(tmp_path / "data.db").entries] == ["first"]
+    with pytest.raises(LedgerError):
+        private_test(model(), (X, Y), **given)
+
+
+@pytest.mark.parametrize("score", ["auc", "f1", "balanced_accuracy", "loss"])
+def test_other_measures(score: str) -> None:
+    found = private_test(model(), (X, Y), epsilon=1, delta=1e-6, score=score)
+    assert -1 < found.score < 1.1
+
+
+def test_an_estimator_and_a_score_of_ones_own() -> None:
+    fitted = DPSGDClassifier(hidden=(), classes=(0, 1), noise_multiplier=0.5).fit(X.numpy(), Y.numpy())
+    assert private_test(fitted, (X.numpy(), Y.numpy()), epsilon=1, delta=1e-6).score > 0.8
+    loss = PrivateLoss(None, "calibrate", bound=2.0)
+    assert -2 < private_test(model(), (X, Y), epsilon=1, delta=1e-6, score=loss).score < 0
+
+
+def test_targets_that_cannot_be_scored_cost_nothing(tmp_path: Path) -> None:
+    Ledger.open(tmp_path / "data.db", epsilon=1, delta=1e-5)
+    with pytest.raises(ValueError, match="score = 'accuracy' is not valid"):
+        private_test(model(), (X, np.eye(2)[Y]), epsilon=0.5, delta=1e-6, ledger=tmp_path / "data.db")
+    assert not Ledger(tmp_path / "data.db").entries

@@ -1,0 +1,101 @@
+"""``PrivateSearch`` ranks by scikit-learn's names on private records, weighs classes, and is pickled when fitted."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import dphypo
+from dphypo.integrations.scores import PrivateConfusion
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.integrations.sklearn.fitting import SCORINGS, FittedEstimator
+
+RNG = np.random.default_rng(0)
+Y = np.where(RNG.random(2000) < 0.1, "ill", "healthy")
+X = RNG.normal(size=(2000, 3)) + 1.5 * (Y == "ill")[:, None]
+SKLEARN: dict[str, Any] = {
+    "balanced_accuracy": lambda model: balanced_accuracy_score(Y, model.predict(X)),
+    "f1": lambda model: f1_score(Y, model.predict(X), pos_label="ill"),
+    "f1_macro": lambda model: f1_score(Y, model.predict(X), average="macro"),
+    "roc_auc": lambda model: roc_auc_score(Y == "ill", model.decision_function(X)),
+}
+
+
+def classifier(**changes: Any) -> DPSGDClassifier:
+    given = {"hidden": (), "classes": ("healthy", "ill"), "bounds": (-3, 5), "epochs": 3}
+    return DPSGDClassifier(**{**given, **changes})
+
+
+@pytest.mark.parametrize("name", SCORINGS)
+def test_without_noise_a_private_score_is_that_of_sklearn(name: str) -> None:
+    fitted = classifier(noise_multiplier=1e-3, learning_rate=1.0, random_state=1).fit(X, Y)
+    score = PrivateConfusion((X, Y), 1e-9, measure=SCORINGS[name])
+    tolerance = 0.01 if name == "roc_auc" else 1e-9  # its margins are in 64 bins
+    assert score(FittedEstimator(fitted), seed=1) == pytest.approx(SKLEARN[name](fitted), abs=tolerance)
+
+
+def test_a_search_is_ranked_by_a_name_on_private_records_and_pickled(capsys: pytest.CaptureFixture[str]) -> None:
+    search = PrivateSearch(
+        classifier(), {"learning_rate": [0.3, 1.0]}, epsilon=4, survey=2, scoring="roc_auc", rarest=0.1
+    )
+    search.fit(X, Y)
+    assert "Tuning costs" in capsys.readouterr().err, "as tune says it"
+    assert all(0 < score < 1.2 for score in search.cv_results_["mean_test_score"])
+    assert search.certificate_.epsilon <= 4
+    again = pickle.loads(pickle.dumps(search))
+    assert np.array_equal(again.predict_proba(X[:9]), search.predict_proba(X[:9]))
+    assert again.certificate_.epsilon == search.certificate_.epsilon
+
+
+def test_the_noise_of_a_measure_is_stated_for_the_rarest_class() -> None:
+    made = [
+        PrivateSearch(classifier(), {}, scoring=name, rarest=share)._fitting(classifier(), X, Y, None, 5.0)
+        for name, share in (("accuracy", None), ("balanced_accuracy", 0.5), ("balanced_accuracy", 0.02))
+    ]
+    noise = [one.score_deviation for one in made]
+    assert noise[0] < noise[1] < noise[2]
+    assert "2 % of the records" in made[2].score_assumes
+
+
+def test_a_scorer_that_is_not_private_names_those_that_are() -> None:
+    with pytest.raises(
+        ValueError, match=r"scoring = 'precision' is not valid: on private records give one of accuracy, bal"
+    ):
+        PrivateSearch(classifier(), {"learning_rate": [1.0]}, epsilon=4, scoring="precision").fit(X, Y)
+    with pytest.raises(ValueError, match=r"it is of two classes, and there are 3: give 'f1_macro'"):
+        PrivateSearch(
+            classifier(classes=("healthy", "ill", "no")), {"learning_rate": [1.0]}, epsilon=4, scoring="f1"
+        ).fit(X, Y)
+
+
+def test_weights_of_classes_are_public_and_change_what_is_predicted() -> None:
+    given: dict[str, Any] = {"noise_multiplier": 0.5, "learning_rate": 1.0, "random_state": 1}
+    even, weighted = (classifier(class_weight=one, **given).fit(X, Y) for one in (None, {"healthy": 1, "ill": 10}))
+    assert np.mean(weighted.predict(X) == "ill") > 2 * np.mean(even.predict(X) == "ill")
+    for wrong in ("balanced", {"ill": 2}, {"ill": 2, "healthy": 0}):
+        with pytest.raises(ValueError, match="class_weight = "):
+            classifier(class_weight=wrong).fit(X, Y)
+
+
+def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
+    regressor = DPSGDRegressor(hidden=(), bounds=(-3, 5), target_bounds=(0, 50))
+    fitting = PrivateSearch(regressor, {})._fitting(regressor, X, X[:, 0], None, 5.0)
+    assert fitting.error_bound == 25
+
+
+def test_years_from_zero_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"columns\['born'\] = \(0, 2030\).*such as \(1990, 2030\)"):
+        Schema({"born": (0, 2030)}).fit(pd.DataFrame({"born": [1970.0]}))
+
+
+def test_tune_says_what_an_estimator_needs() -> None:
+    with pytest.raises(ValueError, match=r"it is an estimator: use dphypo\.integrations\.sklearn\.PrivateSearch"):
+        dphypo.tune(make_pipeline(StandardScaler(), LogisticRegression()), epsilon=1, delta=1e-5)
