@@ -57,7 +57,7 @@ def test_a_search_is_ranked_by_a_name_on_private_records_and_pickled(capsys: pyt
 
 def test_the_noise_of_a_measure_is_stated_for_the_rarest_class() -> None:
     made = [
-        PrivateSearch(classifier(), {}, scoring=name, rarest=share)._fitting(classifier(), X, Y, None, 5.0)
+        PrivateSearch(classifier(), {}, scoring=name, rarest=share)._fitting(classifier(), X, Y, None, 5.0, None)
         for name, share in (("accuracy", None), ("balanced_accuracy", 0.5), ("balanced_accuracy", 0.02))
     ]
     noise = [one.score_deviation for one in made]
@@ -87,7 +87,7 @@ def test_weights_of_classes_are_public_and_change_what_is_predicted() -> None:
 
 def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
     regressor = DPSGDRegressor(hidden=(), bounds=(-3, 5), target_bounds=(0, 50))
-    fitting = PrivateSearch(regressor, {})._fitting(regressor, X, X[:, 0], None, 5.0)
+    fitting = PrivateSearch(regressor, {})._fitting(regressor, X, X[:, 0], None, 5.0, None)
     assert fitting.error_bound == 25
 
 

@@ -43,14 +43,17 @@ from dphypo.accounting import Certificate, Composition, Term, solve_noise
 from dphypo.accounting.certificate import UNITS
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.sides import EVERYONE, Sides, read_sides
+from dphypo.entropy import SYSTEM, below
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.mechanisms import SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import OwnRun
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
 from dphypo.search.release import Row, SurveyTable
+from dphypo.search.tune import FEWEST_STEPS
 from dphypo.space import Space
 from dphypo.space.dimension import check_name
 
@@ -152,10 +155,20 @@ class OptunaSurvey:
         _validate.integer(at_least=0, reports=self.reports)
         _validate.integer(at_least=1, last_runs=self.last_runs)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
+        if (steps := math.ceil(self.run.steps * self.fraction)) < min(FEWEST_STEPS, self.run.steps):
+            _validate.warn(
+                f"fraction = {self.fraction:g}: a trial makes {steps} steps, and with fewer than about {FEWEST_STEPS} "
+                f"it says nothing about the full run. Give fraction={min(1.0, FEWEST_STEPS / self.run.steps):.2g}, or "
+                "a full run with a smaller batch or more epochs"
+            )
+
+    @property
+    def full(self) -> OwnRun:
+        """The full run, with its noise; ``survey.full.make_private(...)`` keeps a loop of Opacus to it."""
+        return OwnRun(**vars(self._full), seed=below(2**63, SYSTEM))
 
     @cached_property
-    def full(self) -> SampledGaussian:
-        """The full run, with its noise."""
+    def _full(self) -> SampledGaussian:
 
         def at(noise: float) -> Composition:
             return self._guarantee(self.run.at(noise_multiplier=noise))
@@ -166,14 +179,14 @@ class OptunaSurvey:
         return self.run.at(noise_multiplier=found.value)
 
     @property
-    def short(self) -> SampledGaussian:
-        """The run of a trial: fewer steps, more noise."""
-        return self._short(self.full)
+    def short(self) -> OwnRun:
+        """The run of a trial: fewer steps, more noise; ``survey.short.make_private(...)`` in each trial."""
+        return OwnRun(**vars(self._short(self._full)), seed=below(2**63, SYSTEM))
 
     @cached_property
     def guarantee(self) -> Composition:
         """The guarantee of everything together."""
-        found = self._guarantee(self.full)
+        found = self._guarantee(self._full)
         found.check_total(self.epsilon, self.delta)
         return found
 
@@ -402,7 +415,10 @@ _TOO_MANY = (
     "results is not covered. Execute the last run, or start a new survey on a new study: the two compose."
 )
 _LATE = "(The survey was closed for its last run: the table in its certificate is complete.)"
-_AGAIN = "(The last run was started before: declare last_runs=2 to allow for one that is lost.)"
+_AGAIN = (
+    "(The last run was started before, and what it returned is the release: save the model and the certificate there, "
+    "and load them here. last_runs=2 would have allowed for one that is lost.)"
+)
 
 
 class TrialClaims:

@@ -175,6 +175,7 @@ class OwnRun(SampledGaussian):
 
 
 PUBLIC = "public"
+_no_code = (lambda: None).__code__
 DECLARED_PUBLIC = "public records alone, as whoever declared the training states"
 
 
@@ -299,9 +300,19 @@ class OwnTraining(Mechanism):
         return self.train(self._transferred(params), seed=seed, run=self._own(self.run, seed))
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        """Try the transfer rule and, if there is one, the rehearsal."""
+        """Try the transfer rule and, if there is one, the rehearsal, whose model is saved once."""
         given, run = self._transferred(params), replace(self.run, steps=min(2, self.run.steps))
-        return None if self.rehearsal is None else self.rehearsal(given, seed=seed, run=self._own(run, seed))
+        if self.rehearsal is not None:
+            made = self.rehearsal(given, seed=seed, run=self._own(run, seed))
+            self.saver.dump(made[0] if isinstance(made, tuple) else made)
+            return made
+        if isinstance(self.saver, Plain) and "make_private" in getattr(self.train, "__code__", _no_code).co_names:
+            _validate.warn(
+                "saver = Plain() saves arrays and plain values, and train seems to return a model of PyTorch: the last "
+                "run would fail after everything is spent. Give OwnTraining(saver=Safetensors(net)) of "
+                "dphypo.integrations.torch.saver, or a rehearsal=, whose model is saved before anything is spent"
+            )
+        return None
 
     def _own(self, run: SampledGaussian, seed: int) -> OwnRun:
         return OwnRun(**vars(run), seed=seed, person=self.person, rows_per_person=self.rows_per_person)

@@ -301,7 +301,10 @@ def _rows(
     if isinstance(data, TensorRecords | DatasetRecords):
         data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
-        raise TypeError("data is an IterableDataset: Poisson sampling needs a data set that can be read by index")
+        raise TypeError(
+            "data is an IterableDataset: Poisson sampling needs a data set that can be read by index. Collect its "
+            "records in a list, or give a data set with __getitem__ and __len__, and an example"
+        )
     if isinstance(data, DataLoader):
         raise TypeError(
             f"data is a DataLoader: give its records, data=loader.dataset, with batch_size={data.batch_size}. Batches "

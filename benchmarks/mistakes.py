@@ -1,0 +1,198 @@
+"""Forty mistakes that people make first, and what the library answers: ``python -m benchmarks.mistakes``.
+
+It writes docs/mistakes.md. Each mistake must be answered by an error that this library raises, or by a warning, with
+nothing in the ledger: the command ends with status 1 if one comes from elsewhere, or after something was reserved.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import loguniform
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, random_split
+
+import dphypo
+from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, private_test
+from dphypo.mechanisms import OwnTraining, SampledGaussian
+
+PAGE = Path(__file__).parents[1] / "docs" / "mistakes.md"
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, 400)
+X = (RNG.normal(size=(400, 8)) + Y[:, None]).astype(np.float32)
+FRAME = pd.DataFrame(X, columns=[f"c{place}" for place in range(8)])
+RUN = SampledGaussian.of(records=400, batch_size=40, epochs=3, noise_multiplier=1.0)
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def tune(ledger: Path, *searched: Any, **changes: Any) -> Any:
+    given: dict[str, Any] = {"epsilon": 4, "delta": 1e-5, "survey": 2, "progress": False, "journal": None}
+    return dphypo.tune(*searched, **{**given, "ledger": ledger, **changes})
+
+
+def dpsgd(**changes: Any) -> Any:
+    """A case: ``tune`` with a ``DPSGD`` of these arguments."""
+    given: dict[str, Any] = {"model": net, "data": (X, Y), "score": "accuracy", "epochs": 2}
+    return lambda ledger: tune(ledger, DPSGD(**{**given, **changes}))
+
+
+def tuned(**changes: Any) -> Any:
+    """A case: ``tune`` of these arguments."""
+    return lambda ledger: tune(ledger, DPSGD(model=net, data=(X, Y), score="accuracy", epochs=2), **changes)
+
+
+def table(estimator: Any, target: Any = Y, frame: Any = FRAME, **changes: Any) -> Any:
+    """A case: a ``PrivateSearch`` of these arguments."""
+    given: dict[str, Any] = {"space": {"learning_rate": [0.5]}, "epsilon": 4, "survey": 2}
+    return lambda ledger: PrivateSearch(estimator, **{**given, **changes}, ledger=ledger, progress=False).fit(
+        frame, target
+    )
+
+
+def untuned(ledger: Path) -> Any:
+    arguments: Any = {"ledger": ledger}
+    return dphypo.tune(DPSGD(model=net, data=(X, Y), score="accuracy"), **arguments)
+
+
+class Stream(IterableDataset[Any]):
+    """Records without an index."""
+
+    def __iter__(self) -> Any:
+        return iter(zip(X, Y, strict=True))
+
+
+def batch_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def own(params: Any, *, seed: int, run: Any) -> Any:
+    return run.make_private, 0.5
+
+
+def positional(ledger: Path) -> Any:
+    _, part = random_split(TensorDataset(torch.tensor(X), torch.tensor(Y)), [300, 100])
+    return PrivateAccuracy(part, noise_multiplier=5.0)
+
+
+CLASSIFIER = DPSGDClassifier(hidden=(), classes=(0, 1), bounds=(-3, 4), epochs=2)
+CASES: dict[str, Callable[[Path], Any]] = {
+    "the model has another number of inputs": dpsgd(model=lambda: nn.Linear(5, 2)),
+    "inputs and targets have different lengths": dpsgd(data=(X, Y[:-5])),
+    "labels are fractions": dpsgd(data=(X, Y.astype(np.float32))),
+    "labels are text": dpsgd(data=(X, np.array(["no", "yes"])[Y])),
+    "labels are one-hot": dpsgd(data=(X, np.eye(2)[Y])),
+    "labels are a column": dpsgd(data=(X, Y[:, None]), score=lambda model: 0.5),
+    "pictures are uint8": dpsgd(data=((X * 10).astype(np.uint8), Y)),
+    "token lists have different lengths": dpsgd(
+        data={"input_ids": [[1] * (2 + place % 3) for place in range(400)], "labels": Y}
+    ),
+    "a DataLoader as data": dpsgd(data=DataLoader(TensorDataset(torch.tensor(X), torch.tensor(Y)), batch_size=32)),
+    "a generator as data": dpsgd(data=(pair for pair in zip(X, Y, strict=True))),
+    "an IterableDataset as data": dpsgd(data=Stream()),
+    "a DataFrame as data": dpsgd(data=FRAME.assign(y=Y)),
+    "a data set without an example": dpsgd(data=[(X[place], int(Y[place])) for place in range(400)]),
+    "a model in place of a function": dpsgd(model=net()),
+    "batch normalisation": dpsgd(model=batch_norm),
+    "a loss that averages over the batch": dpsgd(loss=lambda outputs, y: nn.functional.cross_entropy(outputs, y)),
+    "a GPU that is not there": dpsgd(device="cuda:7"),
+    "an unknown score": dpsgd(score="acc"),
+    "a metric of scikit-learn as score": dpsgd(score=accuracy_score),
+    "the class of an optimiser": dpsgd(optimizer=torch.optim.AdamW),
+    "an unknown schedule": dpsgd(schedule="step"),
+    "a batch larger than the data": dpsgd(batch_size=4000),
+    "a misspelt argument": dpsgd(learning_rates=0.1),
+    "a hyperparameter that nothing takes": tuned(space=dphypo.Space({"lr": loguniform(0.1, 1)})),
+    "a tuple as a range": lambda ledger: dphypo.Space({"learning_rate": (0.1, 1.0)}),
+    "a dict as space": tuned(space={"learning_rate": [0.1, 1.0]}),
+    "neither ε nor δ": untuned,
+    "a negative ε": tuned(epsilon=-1),
+    "a pipeline given to tune": lambda ledger: tune(ledger, make_pipeline(StandardScaler(), LogisticRegression())),
+    "a pipeline that learns from records": table(make_pipeline(StandardScaler(), CLASSIFIER)),
+    "an estimator that is not private": table(LogisticRegression()),
+    "cv= of scikit-learn": lambda ledger: PrivateSearch(CLASSIFIER, {"learning_rate": [1.0]}, cv=5),
+    "a scorer that is not private": table(CLASSIFIER, scoring="precision"),
+    "class_weight='balanced'": table(DPSGDClassifier(hidden=(), classes=(0, 1), **{"class_weight": "balanced"})),  # type: ignore[arg-type]
+    "classes of another type": table(DPSGDClassifier(hidden=(), classes=("no", "yes"))),
+    "a regression without bounds": table(DPSGDRegressor(hidden=()), X[:, 0]),
+    "years from zero": lambda ledger: Schema({"born": (0, 2030)}).fit(pd.DataFrame({"born": [1970.0]})),
+    "a schema with a column that is missing": table(Schema({"age": (18, 90)}).pipeline(CLASSIFIER)),
+    "a split by position for a private score": positional,
+    "an own loop that does not say where scores come from": lambda ledger: OwnTraining(own, RUN),
+    "an own loop whose model cannot be saved": lambda ledger: OwnTraining(own, RUN, scores="public").rehearse(
+        {}, seed=1
+    ),
+    "trials of few steps in Optuna": lambda ledger: OptunaSurvey(
+        RUN, epsilon=4, delta=1e-5, scores="public", durations="public"
+    ),
+    "a private test of one-hot labels": lambda ledger: private_test(
+        net(), (X, np.eye(2)[Y]), epsilon=1, delta=1e-5, ledger=ledger
+    ),
+}
+
+
+def answer(case: Callable[[Path], Any]) -> tuple[str, str]:
+    """The message, and what is wrong with it: that it is not the library's own, or came after something was spent."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        ledger, wrong = Path(folder) / "ledger.db", ""
+        dphypo.Ledger.open(ledger, epsilon=100, delta=0.1)
+        try:
+            case(ledger)
+            ours = [one for one in warned if issubclass(one.category, UserWarning)]
+            message, wrong = (f"warning: {ours[-1].message}", "") if ours else ("", "no answer")
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            last = traceback.extract_tb(error.__traceback__)[-1].filename
+            wrong = "" if "dphypo" in Path(last).parts else f"raised in {Path(last).name}"
+        if dphypo.Ledger(ledger).entries:
+            wrong = "after something was reserved"
+    return message, wrong
+
+
+def page(found: dict[str, tuple[str, str]]) -> str:
+    """The table of all mistakes."""
+    lines = [
+        "# Mistakes and their answers",
+        "",
+        f"`python -m benchmarks.mistakes` makes this table: {len(found)} mistakes that people make first, and what the "
+        "library answers. Each answer comes from the library, with nothing reserved in the ledger.",
+        "",
+        "| mistake | answer |",
+        "|---|---|",
+    ]
+    for name, (message, _) in found.items():
+        shown = " ".join(message.replace("|", "\\|").split())
+        lines.append(f"| {name} | {shown if len(shown) < 500 else shown[:499] + '…'} |")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    found = {name: answer(case) for name, case in CASES.items()}
+    PAGE.write_text(page(found), encoding="utf-8")
+    for name, (message, wrong) in found.items():
+        if wrong:
+            print(f"{name}: {wrong}: {message[:300]}")
+    print(f"{len(found)} mistakes, {sum(bool(wrong) for _, wrong in found.values())} answered badly: {PAGE}")
+    sys.exit(any(wrong for _, wrong in found.values()))
+
+
+if __name__ == "__main__":
+    main()
