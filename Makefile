@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=  # tests start many processes: each would compile everything again
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long lint wheel audit mutants bench docs paper clean
+.PHONY: help demo public test test-fast test-long lint wheel audit mutants bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,7 +36,10 @@ FAST := accounting band laws mechanisms noise samplers space study
 test-fast: $(STAMP)  ## the mathematics and studies: under a minute, for the inner loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FAST:%=tests/%) $(OPTIONS)
 
-test-long: $(STAMP)  ## the long oracle, crash and statistical checks
+public: $(STAMP)
+	-$(BIN)/python examples/public_files.py
+
+test-long: $(STAMP) public  ## the long oracle, crash and statistical checks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(OPTIONS)
 
 lint: $(STAMP)  ## ruff, ruff format, mypy --strict and the levels of imports
@@ -58,7 +61,7 @@ mutants: $(STAMP)  ## apply every wrong implementation to a copy; the tests must
 bench: $(STAMP)  ## speed and tightness, as ratios against named peers
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMP)  ## the documentation site, tutorials executed: docs/_build/html/index.html; a few minutes
+docs: $(STAMP) public  ## the documentation site, tutorials executed: docs/_build/html/index.html; a few minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 

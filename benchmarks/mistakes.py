@@ -129,7 +129,7 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "an estimator that is not private": table(LogisticRegression()),
     "cv= of scikit-learn": lambda ledger: PrivateSearch(CLASSIFIER, {"learning_rate": [1.0]}, cv=5),
     "a scorer that is not private": table(CLASSIFIER, scoring="precision"),
-    "class_weight='balanced'": table(DPSGDClassifier(hidden=(), classes=(0, 1), **{"class_weight": "balanced"})),  # type: ignore[arg-type]
+    "class_weight='balanced'": table(DPSGDClassifier(hidden=(), classes=(0, 1), class_weight="balanced")),  # type: ignore[arg-type]
     "classes of another type": table(DPSGDClassifier(hidden=(), classes=("no", "yes"))),
     "a regression without bounds": table(DPSGDRegressor(hidden=()), X[:, 0]),
     "years from zero": lambda ledger: Schema({"born": (0, 2030)}).fit(pd.DataFrame({"born": [1970.0]})),

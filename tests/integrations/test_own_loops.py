@@ -179,7 +179,7 @@ def test_an_adapter_of_peft_gets_the_gradient_of_autograd() -> None:
 
     def adapted() -> Any:
         torch.manual_seed(0)
-        config = transformers.BertConfig(**sizes, vocab_size=30, max_position_embeddings=8, num_labels=2)
+        config = transformers.BertConfig(**sizes, vocab_size=30, max_position_embeddings=8, initializer_range=0.4)
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
         lora = peft.LoraConfig(r=2, target_modules=["query", "value"], task_type="SEQ_CLS", init_lora_weights=False)
         return peft.get_peft_model(transformers.BertForSequenceClassification(config), lora)
@@ -187,7 +187,7 @@ def test_an_adapter_of_peft_gets_the_gradient_of_autograd() -> None:
     rng = np.random.default_rng(0)
     ids, labels = torch.tensor(rng.integers(1, 30, (40, 6))), torch.tensor(rng.integers(0, 2, 40))
     records = {"input_ids": ids, "labels": labels}
-    given: dict[str, Any] = {"batch_size": 40, "epochs": 1, "max_grad_norm": 3.0, "learning_rate": 1.0}
+    given: dict[str, Any] = {"batch_size": 40, "epochs": 1, "max_grad_norm": 50.0, "learning_rate": 1.0}
     mechanism = DPSGD(
         model=adapted, data=records, score=lambda model: 0.5, noise_multiplier=1e-7, device="cpu", **given
     )
