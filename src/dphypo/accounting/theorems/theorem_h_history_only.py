@@ -19,7 +19,8 @@ F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (�
     δ_A(ε) ≤ p₀ (1 − e^ε)₊ + P[T > K] + E_{ℓ∼P} Σ_j n_j sup over v of (Q^{1,w_j,w′_j}_v(ℓ − ε))₊.
 
 Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``corners`` are the
-(w_j, w′_j, n_j), :class:`Survivors` is 𝒮_v, and :func:`recursion` makes R, Q, F⁺ and F⁻ cell by cell.
+(w_j, w′_j, n_j), :class:`Survivors` is 𝒮_v, and :func:`recursion` makes R, Q, F⁺ and F⁻ cell by cell. Proof:
+docs/theory.md, "The history-only bound".
 
 **The operator 𝒮_v**: one more run that must rank below the winner. A run *kills* a winner that it outranks. Given the
 loss ω of the run, it does so with a probability k(ω), and whatever the policy is, k belongs to
