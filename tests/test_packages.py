@@ -25,7 +25,13 @@ ALLOWED = {  # names of others that have no public twin
     "self._study._storage",  # where Optuna keeps a study
     "tensor._version",  # how often PyTorch has changed a tensor in place
     "node.target._op",  # the function of an operator, without its Python
-    *("torch._C", "torch._C._dispatch_dump", "target._name", "node.target._schema"),  # who wrote an operator's kernels
+    *(
+        "torch._C",
+        "torch._C._dispatch_dump",
+        "target._name",
+        "node.target._schema",
+        "target._schema",
+    ),  # who wrote an operator's kernels
     *("torch.utils._python_dispatch", "torch.utils._python_dispatch._get_current_dispatch_mode_stack"),
     "torch.overrides._get_current_function_mode_stack",
 }

@@ -103,6 +103,18 @@ def test_a_graph_with_another_operator_is_refused(saved: tuple[dphypo.Release, P
             SavedGraph().load(changed)
 
 
+def test_a_name_of_an_argument_runs_no_code(saved: tuple[dphypo.Release, Path], tmp_path: Path) -> None:
+    """PyTorch would make program text of such a name, which may hold any expression."""
+    _, folder = saved
+    data, written = (folder / "model.safetensors").read_bytes(), tmp_path / "written"
+    text = json.loads(metadata(data)[GRAPH])
+    call = next(step for step in text["steps"] if step[0] == "call")
+    call[3] = {f"dtype=open({str(written)!r}, 'w'), out": None}
+    with pytest.raises(ValueError, match="has no argument"):
+        SavedGraph().load(safetensors.torch.save(safetensors.torch.load(data), {GRAPH: json.dumps(text)}))
+    assert not written.exists()
+
+
 def test_weights_without_a_graph_need_the_model(tmp_path: Path, saved: tuple[dphypo.Release, Path]) -> None:
     with pytest.raises(FileError, match=r"holds no graph: write dphypo\.load_release\(folder, model=MLP\)"):
         SavedGraph().load(Safetensors().dump(nn.Linear(2, 1)))

@@ -100,8 +100,16 @@ MUTANTS = (
         "a saved graph may call any operator",
         "loading a release runs no code",
         "integrations/torch/saved_graph.py",
-        "graph.call_function(_OPERATORS[rest[0]], tuple(args), kwargs)",
-        "graph.call_function(_OPERATORS.get(rest[0], print), tuple(args), kwargs)",
+        "target, args = _OPERATORS[rest[0]], ",
+        "target, args = _OPERATORS.get(rest[0], operator.getitem), ",
         ("integrations/test_torch_saved_graph.py::test_a_graph_with_another_operator_is_refused",),
+    ),
+    Mutant(
+        "a saved graph names arguments as it likes",
+        "loading a release runs no code",
+        "integrations/torch/saved_graph.py",
+        "if name not in known]",
+        "if not name]",
+        ("integrations/test_torch_saved_graph.py::test_a_name_of_an_argument_runs_no_code",),
     ),
 )

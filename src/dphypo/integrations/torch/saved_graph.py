@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from dphypo.integrations.torch.fields import Fields, plain
 from dphypo.integrations.torch.saver import CONSTANT, GRAPH, metadata
 
 _OPERATORS: dict[str, Any] = {name_of(one): one for one in ALLOWED} | {"getitem": operator.getitem}
+_LEFT_OUT = ("layout", "pin_memory")  # how new tensors are stored
 _TYPES: dict[str, Any] = {
     str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype | torch.memory_format)
 }
@@ -54,7 +55,8 @@ def remember(model: nn.Module, record: RecordGraph) -> None:
             steps.append(["output", _written(node.args[0], names)])
         else:
             name = "getitem" if node.target is operator.getitem else name_of(node.target)
-            steps.append(["call", name, _written(node.args, names), _written(node.kwargs, names)])
+            named = {key: _written(one, names) for key, one in node.kwargs.items() if key not in _LEFT_OUT}
+            steps.append(["call", name, _written(node.args, names), named])
     shapes = None if fields is None else {name: list(shape) for name, shape in fields.shapes.items()}
     kinds = None if fields is None else {name: str(kind) for name, kind in fields.kinds.items()}
     text = json.dumps({"steps": steps, "shapes": shapes, "kinds": kinds}, allow_nan=False)
@@ -95,21 +97,25 @@ class Loaded(nn.Module):
             raise IndexError(f"record {int(outside.int().argmax())} holds an index that the model does not know")
         return outputs  # type: ignore[no-any-return]
 
-    def _graph(self, device: torch.device) -> fx.GraphModule:
+    def _graph(self, device: torch.device) -> Callable[..., Any]:
         """A function of a record and of the tensors that makes new tensors on a device."""
         graph, nodes = fx.Graph(), list[Any]()
         row = graph.placeholder("row")
         tensors = iter([graph.placeholder(f"tensor_{place}") for place in range(len(self._names))])
         for kind, *rest in self._steps:
             if kind == "call":
-                args, kwargs = _read(rest[1], nodes, device), _read(rest[2], nodes, device)
-                nodes.append(graph.call_function(_OPERATORS[rest[0]], tuple(args), kwargs))
+                target, args = _OPERATORS[rest[0]], tuple(_read(rest[1], nodes, device))
+                named = {name: _read(one, nodes, device) for name, one in rest[2].items()}
+                known = [] if target is operator.getitem else [one.name for one in target._schema.arguments]
+                if unknown := [name for name in named if name not in known]:
+                    raise ValueError(f"{rest[0]} has no argument {unknown[0]!r:.50}")
+                nodes.append(graph.call_function(target, args, named))
             elif kind == "output":
                 nodes.append(graph.output(tuple(_read(rest[0], nodes, device))))
             else:
                 nodes.append({"record": row, "target": None}[kind] if kind != "tensor" else next(tensors))
         graph.lint()
-        return fx.GraphModule({}, graph)
+        return fx.Interpreter(nn.Module(), graph=graph).run  # operator by operator: no program text is made of it
 
 
 @dataclass(frozen=True)
@@ -142,10 +148,6 @@ def _written(value: Any, names: Mapping[fx.Node, int]) -> Any:
         return {"node": names[value]}
     if isinstance(value, list | tuple):
         return [_written(one, names) for one in value]
-    if isinstance(value, Mapping):
-        return {
-            "map": {name: _written(one, names) for name, one in value.items() if name not in ("layout", "pin_memory")}
-        }
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, torch.dtype | torch.memory_format):
@@ -165,8 +167,6 @@ def _read(value: Any, nodes: list[Any], device: torch.device) -> Any:
     ((kind, inner),) = value.items()
     if kind == "node":
         return nodes[inner]
-    if kind == "map":
-        return {name: _read(one, nodes, device) for name, one in inner.items()}
     if kind == "float":
         return float.fromhex(inner)
     return _TYPES[inner] if kind == "torch" else device
