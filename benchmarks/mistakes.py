@@ -180,7 +180,7 @@ def page(found: dict[str, tuple[str, str]]) -> str:
     ]
     for name, (message, _) in found.items():
         shown = " ".join(message.replace("|", "\\|").split())
-        lines.append(f"| {name} | {shown if len(shown) < 500 else shown[:499] + '…'} |")
+        lines.append(f"| {name} | `{shown if len(shown) < 500 else shown[:499] + '…'}` |")
     return "\n".join([*lines, ""])
 
 

@@ -79,7 +79,13 @@ def test_there_are_eleven_tutorials():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_runs(page, tmp_path):
+def test_a_tutorial_runs(page, tmp_path, monkeypatch):
+    if page.stem == "fine-tuning":
+        monkeypatch.syspath_prepend(str(ROOT / "examples"))
+        import public_files
+
+        if missing := [name for name in public_files.FILES if not (public_files.FOLDER / name).exists()]:
+            pytest.skip(f"python examples/public_files.py fetches {' and '.join(missing)}, and was not run")
     program = tmp_path / "tutorial.py"
     program.write_text("\n".join(CELL.findall(page.read_text(encoding="utf-8"))), encoding="utf-8")
     result = subprocess.run(
