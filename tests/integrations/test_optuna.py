@@ -16,6 +16,8 @@ from dphypo.accounting.sides import EVERYONE
 from dphypo.errors import Refusal
 from dphypo.integrations.optuna import PaidTrial
 
+pytestmark = pytest.mark.filterwarnings("ignore:fraction = ")  # short runs are quick
+
 SECRET = "record 17 is 0.25"
 
 

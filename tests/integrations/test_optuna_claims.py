@@ -18,6 +18,8 @@ from dphypo.accounting import verify
 from dphypo.errors import Refusal
 from dphypo.integrations.optuna import TrialClaims
 
+pytestmark = pytest.mark.filterwarnings("ignore:fraction = ")  # short runs are quick
+
 
 @pytest.fixture(autouse=True)
 def quiet():

@@ -9,6 +9,8 @@ import pytest
 from support.optuna_attack import Attack
 from support.slow import mostly_slow
 
+pytestmark = pytest.mark.filterwarnings("ignore:fraction = ")  # short runs are quick
+
 
 @pytest.fixture
 def attack(tmp_path: Path) -> Iterator[Callable[[str, int], Attack]]:

@@ -165,7 +165,8 @@ class OptunaSurvey:
     @property
     def full(self) -> OwnRun:
         """The full run, with its noise; ``survey.full.make_private(...)`` keeps a loop of Opacus to it."""
-        return OwnRun(**vars(self._full), seed=below(2**63, SYSTEM))
+        found: OwnRun = _own(self._full)
+        return found
 
     @cached_property
     def _full(self) -> SampledGaussian:
@@ -181,7 +182,8 @@ class OptunaSurvey:
     @property
     def short(self) -> OwnRun:
         """The run of a trial: fewer steps, more noise; ``survey.short.make_private(...)`` in each trial."""
-        return OwnRun(**vars(self._short(self._full)), seed=below(2**63, SYSTEM))
+        found: OwnRun = _own(self._short(self._full))
+        return found
 
     @cached_property
     def guarantee(self) -> Composition:
@@ -321,6 +323,11 @@ class OptunaSurvey:
             scores = account(self.score_event, self.runs * (1 + self.reports))
             terms.append(Term(scores, scoring, scores=True))
         return Composition((*terms, Term(account(full.event, self.last_runs), training)))
+
+
+def _own(run: Any) -> Any:
+    """A run with a seed of its own; one that your own class describes is itself."""
+    return OwnRun(**vars(run), seed=below(2**63, SYSTEM)) if type(run) is SampledGaussian else run
 
 
 class PaidTrial:
