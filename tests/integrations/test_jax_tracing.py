@@ -146,7 +146,7 @@ def clipped_sum(first, count):
     numbers = np.tile(np.arange(32, dtype=np.int32), (count, 1))
     numbers[1:] += 1  # only the first run has the first record
     keys = jnp.stack([jax.random.key(0)] * count)
-    found, _ = program.gradients(rows, numbers, keys, 0)
+    found, _ = program.gradients(rows, numbers, keys, 0, np.zeros(count, np.int64))
     return [np.asarray(one) for one in jax.tree.leaves(found)]
 
 
@@ -186,5 +186,5 @@ def test_large_values_beside_a_record_are_tried():
         patch.setattr("dphypo.integrations.jax.jax_program.traced", lambda function, *_: (partial(function), True))
         program = made.program(made.values({}))
         keys = jnp.stack([jax.random.key(0)])
-        program.gradients(jnp.ones((1, 18)), np.arange(32, dtype=np.int32)[None], keys, 0)
+        program.gradients(jnp.ones((1, 18)), np.arange(32, dtype=np.int32)[None], keys, 0, np.zeros(1, np.int64))
         assert program._alone == {(1, 32): True}

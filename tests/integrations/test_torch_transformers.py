@@ -146,7 +146,7 @@ def test_models_are_trained_as_they_come(name: str) -> None:
     torch.manual_seed(0)
     given, trained = factory(), mechanism({}, seed=1).model
     assert type(trained) is type(given)
-    ((_, records),) = mechanism._fits.values()
+    ((_, records),) = (fit for fit in mechanism._fits.values() if isinstance(fit, tuple))
     assert len(records) == COUNT  # none is left out
     moved = {key for key, value in trained.named_parameters() if value.requires_grad}
     assert moved == {key for key, value in given.named_parameters() if value.requires_grad}
@@ -200,7 +200,7 @@ EXAMPLE = {"input_ids": [0] * LENGTH, "attention_mask": [0] * LENGTH, "labels": 
 def test_a_data_set_gives_fields_and_records_that_do_not_fit_are_left_out() -> None:
     read = dpsgd(probe, data=Items(), example=EXAMPLE)
     assert read({}, seed=1).ok
-    ((_, inside),) = read._fits.values()
+    ((_, inside),) = (fit for fit in read._fits.values() if isinstance(fit, tuple))
     _, _, usable = inside.rows(torch.arange(8), torch.ones(8, dtype=torch.bool))
     assert usable.tolist() == [place not in (3, 5) for place in range(8)]
     without = {
@@ -211,7 +211,7 @@ def test_a_data_set_gives_fields_and_records_that_do_not_fit_are_left_out() -> N
     with_unknown["input_ids"][5, 0] = 77
     chosen = dpsgd(bert, data=with_unknown)
     chosen({}, seed=1)
-    assert [len(inside) for _, inside in chosen._fits.values()] == [COUNT - 1]
+    assert [len(fit[1]) for fit in chosen._fits.values() if isinstance(fit, tuple)] == [COUNT - 1]
 
 
 @pytest.mark.slow

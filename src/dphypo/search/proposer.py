@@ -203,7 +203,8 @@ class Parabola:
         spread: the standard deviation of the logarithm of its best value.
 
     >>> rows = [Row({"drift": 0.1 * 2**x}, score=0.9 - 0.1 * (x - 1) ** 2) for x in (-2, -1, 0, 1, 2)]
-    >>> 0.15 < Parabola("drift", 0.7)(Space({"drift": [0.1]}), rows, maximize=True)["drift"] < 0.25
+    >>> space = Space({"drift": loguniform(0.01, 1)})
+    >>> 0.15 < Parabola("drift", 0.7)(space, rows, maximize=True)["drift"] < 0.25
     True
     """
 
@@ -226,7 +227,8 @@ class Parabola:
         odds = np.exp(-0.5 * (fit - fit.min())) / noise ** max(len(done) - 1, 0)
         odds = odds.sum((0, 2)) * np.exp(-0.5 * (best / self.spread) ** 2)
         moved = float((odds * best).sum() / odds.sum()) if odds.sum() > 0 else 0.0
-        return {**rows[0].params, self.name: math.exp(middle + moved)}
+        (dimension,) = (one.dimension for one in space.parameters if one.name == self.name)
+        return {**rows[0].params, self.name: nearest_value(dimension, math.exp(middle + moved))}
 
 
 def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:

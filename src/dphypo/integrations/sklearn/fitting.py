@@ -455,10 +455,16 @@ class FittedEstimator(TrainedModel):
     def correct(
         self, records: Any, *, declared: int | None = None, ignored: int | None = None, rows: I64 | None = None
     ) -> Floats:
-        """Compared by value, one record at a time: one label of another type changes the type of all labels."""
+        """Compared by value, one record at a time: one label of another type changes the type of all labels.
+
+        A label that is not declared is neither correct nor wrong: its record counts for nothing.
+        """
         records = records if rows is None else [_safe_indexing(part, rows) for part in records]
         pairs = zip(record_bytes(self._guesses(records)), record_bytes(records[1]), strict=True)
-        return np.array([guess == label for guess, label in pairs], dtype=np.float64)
+        found = np.array([guess == label for guess, label in pairs], dtype=np.float64)
+        if not hasattr(self.model, "classes_"):
+            return found
+        return np.where(places(records[1], self.model.classes_) < 0, np.nan, found)
 
     def losses(self, records: Any, loss: Any, declared: int, *, rows: I64 | None = None) -> Floats:
         """Absolute errors, one number per record: a column minus a row would be a table."""
