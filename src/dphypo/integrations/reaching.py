@@ -33,7 +33,7 @@ def reaching(target: float, wrong: float, *, noise_multiplier: float, records: i
         of: how many records there are in all, each of which scores with probability ``records / of``.
 
     >>> reaching(0.9, 0.0125, noise_multiplier=5.0, records=2000)
-    0.9155
+    0.916
     """
     target = _validate.within(0.0, 1.0, until=target)
     unit = 10.0**-_DECIMALS

@@ -131,8 +131,8 @@ class SavedGraph:
 
     def load(self, data: bytes) -> Any:
         about = metadata(data)
-        if GRAPH not in about or "frozen" in about:
-            lacks = "no graph" if GRAPH not in about else "no weights that were not trained, such as a backbone's"
+        if GRAPH not in about:
+            lacks = "no weights that were not trained, such as a backbone's" if "frozen" in about else "no graph"
             raise FileError(
                 f"the model's file holds {lacks}: write dphypo.load_release(folder, model=MLP), where MLP builds the "
                 "model, or is the estimator that was searched"

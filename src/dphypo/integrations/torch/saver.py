@@ -62,10 +62,11 @@ class Safetensors:
             else:  # copies, because safetensors refuses tensors that share memory (tied weights)
                 state[name] = value.detach().cpu().contiguous().clone()
         about = {"arguments": json.dumps(arguments, sort_keys=True)}
-        if self.factory is not None and hasattr(model, GRAPH):
+        if given:
+            about["frozen"] = frozen.hexdigest()
+        elif self.factory is not None and hasattr(model, GRAPH):  # a graph without its weights is of no use
             about[GRAPH], held = getattr(model, GRAPH)
             state |= held
-        about |= {"frozen": frozen.hexdigest()} if given else {}
         # One entry: safetensors writes several in any order, and equal models are equal bytes.
         return safetensors.torch.save(state, about if len(about) == 1 else {ABOUT: json.dumps(about, sort_keys=True)})
 
