@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
+import dphypo
 from dphypo.audit import audit_observations
 from dphypo.integrations.persons import PersonKeys, Persons
 from dphypo.integrations.split import split_by_hash
@@ -97,6 +99,7 @@ def test_rows_are_drawn_without_repetition_and_in_the_order_of_the_table():
     words = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 500)
     rows, held = persons.drawn(np.zeros(500, np.int64), words)
     mine = [*range(9), *range(12, 53)]
+    assert rows.shape == (500, 8)
     assert held.all()
     assert (np.diff(rows, axis=1) > 0).all()
     assert set(rows.ravel().tolist()) == set(mine)
@@ -278,6 +281,35 @@ def test_wrong_declarations_are_refused(changes, words):
         mechanism(np.eye(6), **{"person": [0] * 6, **changes})
 
 
+def test_keys_and_numbers_of_persons_do_not_decide_how_a_search_ends(capfd):
+    """Same exit, same declaration, same output but for the noisy numbers in it."""
+    rows = np.random.default_rng(3).normal(size=(60, 4))
+    plain = [key % 20 for key in range(60)]
+    variants: dict[str, list[Any]] = {
+        "plain": plain,
+        "missing": [None, math.nan, "", *plain[3:]],
+        "all missing": [None] * 60,
+        "one person": [7] * 60,
+        "more than declared": list(range(60)),
+        "of another type": [(1,), True, 1.5, *plain[3:]],
+    }
+    space = dphypo.Space({"learning_rate": [0.5, 1.0]})
+    plan: dict[str, Any] = {"epsilon": 4, "delta": 1e-3, "survey": 2, "journal": None, "progress": True}
+    found = {}
+    for name, keys in variants.items():
+        made = mechanism(rows, keys, persons=20, batch_size=5, noise_multiplier="calibrate")
+        release = dphypo.tune(space, made, **plan)
+        assert release.model is not None
+        document = release.certificate.to_dict()
+        public = {key: value for key, value in document["public"].items() if key != "released"}
+        printed = "".join(capfd.readouterr())
+        shape = sorted({re.sub(r"[-+0-9.,e ]+|[^\x20-\x7e]", "", line) for line in printed.splitlines()})
+        found[name] = {**document, "public": public, "release": None}, [line for line in shape if "ETA" not in line]
+    for name, one in found.items():
+        assert one[0] == found["plain"][0], name
+        assert one[1] == found["plain"][1], name
+
+
 # Audit
 
 
@@ -304,4 +336,3 @@ def test_a_person_with_fifty_rows_breaks_a_certificate_of_rows_and_not_one_of_pe
         found[person] = audit_observations(*sets, delta=delta, confidence=1 - FALSE_ALARM).epsilon
     assert found[None] > epsilon > 0
     assert found["key"] <= epsilon
-    print(f"claimed {epsilon:.3f}, by rows {found[None]:.3f}, by persons {found['key']:.3f}")

@@ -6,6 +6,7 @@ import io
 import math
 from typing import Any
 
+import datasets
 import jax.numpy as jnp
 import numpy as np
 import optuna
@@ -91,19 +92,23 @@ class TakesUser(Named):
         return self.inner(x) + user[:, None]
 
 
+@pytest.mark.filterwarnings("ignore:the data set declares that lengths")
 def test_a_column_a_field_an_array_and_a_function_say_the_same():
     columns = {"x": ROWS, "user": KEYS, "labels": LABELS}
     example = {"x": np.zeros(3, np.float32), "user": "", "labels": 0}
-    array, column, field, function = [
+    frame = datasets.Dataset.from_dict({"x": ROWS, "user": KEYS, "labels": LABELS})
+    array, *others = [
         weights(classifier(model=Named, **given)({}, seed=1).model)
         for given in (
             {"data": {"x": ROWS, "labels": LABELS}},
             {"data": columns, "person": "user"},
             {"data": Records(), "person": "user", "example": example},
+            {"data": frame, "person": "user", "example": example},
             {"data": {"x": ROWS, "labels": LABELS}, "person": [str(key) for key in KEYS]},
+            {"data": Records(), "person": lambda record: int(record["user"]), "example": example},
         )
     ]
-    for other in (column, field, function):
+    for other in others:
         assert np.array_equal(array, other)
 
 
