@@ -284,7 +284,8 @@ def gradients(program, numbers, alone=False):
     keys = jnp.stack([jax.random.key(0)] * len(numbers))
     if alone:
         program._alone[numbers.shape] = True
-    found = jax.tree.leaves(program.gradients(rows, numbers.astype(np.int32), keys, 0, np.zeros(len(numbers), np.int64))[0])
+    words = np.zeros(len(numbers), np.int64)
+    found = jax.tree.leaves(program.gradients(rows, numbers.astype(np.int32), keys, 0, words)[0])
     return np.concatenate([np.asarray(part).reshape(*numbers.shape, -1) for part in found], 2)
 
 
