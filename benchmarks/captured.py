@@ -13,6 +13,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,29 +94,29 @@ def classifier(kind: str) -> nn.Module:
 
     name, sizes = KINDS[kind]
     config = getattr(transformers, f"{name}Config")(**sizes)
-    return transformers.AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-any-return]
+    return transformers.AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def language_model(kind: str) -> nn.Module:
     import transformers
 
     name, sizes = KINDS[kind]
-    return transformers.AutoModelForCausalLM.from_config(getattr(transformers, f"{name}Config")(**sizes))  # type: ignore[no-any-return]
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    return transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def adapter(kind: str) -> nn.Module:
     import peft
 
     config = peft.LoraConfig(r=4, target_modules=ADAPTERS[kind], task_type="SEQ_CLS", lora_dropout=0.1)
-    return peft.get_peft_model(classifier(kind), config)  # type: ignore[return-value]
+    return peft.get_peft_model(classifier(kind), config)
 
 
 def vision() -> nn.Module:
     import transformers
 
-    config = transformers.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32, num_labels=3
-    )
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 3}
+    config = transformers.ViTConfig(**sizes, intermediate_size=64, image_size=32)
     return transformers.ViTForImageClassification(config)
 
 
@@ -201,7 +202,7 @@ class Sign(torch.autograd.Function):
         return inputs.sign()
 
     @staticmethod
-    def backward(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, upstream: torch.Tensor) -> Any:
         return upstream * (ctx.saved_tensors[0].abs() < 1)
 
 
@@ -234,14 +235,11 @@ TEXT: Example = {"input_ids": torch.ones(1, LENGTH).long(), "attention_mask": to
 TOKEN_ROW, PICTURE, ROW = torch.ones(1, LENGTH).long(), torch.ones(1, 3, 32, 32), torch.ones(1, 6)
 LABEL = torch.zeros(1, dtype=torch.int64)
 MODELS: dict[str, dict[str, tuple[Callable[[], nn.Module], Example, torch.Tensor, Any]]] = {
-    "classification, `transformers`": {
-        kind: (lambda kind=kind: classifier(kind), TEXT, LABEL, losses) for kind in KINDS
-    },
+    "classification, `transformers`": {kind: (partial(classifier, kind), TEXT, LABEL, losses) for kind in KINDS},
     "causal language models": {
-        kind: (lambda kind=kind: language_model(kind), {"input_ids": TOKEN_ROW}, TOKEN_ROW, each_token)
-        for kind in CAUSAL
+        kind: (partial(language_model, kind), {"input_ids": TOKEN_ROW}, TOKEN_ROW, each_token) for kind in CAUSAL
     },
-    "LoRA, `peft`": {kind: (lambda kind=kind: adapter(kind), TEXT, LABEL, losses) for kind in ADAPTERS},
+    "LoRA, `peft`": {kind: (partial(adapter, kind), TEXT, LABEL, losses) for kind in ADAPTERS},
     "others": {
         "ViT": (vision, {"pixel_values": PICTURE}, LABEL, losses),
         "ResNet with GroupNorm": (residual, PICTURE, LABEL, losses),
@@ -261,10 +259,9 @@ MODELS: dict[str, dict[str, tuple[Callable[[], nn.Module], Example, torch.Tensor
 def tried(build: Callable[[], nn.Module], example: Example, target: torch.Tensor, loss: Any) -> str:
     """ "yes", with the unused parameters that were frozen as a refusal asks, or the words of the refusal."""
     torch.manual_seed(0)
-    model, fields, inputs, frozen = build(), None, example, 0
-    if isinstance(example, dict):
-        fields = Fields.of({**example, "labels": target})
-        inputs = fields.example()
+    model, frozen = build(), 0
+    fields = Fields.of({**example, "labels": target}) if isinstance(example, dict) else None
+    inputs: Any = example if fields is None else fields.example()
     while True:
         try:
             program = Program.of(called(model, fields), loss, (inputs, target))

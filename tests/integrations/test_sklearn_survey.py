@@ -71,9 +71,9 @@ def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser(
     seen: list[dict[str, Any]] = []
 
     class Watched(DPSGDClassifier):
-        def fit(self, X: Any, y: Any) -> DPSGDClassifier:
+        def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
             seen.append(self.get_params())
-            return super().fit(X, y)
+            return super().fit(X, y, groups)
 
     estimator = Watched(
         (), bounds=(-5, 8), classes=(0, 1), epochs=8, batch_size=100, optimizer="adam", device="cpu", learning_rate=0.1

@@ -51,7 +51,7 @@ class Linear(nn.Module):
 def before(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         model = Linear()
-        model.before = function  # type: ignore[method-assign]
+        model.before = function  # type: ignore[method-assign,assignment]
         return model
 
     return build

@@ -138,7 +138,7 @@ def test_a_search_from_a_trainer_ends_in_the_trainer(tmp_path: Path) -> None:
     given = trainer(tmp_path, adapted(), learning_rate=0.05, eval_dataset=texts(50))
     made = side.from_trainer(given, max_length=LENGTH)
     first = given.evaluate()["eval_loss"]
-    seen = []
+    seen: list[Any] = []
     given.add_callback(seen_by(seen))
     space = dphypo.Space({"learning_rate": [0.05]})
     logged = side.log_to(given)
@@ -175,7 +175,7 @@ def seen_by(seen: list[Any]) -> Any:
 
 
 def test_all_that_cannot_be_private_is_listed_in_one_message(tmp_path: Path) -> None:
-    strategy = {"train_sampling_strategy": "group_by_length"}
+    strategy: dict[str, Any] = {"train_sampling_strategy": "group_by_length"}
     if not hasattr(transformers.TrainingArguments, "train_sampling_strategy"):
         strategy = {"group_by_length": True}
     given = trainer(
@@ -194,8 +194,8 @@ def test_all_that_cannot_be_private_is_listed_in_one_message(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="cannot be made private as it is") as told:
         side.from_trainer(given)
     lines = str(told.value).splitlines()[1:]
-    named = ("eval_strategy='steps'", "load_best_model_at_end", "group_by_length", "gradient_checkpointing")
-    named += ("neftune_noise_alpha", "lr_scheduler_type='polynomial'", "compute_loss_func", "EarlyStoppingCallback")
+    named = ["eval_strategy='steps'", "load_best_model_at_end", "group_by_length", "gradient_checkpointing"]
+    named += ["neftune_noise_alpha", "lr_scheduler_type='polynomial'", "compute_loss_func", "EarlyStoppingCallback"]
     for name in (*named, "max_length=128"):
         assert sum(name in line for line in lines) == 1, name
     assert len(lines) == 9
