@@ -486,7 +486,7 @@ MUTANTS = (
     Mutant(
         "rates are rounded to the nearest",
         "what a certificate states is an upper bound",
-        "accounting/officer.py",
+        "accounting/attacker.py",
         "min(1.0, round_up(rate + 2e-7, 6))",
         "min(1.0, round(rate, 6))",
         (f"{_TRADEOFF}::test_what_is_stated_is_rounded_up",),

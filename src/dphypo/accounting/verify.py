@@ -28,6 +28,7 @@ from dphypo import _files, _validate, laws
 from dphypo._files import Json
 from dphypo._validate import printable
 from dphypo.accounting import dp_library, events
+from dphypo.accounting.attacker import attacker
 from dphypo.accounting.certificate import (
     ALGORITHM,
     ENTROPIES,
@@ -45,7 +46,6 @@ from dphypo.accounting.certificate import (
 from dphypo.accounting.composition import Composition, Releases, Term, account_published
 from dphypo.accounting.events import RdpCurve, ideal
 from dphypo.accounting.guarantee import PolicyClass, account
-from dphypo.accounting.officer import attacker
 from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.sides import Side
 from dphypo.band import Band

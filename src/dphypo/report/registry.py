@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dphypo import _files, _validate
+from dphypo.accounting.attacker import lines, paper_sentence
 from dphypo.accounting.certificate import assumptions
-from dphypo.accounting.officer import lines, paper_sentence
 from dphypo.search import Release
 
 FILL_IN = "FILL IN"

@@ -17,8 +17,8 @@ from dphypo import __version__, _validate, plots
 from dphypo._files import is_folder, parsing
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
+from dphypo.accounting.attacker import lines, paper_sentence, percent
 from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks
-from dphypo.accounting.officer import lines, paper_sentence, percent
 from dphypo.accounting.profiles import round_up
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.tradeoff import RATES
