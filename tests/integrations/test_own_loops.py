@@ -145,6 +145,7 @@ def network() -> nn.Module:
     return nn.Linear(3, 2)
 
 
+@pytest.mark.slow
 def test_the_next_month_starts_from_the_old_model_under_one_ledger(tmp_path: Path) -> None:
     ledger = tmp_path / "customers.db"
     dphypo.Ledger.open(ledger, epsilon=8, delta=1e-3)

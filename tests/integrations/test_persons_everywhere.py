@@ -335,6 +335,7 @@ def test_a_loop_of_ones_own_averages_the_rows_of_persons():
         own_loop(person=None)
 
 
+@pytest.mark.filterwarnings("ignore:fraction = 0.5")
 def test_a_survey_of_optuna_states_persons(tmp_path):
     run = SampledGaussian.of(records=200, batch_size=40, epochs=2, noise_multiplier=1.0)
     ledger = dphypo.Ledger.open(tmp_path / "ledger.db", epsilon=9, delta=1e-4, unit="person")

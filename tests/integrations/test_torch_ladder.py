@@ -68,6 +68,7 @@ def test_a_score_whose_deviation_is_not_known_stops_no_ladder() -> None:
         dphypo.tune(training(score="loss"), until=0.8, epsilon=8.0, delta=1e-5, journal=None, progress=False)
 
 
+@pytest.mark.slow
 def test_an_accuracy_does_not_depend_on_how_many_records_were_declared() -> None:
     model = linear()
     exact = float((model(blobs(1)[0]).argmax(1) == blobs(1)[1]).float().mean())

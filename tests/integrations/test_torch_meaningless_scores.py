@@ -81,6 +81,7 @@ def test_the_stated_noise_of_a_measure_is_that_of_its_matrices() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the noise of the score")
+@pytest.mark.slow
 def test_tune_states_the_noise_of_the_measure_that_was_asked_for() -> None:
     """Before, "noise of 0.013" was printed of an AUC whose deviation was 0.7."""
     labels = (np.arange(400) % 20 == 0).astype(int)

@@ -80,7 +80,7 @@ def test_gaps_are_those_of_the_groups() -> None:
     same = np.stack([np.eye(2), np.eye(2)])
     assert all(gap(same) == 0 for gap in GAPS.values())
     with pytest.raises(
-        ValueError, match="measure = 'recall_gap' is not valid: give one of accuracy, f1, balanced_accuracy, auc"
+        ValueError, match="measure = 'recall_gap' is not valid: give one of accuracy, f1, balanced_accuracy, f1 of"
     ):
         PrivateConfusion((X, Y), 1e-6, measure="recall_gap")
 

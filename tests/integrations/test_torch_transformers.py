@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "a frozen BatchNorm": (batch_norm, {"data": (torch.randn(COUNT, 1, 8, 8), torch.randint(0, 2, (COUNT,)))}),
 }
 EACH = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in ("DistilBERT", "a frozen BERT", "GPT-2", "LoRA")))
+    pytest.param(name, marks=[pytest.mark.slow] * (name in ("BERT", "DistilBERT", "a frozen BERT", "GPT-2", "LoRA")))
     for name in CASES
 ]
 

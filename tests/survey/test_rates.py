@@ -204,7 +204,7 @@ def test_a_search_is_expected_to_pay_where_little_is_known_and_it_costs_little()
 
 
 def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not() -> None:
-    space, places = Space({"drift": [0.1]}), 0.2 * np.exp(np.linspace(-0.6, 0.6, 5))
+    space, places = Space({"drift": loguniform(0.01, 10)}), 0.2 * np.exp(np.linspace(-0.6, 0.6, 5))
     random = np.random.default_rng(0)
     lucky = [
         Parabola("drift", 0.4)(
@@ -215,6 +215,8 @@ def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not
     assert np.log(np.array(lucky) / 0.2).std() < 0.2
     clear = [Row({"drift": float(c)}, 0.9 - 0.2 * float(np.log(c / 0.35)) ** 2) for c in places]
     assert Parabola("drift", 0.4)(space, clear, maximize=True)["drift"] == pytest.approx(0.35, rel=0.1)
+    narrow = Space({"drift": loguniform(0.1, 0.3)})  # 0.1 to 0.3: a pick beyond would end a search that was paid for
+    assert Parabola("drift", 0.4)(narrow, clear, maximize=True)["drift"] == pytest.approx(0.3)
     turned = [Row(row.params, -row.score) for row in clear if row.score is not None]
     assert Parabola("drift", 0.4)(space, turned, maximize=False)["drift"] == pytest.approx(0.35, rel=0.1)
 

@@ -75,7 +75,7 @@ def plan(
     ('no tuning', True)
     >>> curve = plan(epsilons=(1, 4), delta=1e-5, records=20_000, batch_size=500, epochs=16)
     >>> [round(row.noise_multiplier, 2) for row in curve.rows]
-    [2.08, 0.85]
+    [2.53, 1.0]
     """
     if epsilons is not None and epsilon is None:
         return _curve(mechanism, epsilons, delta, records=records, batch_size=batch_size, epochs=epochs, steps=steps)
