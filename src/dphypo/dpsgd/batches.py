@@ -62,19 +62,6 @@ class Tensors:
         counts = valid if self.usable is None else valid & self.usable.index_select(0, numbers)
         return self.inputs.index_select(0, numbers), self.targets.index_select(0, numbers), counts
 
-    def labelled(self, classes: int, ignored: int) -> Tensors:
-        """The records without those whose label is not 0, …, ``classes − 1``: they cannot be used."""
-        inside, wrong = in_classes(self.targets, classes, ignored)
-        return Tensors(self.inputs, inside, ~wrong if self.usable is None else self.usable & ~wrong)
-
-
-def in_classes(targets: torch.Tensor, classes: int, ignored: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels, with those that are neither a class nor ``ignored`` replaced; and which rows had one of them."""
-    whole = targets.long()  # −100 as an unsigned byte would be 156
-    inside = whole.clamp(0, classes - 1)
-    wrong = (inside != whole) & (whole != ignored)
-    return torch.where(wrong, inside, whole).to(targets.dtype), wrong if wrong.dim() == 1 else wrong.flatten(1).any(1)
-
 
 class Piece(NamedTuple):
     """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records].

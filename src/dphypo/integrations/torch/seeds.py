@@ -61,11 +61,6 @@ def seed_global(seed: int, purpose: str = "everything else") -> None:
     random.seed(source.draw(4).tobytes())
 
 
-def global_states() -> tuple[bytes, str, object]:
-    """Where the global generators are."""
-    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), random.getstate()  # noqa: NPY002
-
-
 @contextlib.contextmanager
 def everything_else(
     seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else"
