@@ -121,6 +121,7 @@ def test_the_stated_noise_is_that_of_the_measure() -> None:
         (0.05, "where the rarest class has 5 %"),
     ],
 )
+@pytest.mark.slow
 def test_tune_states_what_the_noise_assumes(rarest: float | None, said: str) -> None:
     made = dpsgd(LABELS, score="balanced_accuracy", rarest=rarest)
     summary = plan_tuning(made.default_space(), made, epsilon=8, delta=1e-5, survey=2).summary

@@ -130,6 +130,7 @@ def test_noise_can_be_carried_through_a_program():
 
 
 @pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # jax_privacy calls it
+@pytest.mark.slow
 def test_batches_are_padded_to_few_sizes_and_padding_counts_for_nothing():
     traced = []
 

@@ -213,6 +213,7 @@ def test_small_batches_are_warned_of(tmp_path: Path) -> None:
         side.from_trainer(trainer(tmp_path, per_device_train_batch_size=8), max_length=LENGTH)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_trainer_do_as_well(tmp_path: Path) -> None:
     args = transformers.TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=64, use_cpu=True)
     parts = {"args": args, "train_dataset": texts(), "data_collator": padded}
@@ -230,6 +231,7 @@ def gpt() -> Any:
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **SMALL))
 
 
+@pytest.mark.slow
 def test_a_language_model_is_scored_by_perplexity_and_its_padding_counts_for_nothing(tmp_path: Path) -> None:
     rows = texts().remove_columns(["label", "text"])
     rows = rows.add_column("labels", rows["input_ids"])
