@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import loguniform, norm, randint, uniform
 
 import dphypo
-from dphypo.accounting import PureDp
+from dphypo.accounting import PureDp, RoundedDp
 from dphypo.errors import Refusal
 from dphypo.mechanisms import Declared
 from dphypo.mechanisms.over_space import by_side, events
@@ -243,3 +243,14 @@ def test_training_and_scoring_agree_on_what_is_not_monotone():
     assert pairs == {(0.5, 1), (2.0, 1), (1.0, 2), (4.0, 2)}
     constant = events(made(event, score_event=dp.LaplaceDpEvent(3.0), monotone=["noise"]), space)
     assert len(constant) == 4  # no more than the events of training
+
+
+def test_a_private_score_under_replacement_is_refused() -> None:
+    """Its event is stated for adding or removing a record; a replaced one moves two counts."""
+    declared = dphypo.mechanism(
+        event=dp.GaussianDpEvent(2.0),
+        relation=dp.NeighboringRelation.REPLACE_ONE,
+        score_event=RoundedDp(dp.GaussianDpEvent(5.0), 1e-12),
+    )(lambda params, *, seed: (None, 0.0))
+    with pytest.raises(ValueError, match="adding or removing one record"):
+        dphypo.Study(dphypo.Space({"x": [1, 2]}), declared, dphypo.Poisson(mean=3), delta=1e-5, journal=None).account()

@@ -137,11 +137,19 @@ def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
     """
     import dp_accounting
 
+    from dphypo.accounting import RoundedDp
+
     trains = _at(mechanism.event, params)
     if mechanism.score_event is None:
         return trains
     scores = _at(mechanism.score_event, replace(params, scoring=True))
     replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
+    if replaces and any(isinstance(score, RoundedDp) for score in scores):
+        raise ValueError(
+            "score_event is that of a private score, which is stated for adding or removing one record; the relation "
+            "is REPLACE_ONE, under which a score changes by up to twice as much. State ADD_OR_REMOVE_ONE for both, or "
+            "give score_event=GaussianDpEvent(noise_multiplier / 2)"
+        )
     if mechanism.split is not None and not replaces:  # a replaced record can leave training and enter the others
         return trains + scores
     return [_composed(train, score) for train in trains for score in scores]
