@@ -29,6 +29,7 @@ from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.attempt import followed_by
 from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.search.rates import norm_terms
+from dphypo.search.tune import plan_tuning
 
 RNG = np.random.default_rng(0)
 KEYS = RNG.integers(0, 200, 1000)
@@ -193,6 +194,24 @@ def test_a_certificate_says_who_is_protected_and_what_is_assumed():
     assert "one key is one person, a row concerns its person alone" in stated
     plain = dphypo.Study(SPACE, classifier(person=None, rows_per_person=None), dphypo.Geometric(mean=3), delta=1e-4)
     assert "each person has one record" in plain.certificate.statement()
+
+
+def test_a_plan_and_the_default_rate_count_persons():
+    """They are those of as many records, one row each; rows that a person has more change nothing."""
+    given: dict[str, Any] = {"noise_multiplier": "calibrate", "score": "accuracy", "epochs": 20, "batch_size": None}
+    persons = classifier(persons=200, **given)
+    one_row = {"person": None, "rows_per_person": None, "records": 200}
+    singles = classifier(**given, data=(ROWS[:200], LABELS[:200]), **one_row)
+    total: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5}
+    found, same = (dphypo.plan(made, **total, compute=1) for made in (persons, singles))
+    assert found.best.noise_multiplier == same.best.noise_multiplier
+    planned = plan_tuning(SPACE, persons, **total, search="never").full
+    assert found.best.noise_multiplier == pytest.approx(planned.noise_multiplier, rel=1e-3)
+    assert planned.known().value == plan_tuning(SPACE, singles, **total, search="never").full.known().value
+    assert "(200) count persons, of whom a step uses at most 3 rows each" in " ".join(str(found).split())
+    assert "mechanism.at(score_noise_multiplier=...)" in " ".join(str(found).split())
+    curves = [dphypo.plan(made, delta=1e-5, epsilons=(1.0, 4.0)) for made in (persons, singles)]
+    assert str(curves[0]) == str(curves[1])
 
 
 def test_a_split_by_person_keeps_all_rows_of_a_person_together():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from dphypo.search import SurveyPlan, plan_tuning
 from dphypo.search.fit_count import total_in_gaussians
 from dphypo.search.rates import ADDED_BY_SCALE, GAIN, SPREAD, Prospect
 from dphypo.search.survey import FRACTION, RUNS
-from dphypo.search.tune import known_of, prospect_of, steps_of
+from dphypo.search.tune import known_of, prospect_of, steps_of, with_silent_scores
 from dphypo.space import Space
 
 
@@ -53,11 +53,14 @@ def plan(
 
     Args:
         mechanism: a full run that offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``; or None,
-            and the training is DP-SGD with ``records``, ``batch_size`` and ``epochs`` or ``steps``.
+            and the training is DP-SGD with ``records``, ``batch_size`` and ``epochs`` or ``steps``. If the noise of
+            its scores is yet to be found, scores take none of ε from training: records that score are on a side of
+            their own, where ``tune`` gives scores as little noise as costs no more than training does.
         epsilon, delta: what all that is released may cost together.
         epsilons: several ε instead of one, in increasing order: what noise each asks of one run without a search, and
             how much accuracy such noise cost on public tasks (:class:`dphypo.planning.epsilons.EpsilonCurve`).
-        records, batch_size, epochs, steps: of DP-SGD: public constants.
+        records, batch_size, epochs, steps: of DP-SGD: public constants. Where a person has several rows, records and
+            batches count persons, as a mechanism with ``person=`` does.
         compute: the most compute that is expected, in full runs.
         runs, fraction: another survey to compare: how many runs, and how short.
         bands: of the adaptive studies to compare; they take the longest.
@@ -86,6 +89,7 @@ def plan(
     if not 1 <= compute <= MOST_COMPUTE:
         raise _validate.fail("compute", compute, f"one full run takes 1: give 1 to {MOST_COMPUTE}")
     given = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
+    notes = () if mechanism is None else tuple(_notes_of(mechanism))
     run, mechanism = _training(mechanism, given)
     over = mechanism.default_space() if space is None else space
     over = SPACE if over is None else over
@@ -108,7 +112,7 @@ def plan(
         larger = tuple(_designs.batches(run, records or 0, epsilon=epsilon, delta=delta, compute=compute, alone=alone))
     settings = {name: value for name, value in given.items() if value is not None}
     best, why = _best(rows, planned)
-    return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why)
+    return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why, notes)
 
 
 def _curve(mechanism: Mechanism | None, epsilons: Sequence[float], delta: float, **given: Any) -> EpsilonCurve:
@@ -129,16 +133,28 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism already sets it; leave it out")
         check_is_mechanism(mechanism)
-        if mechanism.solves_for_scores:
-            remedy = "a comparison pays for no private scores, and these have no noise yet: call dphypo.tune, which "
-            remedy += "finds it; or score by public records, such as PublicAccuracy(records)"
-            raise _validate.fail("mechanism", mechanism, remedy)
-        return None, mechanism.with_noise(1.0)
+        return None, with_silent_scores(mechanism).with_noise(1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")
     run = SampledGaussian.of(noise_multiplier=1.0, **given)
     return run, OwnTraining(_designs.untrained, run, scores="public")
+
+
+def _notes_of(mechanism: Mechanism) -> Iterator[str]:
+    """What a table says of the training itself: whom it protects, and what its scores cost."""
+    check_is_mechanism(mechanism)
+    if mechanism.rows_per_person is not None:
+        declared = (mechanism.on_all_records() or mechanism).records
+        yield (
+            f"ε is that of a person with all their rows: batches, rates and the declared number ({declared}) count "
+            f"persons, of whom a step uses at most {mechanism.rows_per_person} rows each."
+        )
+    if mechanism.solves_for_scores:
+        yield (
+            "scores: on private records that are set apart, which cost training nothing; dphypo.tune finds their "
+            "noise. Before you run another design, give it: mechanism.at(score_noise_multiplier=...)."
+        )
 
 
 def _planned(
@@ -245,6 +261,7 @@ class Comparison:
     landscape: Landscape | None = None  # where scores were read
     left_out: tuple[tuple[str, str], ...] = ()  # designs that no noise pays for, each with why
     why: str = ""  # what the recommended design was chosen for, in a clause
+    about: tuple[str, ...] = ()  # whom the training protects and what its scores cost, in sentences
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -325,6 +342,7 @@ class Comparison:
                 "regret: how much accuracy is expected to be lost to the best learning rate without tuning, where only "
                 "the rate is unknown and public values nearly give it; scores are taken on public records."
             )
+        notes += self.about
         notes += [f"left out: {name} ({why})" for name, why in self.left_out]
         return notes
 

@@ -233,6 +233,9 @@ def spend(
 ) -> Spent:
     """The least noise with which a design costs ε at δ, never more and at most a 400th of ε less."""
 
+    if design.kind == "none":  # it needs no score, so that no record is set apart for one
+        mechanism = (mechanism.on_all_records() or mechanism).without_score()
+
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
         return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee
 

@@ -46,7 +46,8 @@ FEWEST_STEPS = 30
 """With fewer steps than about this, nothing is learnt, and short runs say nothing about long ones."""
 LEAST_FRACTION = 0.01
 _ROUNDING = 1 + 1e-9
-_SILENT = 1e6  # noise at which a score costs nothing
+SILENT = 1e6
+"""Noise at which a score costs nothing."""
 PRICE = 0.01
 """The default of ``price``."""
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
@@ -427,11 +428,7 @@ class NoiseProblem:
     _tried: dict[tuple[bool, float], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        replaces = self.mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
-        if self.mechanism.solves_for_scores and (replaces or self.mechanism.split is None):
-            remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
-            remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
-            raise _validate.fail("score_noise_multiplier", CALIBRATE, remedy)
+        with_silent_scores(self.mechanism)  # refuses scores that have no side of their own
 
     @property
     def price(self) -> float:
@@ -455,7 +452,7 @@ class NoiseProblem:
             delta=self.delta,
             side=sides.scoring,
             start=4 * math.sqrt(self.plan.runs or RUNS),
-            largest=_SILENT,
+            largest=SILENT,
             keep=self.keep,
         )
         cost = scored(found.value)
@@ -509,8 +506,7 @@ class NoiseProblem:
     @cached_property
     def _silent(self) -> Mechanism:
         """The mechanism with scores so noisy that the training side decides the noise of training."""
-        mechanism = self.mechanism
-        return mechanism.with_score_noise(_SILENT) if mechanism.solves_for_scores else mechanism
+        return with_silent_scores(self.mechanism)
 
     @cached_property
     def _ratios(self) -> dict[Hashable, float]:
@@ -524,6 +520,20 @@ class NoiseProblem:
         events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
         alone = {key: run_alone(event, self.mechanism.relation) for key, event in events.items()}
         return equal_noise(alone, epsilon=self.epsilon, delta=self.delta, keep=self.keep)
+
+
+def with_silent_scores(mechanism: Mechanism) -> Mechanism:
+    """The mechanism, with scores so noisy that they cost nothing where their noise is yet to be solved for.
+
+    On a side of their own, scores may then be given as little noise as costs no more than training does.
+    """
+    if not mechanism.solves_for_scores:
+        return mechanism
+    if mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE or mechanism.split is None:
+        remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
+        remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
+        raise _validate.fail("score_noise_multiplier", CALIBRATE, remedy)
+    return mechanism.with_score_noise(SILENT)
 
 
 def least_fraction(steps: int | None) -> float:
