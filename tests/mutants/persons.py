@@ -37,8 +37,8 @@ MUTANTS = (
         "weights of rows are left out of the backward pass",
         "what is clipped is the average of a person's rows",
         "dpsgd/factors.py",
-        "    return [*made[:-1], made[-1] * beside.to(last.dtype)]\n",
-        "    return [*made[:-1], made[-1] / last.shape[2]]\n",
+        "    return [*others, last * weights.to(last.dtype).view(*weights.shape, *[1] * (last.dim() - 3))]\n",
+        "    return [*others, last / last.shape[2]]\n",
         (_STEP,),
     ),
     Mutant(

@@ -127,19 +127,12 @@ def gradients(
 
 
 def _weighted(given: Sequence[torch.Tensor], weights: torch.Tensor | None) -> list[torch.Tensor]:
-    """Outputs of a part, [runs, records, views, ...], with the weights of their views on the last of them.
-
-    Views of weight zero become zero in all of them: 0 · NaN would be NaN.
-    """
+    """Outputs of a part, [runs, records, views, ...], with the weights of their views on the last of them."""
     *others, last = given
     if weights is None:
         views = last.shape[2]
         return [*others, last if views == 1 else last / views]
-    made = []
-    for one in (*others, last):
-        beside = weights.reshape(*weights.shape, *[1] * (one.dim() - 3))
-        made.append(torch.where(beside == 0, torch.zeros((), dtype=one.dtype, device=one.device), one))
-    return [*made[:-1], made[-1] * beside.to(last.dtype)]
+    return [*others, last * weights.to(last.dtype).view(*weights.shape, *[1] * (last.dim() - 3))]
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,8 @@ class Pass:
         Args:
             inputs, targets: [runs × records, ...], or [runs × records × views, ...] if the views of a record differ.
             keys: of the random numbers, [runs, records × views].
-            weights: of the views of a record, [runs, records, views]; None for their mean. What a view of weight zero
-                holds does not matter.
+            weights: of the views of a record, [runs, records, views]; None for their mean. A view of weight zero
+                repeats another one of its record.
         """
         shape, program = self.shape, self.program
         sizes = (shape.runs, shape.records, shape.views)
