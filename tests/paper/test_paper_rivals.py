@@ -1,0 +1,66 @@
+"""Rivals that choose their own rate: their gradients are right, and all that they read is paid for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from paper import rivals
+from paper.anchors.charges import Part, cost
+from paper.rates.tasks import Task
+
+
+def made(records: int = 400) -> Task:
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(records + 200, 6)).astype(np.float32)
+    labels = (inputs[:, 0] > 0).astype(np.int64)
+    return Task(inputs[:records], labels[:records], inputs[records:], labels[records:])
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_gradients_are_clipped_one_record_at_a_time(clip: float | None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3, bias=False))
+    inputs, labels = torch.randn(40, 6), torch.randint(3, (40,))
+    wanted = [torch.zeros_like(one) for one in model.parameters()]
+    for one, label in zip(inputs, labels, strict=True):
+        model.zero_grad()
+        nn.functional.cross_entropy(model(one[None]), label[None]).backward()
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().clamp_min(1e-12)
+        factor = 1 / norm if clip is None else min(1.0, float(clip / norm))
+        for total, gradient in zip(wanted, gradients, strict=True):
+            total += factor * gradient
+    layers = [model[0], model[2]]
+    for found in (
+        rivals.gradient_sum(model, inputs, labels, clip),
+        rivals._of_any(model, layers, inputs, labels, clip),
+    ):
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_linear_scaling_pays_for_its_trials_and_scores(epsilon: float):
+    found = rivals.noises(epsilon)
+    assert epsilon - 1e-3 < cost(found["parts"]) <= epsilon
+    assert cost([Part(found["last"], "both")]) < epsilon
+
+
+def test_hyfree_pays_for_its_losses():
+    noise, losses = rivals.probe_noises(0.1, 200, 2.0)
+    run = Part(noise, "both", rate=0.1, steps=200)
+    assert cost([run]) < 2.0
+    three = Part(losses / 3**0.5, "both", rate=0.1, steps=40)
+    assert 2.0 - 1e-3 < cost([run, three]) <= 2.0
+
+
+def test_rivals_learn_what_is_easy():
+    task = made()
+    scaled = rivals.linear_scaling(task, "linear", 400, 8.0, [0])
+    assert min(scaled["accuracies"]) > 0.8
+    steps = rivals.hyfree(task, "mlp", 400, 8.0, [0], batch=40, steps=20)
+    assert 0 <= steps["accuracies"][0] <= 1
+    assert scaled == rivals.linear_scaling(task, "linear", 400, 8.0, [0])
