@@ -161,14 +161,6 @@ def fit(a: Arguments) -> None:
     fit_all()
 
 
-def proxies(a: Arguments) -> None:
-    """the landscapes that come with the library, from the trained ones"""
-    from paper.experiments.proxies import SOURCES, make
-
-    for name in SOURCES:
-        print(make(name))
-
-
 def study(a: Arguments) -> None:
     """real uniform and adaptive searches on MNIST, through dphypo.Study"""
     from paper.experiments.study.designs import Adaptive
@@ -343,7 +335,7 @@ def parser() -> argparse.ArgumentParser:
     made = command(pack)
     made.add_argument("source", type=Path)
     made.add_argument("target", type=Path)
-    for function in (fit, proxies, report):
+    for function in (fit, report):
         command(function)
     command(everything, "all")
     made = command(row)

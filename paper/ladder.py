@@ -1,7 +1,7 @@
 """Ladders on MNIST subsets and a table: the realised ε against the smallest in hindsight, and wrong "reached".
 
     python -m paper.ladder measure TASK --data data --adult FOLDER    train, and add to paper/results/ladder.json
-    python -m paper.ladder landscape --data data --adult FOLDER       write src/dphypo/planning/landscapes/reach.json
+    python -m paper.ladder landscape --data data --adult FOLDER       write src/dphypo/planning/reach.json
     python -m paper.ladder show                                       print the tables of docs/howto/choosing-epsilon.md
 
 ``data`` is the folder of paper/data/sets.py, FOLDER that of examples/adult.py. A *search* draws its records afresh and
@@ -31,16 +31,16 @@ from dphypo.accounting import solve_noise
 from dphypo.accounting.calibrate import run_alone
 from dphypo.integrations.reaching import reaching
 from dphypo.integrations.torch import DPSGD
-from dphypo.planning import Landscape
 from dphypo.search import Ladder
 from dphypo.search.ladder import Rung, known_params, plan_ladder
+from paper.simulate.worlds import CIFAR, MNIST, trained
 
 FILE = Path(__file__).parent / "results" / "ladder.json"
-REACH = Path(__file__).parents[1] / "src" / "dphypo" / "planning" / "landscapes" / "reach.json"
-LANDSCAPES = {
-    "mnist": (2344, "MNIST, 60000 records, convolutional network"),
-    "cifar10": (1954, "CIFAR-10, 50000 records, convolutional network"),
-}
+REACH = Path(__file__).parents[1] / "src" / "dphypo" / "planning" / "reach.json"
+LANDSCAPES = (
+    (MNIST, 2344, "MNIST, 60000 records, convolutional network"),
+    (CIFAR, 1954, "CIFAR-10, 50000 records, convolutional network"),
+)
 EPSILON, DELTA = 8.0, 1e-5
 CLAIMS = (0.05, 0.5)  # the probabilities with which "reached" may be wrong that are compared
 CURVE = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -261,15 +261,15 @@ def _cells(found: list[Judged]) -> str:
 
 
 def landscape(data: Path, adult: Path) -> None:
-    """Reach and lost accuracy on all public tasks: the landscapes of the library, and the curves in hindsight here.
+    """Reach and lost accuracy on all public tasks: the committed landscapes, and the curves in hindsight here.
 
     What is lost is compared with the least noise of a landscape; here, with two runs that have next to none.
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found: dict[str, list[list[float]]] = {}
-    for name, (steps, called) in LANDSCAPES.items():
-        levels = {noise: float(np.max(cells)) for noise, cells in Landscape.load(name).scores[1.0].items()}
+    for files, steps, called in LANDSCAPES:
+        levels = {noise: float(scores.mean(axis=0).max()) for noise, scores in trained(files, steps).scores.items()}
         found[called] = _lost({256 * steps**0.5 / noise: height for noise, height in levels.items()})
     for one in json.loads(FILE.read_text())["tasks"]:
         task = task_of(one["name"], data, adult)

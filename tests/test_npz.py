@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from dphypo.mechanisms import Plain
-from dphypo.planning import Landscape
 
 MODEL = Plain().dump({"weights": np.arange(100.0), "name": ["a", ("b", 3)]})
 
@@ -72,62 +71,3 @@ def test_a_model_with_damage_anywhere_is_read_or_refused():
             Plain().load(bytes(data[: rng.randint(1, len(data))]) if rng.random() < 0.3 else bytes(data))
         except ValueError as error:
             assert "the model cannot be read" in str(error)  # noqa: PT017
-
-
-COLUMNS = {
-    "limits": np.array([0.0, 1.0]),
-    "fractions": np.array([1.0]),
-    "noise_multipliers": np.array([1.0]),
-    "repetitions": np.array([2]),
-    "scores": np.array([[0, 65535, 3, 4]]),
-    "shape": np.array([2, 2]),
-    "score_noise": np.array(0.1),
-}
-
-
-def test_a_landscape_is_read_from_a_file():
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **COLUMNS)
-    buffer.seek(0)
-    with np.load(buffer) as content:
-        assert len(Landscape.from_arrays("mine", content)) == 4
-    assert len(Landscape.from_arrays("mine", COLUMNS)) == 4
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"limits": np.array([0.0])}, "two limits"),
-        ({"limits": np.array([1.0, 0.0])}, "limits"),
-        ({"fractions": np.array([1.0, 2.0])}, "different lengths"),
-        ({"fractions": np.array(["x"])}, "finite numbers"),
-        ({"scores": np.array([[np.nan] * 4])}, "finite numbers"),
-        ({"scores": np.array([1.0])}, "dimensions"),
-        ({"shape": np.array([-2, -2])}, "shape"),
-        ({"shape": np.array([10**9, 10**9])}, "length"),
-        ({"repetitions": np.array([0])}, "repetitions"),
-        ({"score_noise": np.array(-1.0)}, "score_noise"),
-        ({"score_noise": None}, "score_noise"),
-    ],
-)
-def test_a_landscape_with_a_wrong_array_is_a_clear_error(change, words):
-    content = {name: array for name, array in (COLUMNS | change).items() if array is not None}
-    buffer = io.BytesIO()
-    np.savez(buffer, **content)
-    buffer.seek(0)
-    with np.load(buffer) as file:
-        for given in (content, file):
-            with pytest.raises(ValueError, match=words):
-                Landscape.from_arrays("mine", given)
-
-
-def test_a_landscape_that_asks_for_too_much_memory_is_refused():
-    shape = "{'descr': '<f8', 'fortran_order': False, 'shape': (40000000, 1000), }"
-    members = {f"{name}.npy": npy(shape) for name in COLUMNS}
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    buffer.seek(0)
-    with np.load(buffer) as content, pytest.raises(ValueError, match="is not valid"):
-        Landscape.from_arrays("mine", content)

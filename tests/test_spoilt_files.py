@@ -25,7 +25,6 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.noise import tables
-from dphypo.planning import Landscape
 from dphypo.search.checkpoint import CheckpointFile
 from dphypo.search.progress import LiveFile
 
@@ -61,14 +60,6 @@ def key(folder: Path) -> Path:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
-    return path
-
-
-def landscape(folder: Path) -> Path:
-    path = folder / "mine.npz"
-    arrays: dict[str, Any] = {"limits": [0.0, 1.0], "fractions": [1.0], "noise_multipliers": [1.0]}
-    arrays |= {"repetitions": [1], "shape": [50], "scores": np.arange(50)[None], "score_noise": 0.01}
-    np.savez_compressed(path, **arrays)
     return path
 
 
@@ -125,7 +116,6 @@ MADE: dict[str, tuple[Callable[[Path], Path], str, Callable[[Path], object]]] = 
         lambda path: dphypo.load_release(path.parent, model=model),
     ),
     "key": (key, "", lambda path: surveyed_release_certificate().signed(path)),
-    "landscape": (landscape, "", Landscape.read),
     "RDP curve": (
         curve,
         "",

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import Geometric, Law, NegativeBinomial, Poisson
-from dphypo.planning.landscape import winners
 from paper import parallel
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_plan import Plan, TwoStages, around, of_design, single
 from paper.simulate.staged_task import TASKS, StagedTask
+from paper.simulate.winners import winners
 
 EPSILONS, COMPUTES = (2.0, 8.0), (5.0, 20.0)
 FRACTIONS, SHARES, SPLITS = (0.03, 0.1, 0.3), (0.2, 0.35, 0.5), (0.1, 0.2, 0.35)

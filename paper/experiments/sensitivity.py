@@ -12,7 +12,7 @@ from paper.experiments.design import laws
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_plan import Cheap, Plan, TwoStages, around, of_design, single, staged
 from paper.simulate.staged_task import TASKS, StagedTask
-from paper.simulate.staged_winners import winners_of_stages
+from paper.simulate.winners import winners_of_stages
 from paper.simulate.worlds import Trained
 
 FIELDS: dict[str, tuple[float, ...]] = {

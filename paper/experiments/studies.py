@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from dphypo.laws import from_dict as law_from_dict
-from dphypo.planning.landscape import winners
 from paper.data.points import Floats
 from paper.report.markdown import markdown
 from paper.simulate.staged_plan import TwoStages, around
 from paper.simulate.staged_task import TASKS
-from paper.simulate.staged_winners import winners_of_stages
+from paper.simulate.winners import winners, winners_of_stages
 from paper.simulate.worlds import FOLDER, trained
 
 _GEOMETRIC = "uniform, geometric T"

@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.planning import Landscape
+from dphypo.space.candidates import normal
 from paper.data.points import Floats
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_task import StagedTask
-from paper.simulate.staged_winners import winners_of_stages
+from paper.simulate.winners import winners_of_stages
 from paper.simulate.worlds import World
 
 
@@ -116,9 +116,13 @@ def staged(
 
 def around(task: StagedTask, spread: float, floor: float) -> Floats:
     """(cells, cells): row i is the prior of ``PriorAround`` if cell i is released."""
-    return _around((len(task.grid.first), len(task.grid.second)), spread, floor)
+    return priors_around((len(task.grid.first), len(task.grid.second)), spread, floor)
 
 
 @cache
-def _around(shape: tuple[int, int], spread: float, floor: float) -> Floats:
-    return Landscape(shape, {1.0: {1.0: np.zeros(shape[0] * shape[1])}}, 1.0).priors(spread, floor)
+def priors_around(shape: tuple[int, int], spread: float, floor: float) -> Floats:
+    near: Floats = np.ones((1, 1))
+    for cells in shape:  # the kernels at the cells' middles
+        ends = np.arange(cells + 1) / cells
+        near = np.kron(near, np.diff(normal((ends[1:, None] + ends[:-1, None]) / 2, spread).cdf(ends)))
+    return np.asarray(floor / len(near) + (1.0 - floor) * near)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphypo.laws import Law
-from dphypo.planning.landscape import winners
+from paper.simulate.winners import winners
 from paper.simulate.worlds import World
 
 

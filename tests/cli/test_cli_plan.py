@@ -44,7 +44,6 @@ def test_it_ends_with_a_recommendation_and_the_line_that_runs_it():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--landscape", "imagenet"], "give one of mnist"),
         (["--epochs", "3"], "give one of epochs and steps"),
     ],
 )

@@ -86,7 +86,7 @@ LONG = "x" * 5000
         ["watch", LONG],
         ["ledger", LONG],
         ["ledger", "open", LONG, "--epsilon", "1", "--delta", "1e-5"],
-        ["plan", "--landscape", LONG, "--records", "100", "--batch-size", "10", "--epochs", "1", "--epsilon", "1"],
+        ["plan", "--epsilons", LONG, "--records", "100", "--batch-size", "10", "--epochs", "1"],
     ],
     ids=lambda given: " ".join(one[:12] for one in given),
 )

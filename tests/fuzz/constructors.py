@@ -26,7 +26,6 @@ from dphypo.integrations.torch import split_by_hash
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
-from dphypo.planning import Landscape
 from dphypo.search import proposer, release
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
@@ -148,7 +147,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"train": train.train, "event": EVENT, "relation": RELATION, "score_event": None, "split": "same"},
     ),
     "SampledGaussian": (SampledGaussian, {"rate": 0.01, "steps": 100, "noise_multiplier": 1.0}),
-    "Landscape": (Landscape, {"shape": (2,), "scores": {1.0: {1.0: [0.0, 1.0]}}, "score_noise": 0.1}),
     "Survey": (
         dphypo.Survey,
         {"mechanism": train, "runs": 3, "proposer": None, "pick": None, "prior": dphypo.PriorAround()},

@@ -1,4 +1,4 @@
-"""Files that anyone may have written: certificates, journals and landscapes, broken in every way that a machine finds.
+"""Files that anyone may have written: certificates and journals, broken in every way that a machine finds.
 
 A reader answers or refuses in a sentence. It never raises anything else, and a journal that was damaged never gives
 another release than the one that was made.
@@ -6,7 +6,6 @@ another release than the one that was made.
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import shutil
@@ -16,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fuzz.test_constructors import raw
 from hypothesis import HealthCheck, given, settings
@@ -27,7 +25,6 @@ from support.study_world import make, train
 import dphypo
 from dphypo.accounting import PureDp, account, verify
 from dphypo.laws import Geometric
-from dphypo.planning import Landscape
 from dphypo.search.release import Release
 
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
@@ -191,73 +188,3 @@ def test_many_damaged_journals_are_refused_or_give_the_release(kind, made, tmp_p
     folder = tmp_path_factory.mktemp("journals")
     check_journal(folder, damage(content, made), released)
     shutil.rmtree(folder)
-
-
-# Landscapes
-
-LANDSCAPE = {
-    "limits": np.array([0.0, 1.0]),
-    "fractions": np.array([0.1, 1.0]),
-    "noise_multipliers": np.array([1.0, 1.0]),
-    "repetitions": np.array([2, 2]),
-    "scores": np.array([[0, 65535, 3, 4], [1, 2, 3, 4]]),
-    "shape": np.array([2, 2]),
-    "score_noise": np.array(0.1),
-}
-
-
-def archive(arrays: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
-
-
-arrays = st.one_of(
-    st.lists(st.floats() | st.integers(-(2**40), 2**40), max_size=6).map(np.array),
-    st.lists(st.lists(st.floats(), min_size=2, max_size=2), max_size=3).map(np.array),
-    st.floats().map(np.array),
-    st.text(max_size=4).map(np.array),
-    st.booleans().map(np.array),
-    st.just(np.zeros((0, 4))),
-    st.just(np.array([1 + 1j])),
-    st.just(np.array(["2020-01-01"], dtype="datetime64[D]")),
-)
-
-
-def check_landscape(content: bytes) -> None:
-    """Numpy says by itself what is no archive; from then on errors are ours."""
-    try:
-        file = np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception:
-        return
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        return
-    with file:
-        try:
-            found = Landscape.from_arrays("mine", file)
-        except ValueError as error:
-            assert raw(error) is None, raw(error)  # noqa: PT017
-        else:
-            mean = found.mean(1.0, 1.0)
-            assert mean is None or np.isfinite(mean).all()
-
-
-@st.composite
-def landscapes(draw: st.DrawFn) -> bytes:
-    if draw(st.booleans()):
-        return damage(archive(LANDSCAPE), draw(edits))
-    changed = {name: draw(arrays) for name in draw(st.sets(st.sampled_from(list(LANDSCAPE)), min_size=1, max_size=3))}
-    return archive(LANDSCAPE | changed)
-
-
-@FEW
-@given(landscapes())
-def test_some_damaged_landscapes_are_read_or_refused(content: bytes) -> None:
-    check_landscape(content)
-
-
-@pytest.mark.slow
-@MANY
-@given(landscapes())
-def test_many_damaged_landscapes_are_read_or_refused(content: bytes) -> None:
-    check_landscape(content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ import dphypo
 from dphypo.cli.app import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
-from dphypo.planning import Landscape, plan
+from dphypo.planning import plan
 from dphypo.planning.designs import SPACE, designs, spend, survey, untrained, untuned
 from dphypo.search.declaration import Cost
 from dphypo.search.tune import plan_tuning
@@ -27,7 +26,7 @@ KINDS = {"none", "survey", "uniform", "stages", "composition"}
 @pytest.fixture(scope="module")
 def found():
     """Without bands, which take the longest: the slow test has them."""
-    return plan(epsilon=2.0, delta=DELTA, compute=5, landscape="mnist", bands=(), **TASK)
+    return plan(epsilon=2.0, delta=DELTA, compute=5, bands=(), **TASK)
 
 
 @pytest.mark.slow
@@ -101,18 +100,6 @@ def test_a_survey_of_ones_own_training_is_recommended_by_its_price():
     assert f"Recommended: {result.best.name} (*): it is the survey that dphypo.tune plans" in str(result)
 
 
-@pytest.mark.slow
-def test_scores_decide_where_a_landscape_is_given(found):
-    best = max(row.score for row in found.rows if row.score is not None)
-    assert found.best.score == pytest.approx(best, abs=1e-3)
-    assert f"{found.best.score:.4f}" in str(found)
-    as_good = [row for row in found.rows if row.score is not None and round(row.score, 3) == round(best, 3)]
-    assert found.best is min(as_good, key=lambda row: row.design.compute)
-    many = f"the least compute of the {len(as_good)} designs with "
-    assert found.why == f"{many if len(as_good) > 1 else ''}the best expected score, to three decimals"
-    assert found.to_dict()["why"] == found.why
-
-
 def test_chances_count_runs_as_drawn_from_the_prior():
     by_name = {one.name: one for one in designs(5, 320)}
     assert by_name["survey, 20 runs of 0.1"].chances(0.05) == pytest.approx((1 - 0.95**20,) * 2)
@@ -141,36 +128,6 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
             [part.part(OwnTraining(untrained, run, scores="public")) for part in untuned().at(one.noise_multiplier)],
         )
         assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
-
-
-@pytest.mark.slow
-def test_expected_scores_are_those_of_the_quadrature_by_hand():
-    """Two cells, the better one known: a survey of one run from the prior ends at either with probability one half."""
-    flat = {0.1: {level: [0.0, 1.0] for level in (0.1, 50.0)}, 1.0: {level: [0.0, 1.0] for level in (0.1, 50.0)}}
-    toy = Landscape((2,), flat, 1e-3)
-    result = plan(epsilon=2.0, delta=DELTA, compute=1.2, landscape=toy, runs=2, fraction=0.1, **TASK)
-    scores = {row.name: row.score for row in result.rows}
-    assert scores["no tuning"] == pytest.approx(0.5)
-    assert scores["survey, 2 runs of 0.1"] == pytest.approx(0.75, abs=1e-6)
-    poisson = scores["uniform, Poisson T"]
-    assert poisson == pytest.approx(1 - math.exp(-1.2) * (math.exp(0.6) - 1) / (1 - math.exp(-1.2)), abs=1e-6)
-
-
-def test_a_landscape_can_be_a_file(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez(
-        path,
-        limits=[0.0, 1.0],
-        fractions=[1.0],
-        noise_multipliers=[1.0],
-        repetitions=[1],
-        scores=np.array([[0, 65535]]),
-        shape=[2],
-        score_noise=0.1,
-    )
-    assert Landscape.read(path).mean(1.0, 1.0).tolist() == pytest.approx([0.0, 1.0])
-    with pytest.raises(ValueError, match=r"give one of mnist, cifar10, federated, or the path of an \.npz file"):
-        plan(epsilon=2.0, delta=DELTA, landscape="imagenet", **TASK)
 
 
 @pytest.mark.slow

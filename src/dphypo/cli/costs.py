@@ -187,10 +187,6 @@ class Task:
     fraction: Annotated[float | None, o.number("Length of its runs, as a fraction of a full run.", 1e-6, 1)] = None
     compute: Annotated[float, o.number("Largest expected compute, in full runs.", 1e-3, 1e5)] = 10.0
     delta: o.Delta = 1e-5
-    landscape: Annotated[
-        str | None,
-        typer.Option(help="Expected scores: mnist, cifar10 or federated (included), or an .npz file."),
-    ] = None
 
 
 @o.grouped
@@ -204,7 +200,7 @@ def plan(
     Each design gets the least noise with which everything it releases costs at most ε. The last line is the Python
     code that runs the recommended design.
 
-    A landscape gives expected scores by run length and noise multiplier; these do not come from your model or data.
+    The column "regret" is the accuracy that a design is expected to lose to the best learning rate.
 
     With --epsilons: the noise that each asks for, and how much accuracy such noise cost on public tasks.
     """

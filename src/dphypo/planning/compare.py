@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from dphypo import _validate
@@ -17,7 +16,6 @@ from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.planning import designs as _designs
 from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES, SPACE, Batch, Spent, Watch
 from dphypo.planning.epsilons import EpsilonCurve, epsilon_curve
-from dphypo.planning.landscape import NAMES, Landscape, expected_score
 from dphypo.search import SurveyPlan, plan_tuning
 from dphypo.search.fit_count import total_in_gaussians
 from dphypo.search.rates import ADDED_BY_SCALE, GAIN, SPREAD, Prospect
@@ -41,15 +39,14 @@ def plan(
     fraction: float | None = None,
     bands: Sequence[Band] = BANDS,
     space: Space | None = None,
-    landscape: Landscape | str | Path | None = None,
     watch: Watch = iter,
 ) -> Comparison | EpsilonCurve:
     """Compare ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
 
     For each design the noise of its full runs is solved for, so that all that it releases costs ε at δ by the sharpest
-    bound we have. The table also shows the number of runs, the compute, and the chance that a run is among the best of
-    the prior. Only public values go in, so a comparison costs no privacy; choosing by a landscape does not either,
-    if the landscape is public.
+    bound we have. The table also shows the number of runs, the compute, the chance that a run is among the best of the
+    prior, and where only the learning rate is searched the expected regret. Only public values go in, so a comparison
+    costs no privacy.
 
     Args:
         mechanism: a full run that offers ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``; or None,
@@ -65,8 +62,6 @@ def plan(
         runs, fraction: another survey to compare: how many runs, and how short.
         bands: of the adaptive studies to compare; they take the longest.
         space: what is tuned, if the mechanism's event depends on it.
-        landscape: where expected scores are read: "mnist", "cifar10" or "federated", which come with the library; the
-            path of an ``.npz`` file of the same form; or a :class:`dphypo.planning.Landscape`. **It must be public.**
         watch: wraps the designs while they are solved for, to show progress.
 
     Returns:
@@ -93,7 +88,6 @@ def plan(
     run, mechanism = _training(mechanism, given)
     over = mechanism.default_space() if space is None else space
     over = SPACE if over is None else over
-    scores = None if landscape is None else _landscape(landscape)
     planned = _planned(mechanism, over, epsilon, delta, compute)
     asked = () if runs is None and fraction is None else ((runs or RUNS, fraction or FRACTION),)
     wanted = list(_designs.designs(compute, steps_of(mechanism, over), (*planned, *asked), bands))
@@ -102,17 +96,14 @@ def plan(
         left_out.append(("bands", f"more than {MOST_IN_A_BAND} runs in a band take minutes to account for"))
     alone = found[0].noise_multiplier
     found = [replace(one, price=one.noise_multiplier / alone - 1) for one in found]
-    if scores is None:
-        prospect = _prospect(mechanism, run, records, over, found[0], epsilon, delta)
-        rows = tuple(replace(one, regret=None if prospect is None else _regret(one, prospect)) for one in found)
-    else:
-        rows = tuple(replace(one, score=expected_score(one, scores)) for one in found)
+    prospect = _prospect(mechanism, run, records, over, found[0], epsilon, delta)
+    rows = tuple(replace(one, regret=None if prospect is None else _regret(one, prospect)) for one in found)
     larger: tuple[Batch, ...] = ()
     if run is not None:
         larger = tuple(_designs.batches(run, records or 0, epsilon=epsilon, delta=delta, compute=compute, alone=alone))
     settings = {name: value for name, value in given.items() if value is not None}
     best, why = _best(rows, planned)
-    return Comparison(rows, best, epsilon, delta, compute, settings, larger, scores, tuple(left_out), why, notes)
+    return Comparison(rows, best, epsilon, delta, compute, settings, larger, tuple(left_out), why, notes)
 
 
 def _curve(mechanism: Mechanism | None, epsilons: Sequence[float], delta: float, **given: Any) -> EpsilonCurve:
@@ -171,14 +162,7 @@ def _planned(
 
 
 def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tuple[Spent, str]:
-    """The recommended design, and why: by expected score, then by compute; with no landscape what ``tune`` does."""
-    scored = [row for row in rows if row.score is not None]
-    if scored:
-        best = max(scored, key=_merit)
-        as_good = [row for row in scored if _merit(row)[0] == _merit(best)[0]]
-        if len(as_good) == 1:
-            return best, "the best expected score, to three decimals"
-        return best, f"the least compute of the {len(as_good)} designs with the best expected score, to three decimals"
+    """The recommended design, and why: by expected regret; where none is known, the survey that ``tune`` makes."""
     if (alone := rows[0]).regret is not None:
         least = min((row for row in rows if row.regret is not None), key=lambda row: (row.regret, row.design.compute))
         assert least.regret is not None
@@ -191,11 +175,7 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
         first = row.parts[0]
         if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
-    return rows[0], "there is no compute for a survey, and without a landscape nothing says that another search pays"
-
-
-def _merit(row: Spent) -> tuple[float, float]:
-    return round(row.score or 0.0, 3), -row.design.compute
+    return rows[0], "there is no compute for a survey, and nothing public says that another search pays"
 
 
 def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
@@ -205,7 +185,7 @@ def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
     if others:
         least = min(others, key=lambda row: row.price)
         said += f", where the cheapest search of another kind ({least.name}) adds {100 * max(least.price, 0.0):.2g} %"
-    return f"{said}; what they reach is compared on a landscape only"
+    return said
 
 
 def _prospect(
@@ -236,14 +216,6 @@ def _regret(row: Spent, prospect: Prospect) -> float | None:
     return replace(prospect, fraction=first.fraction).searched(first.runs, row.price)
 
 
-def _landscape(given: Landscape | str | Path) -> Landscape:
-    if isinstance(given, Landscape):
-        return given
-    if isinstance(given, str) and given.lower() in NAMES:
-        return Landscape.load(given.lower())
-    return Landscape.read(given)
-
-
 _WIDTH = 110  # of lines of prose, in letters
 
 
@@ -258,7 +230,6 @@ class Comparison:
     compute: float
     settings: Mapping[str, Any] = field(default_factory=dict)  # public numbers of the training
     batches: tuple[Batch, ...] = ()  # one run with larger batches, at the same total
-    landscape: Landscape | None = None  # where scores were read
     left_out: tuple[tuple[str, str], ...] = ()  # designs that no noise pays for, each with why
     why: str = ""  # what the recommended design was chosen for, in a clause
     about: tuple[str, ...] = ()  # whom the training protects and what its scores cost, in sentences
@@ -269,7 +240,6 @@ class Comparison:
             "delta": self.delta,
             "compute": self.compute,
             "settings": dict(self.settings),
-            "landscape": None if self.landscape is None else self.landscape.name,
             "designs": [row.to_dict(self.delta) for row in self.rows],
             "recommended": self.best.name,
             "why": self.why,
@@ -298,7 +268,7 @@ class Comparison:
 
     def __str__(self) -> str:
         head = ["", "design", "noise", "more", "runs 5/50/95 %", "compute", "in best 1/5/10 %"]
-        rows = [head + (["score"] if self.landscape is not None else ["regret"] if self._regrets else [])]
+        rows = [head + (["regret"] if self._regrets else [])]
         rows += [self._cells(number, row) for number, row in enumerate(self.rows, 1)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -315,9 +285,7 @@ class Comparison:
         mark = "*" if row is self.best else " "
         noise = [f"{row.noise_multiplier:.4f}", f"{100 * max(row.price, 0.0):+.2f} %"]
         cells = [f"{mark}{number}", row.name, *noise, runs, f"{design.compute:.3g}", chances]
-        if self.landscape is not None:
-            cells.append("-" if row.score is None else f"{row.score:.4f}")
-        elif self._regrets:
+        if self._regrets:
             cells.append("-" if row.regret is None else f"{row.regret:.4f}")
         return cells
 
@@ -331,13 +299,7 @@ class Comparison:
             "in best: the chance that at least one run is in the best 1, 5, 10 % of the prior, if runs are drawn from "
             "it (a band: from c to C times that).",
         ]
-        if self.landscape is not None:
-            about = f": {self.landscape.about}" if self.landscape.about else ""
-            notes.append(
-                f"score: expected on {self.landscape.name!r}{about}; it depends on fraction and noise only. Surveys "
-                "count as random search, bands as uniform search: their search rules do better."
-            )
-        if self.landscape is None and self._regrets:
+        if self._regrets:
             notes.append(
                 "regret: how much accuracy is expected to be lost to the best learning rate without tuning, where only "
                 "the rate is unknown and public values nearly give it; scores are taken on public records."

@@ -194,7 +194,7 @@ _NEAR = 2.5e-3  # of ε: how far below it a design with a study may stay; its bo
 class Spent:
     """A design, with the noise of its full runs at which all that it releases costs the total and no more.
 
-    ``price`` is how much more noise that is than without tuning, as a fraction; ``score`` is expected on a landscape.
+    ``price`` is how much more noise that is than without tuning, as a fraction.
     ``regret`` is how much accuracy the last run is expected to lose to the best learning rate without tuning: because
     its rate is not the best, and because of the noise and records that a search takes.
     """
@@ -204,7 +204,6 @@ class Spent:
     parts: tuple[PlannedPart, ...]
     guarantee: Composition
     price: float = 0.0
-    score: float | None = None
     regret: float | None = None
 
     @property
@@ -222,7 +221,6 @@ class Spent:
             "runs": dict(zip(("0.05", "0.5", "0.95"), self.design.quantiles(), strict=True)),
             "compute": self.design.compute,
             "chances": {f"{share:g}": list(self.design.chances(share)) for share in SHARES},
-            "expected_score": self.score,
             "expected_regret": self.regret,
             **to_json(self.guarantee),
         }

@@ -31,7 +31,7 @@ _EDGES = (5, 10, 20, 40, 100)  # in points: where a picture may end
 @cache
 def public_tasks() -> dict[str, list[tuple[float, float]]]:
     """By task, reach and the share of accuracy lost there (``python -m paper.ladder landscape`` writes the file)."""
-    content = (files("dphypo.planning") / "landscapes" / "reach.json").read_text(encoding="utf-8")
+    content = (files("dphypo.planning") / "reach.json").read_text(encoding="utf-8")
     return {
         name: [(float(reach), float(lost)) for reach, lost in points] for name, points in json.loads(content).items()
     }
