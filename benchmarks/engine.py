@@ -30,9 +30,8 @@ from benchmarks.engine_accuracy import accuracy, free, share
 from benchmarks.engine_models import CNN, MODELS, Opacus, Show, Task, losses, value
 from benchmarks.engine_profile import functions_of, kernels_of
 from dphypo import Space, Stages, SurveyPlan
-from dphypo.dpsgd import Program, Setting, Tensors, run, trainable
+from dphypo.dpsgd import Program, Setting, Tensors, layers, run, trainable
 from dphypo.dpsgd.device import pinned
-from dphypo.dpsgd.layers import linear, products
 from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import Weights
@@ -103,8 +102,7 @@ def ours(task: Task, records: Tensors, runs: int, repeats: int, rounds: int = 3)
 @contextmanager
 def in_single_precision() -> Iterator[None]:
     """The same engine with sums in float32 and PyTorch's noise: what exactness is compared with."""
-    rooms = (linear, products)
-    kept = [(vars(room), vars(room)["wide"]) for room in rooms]
+    wide = vars(layers)["wide"]
     names = {name: vars(run)[name] for name in ("Sums", "Weights", "DeviceDraws")}
 
     class SingleSums(Sums):
@@ -123,14 +121,12 @@ def in_single_precision() -> Iterator[None]:
         def release(self, values: torch.Tensor) -> torch.Tensor:
             return values * self._scale + self._deviation * torch.randn_like(values)
 
-    for room, _ in kept:
-        room["wide"] = lambda values: values.to(torch.float32, copy=True)
+    vars(layers)["wide"] = lambda values: values.to(torch.float32, copy=True)
     vars(run).update(Sums=SingleSums, Weights=SingleWeights, DeviceDraws=Draws)
     try:
         yield
     finally:
-        for room, function in kept:
-            room["wide"] = function
+        vars(layers)["wide"] = wide
         vars(run).update(names)
 
 

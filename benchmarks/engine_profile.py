@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch.profiler import ProfilerActivity
 
-from dphypo.dpsgd import many, run
+from dphypo.dpsgd import run
 
 _SHOWN = 45
 
@@ -31,7 +31,7 @@ def kernels_of(call: Callable[[], object], device: torch.device, steps: int) -> 
 
 def functions_of(call: Callable[[], object]) -> None:
     """Print the time of each function of ours and of what it waits for; a group waits for its device."""
-    finish, made = run.Group.finish, many._group
+    finish, made = run.Group.finish, run._group
 
     def finished(self: run.Group, *given: Any) -> torch.Tensor:
         rows = finish(self, *given)
@@ -44,7 +44,7 @@ def functions_of(call: Callable[[], object]) -> None:
         return group
 
     profiler = cProfile.Profile()
-    with mock.patch.object(run.Group, "finish", finished), mock.patch.object(many, "_group", grouped):
+    with mock.patch.object(run.Group, "finish", finished), mock.patch.object(run, "_group", grouped):
         profiler.runcall(call)
     for order, some in (("cumulative", ("dphypo|engine_|graphs|triton|torch/random", 90)), ("tottime", (40,))):
         pstats.Stats(profiler).sort_stats(order).print_stats(*some)

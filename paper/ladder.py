@@ -29,7 +29,7 @@ from torch import nn
 
 from dphypo.accounting import solve_noise
 from dphypo.accounting.calibrate import run_alone
-from dphypo.integrations.reaching import reaching
+from dphypo.integrations.scores import reaching
 from dphypo.integrations.torch import DPSGD
 from dphypo.search import Ladder
 from dphypo.search.ladder import Rung, known_params, plan_ladder

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphypo._floats import half_way
+from dphypo._validate import half_way
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
 

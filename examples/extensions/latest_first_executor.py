@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 
 
 class LatestFirst:

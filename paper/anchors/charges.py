@@ -18,8 +18,7 @@ from typing import Any
 from dp_accounting import GaussianDpEvent
 
 from dphypo.accounting import Composition, Split, Term, account, solve_noise
-from dphypo.accounting.composition import account_published
-from dphypo.accounting.sides import EVERYONE
+from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.laws import from_dict
 from dphypo.mechanisms import SampledGaussian
 

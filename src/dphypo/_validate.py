@@ -14,6 +14,7 @@ import inspect
 import math
 import operator
 import os
+import struct
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -301,3 +302,16 @@ def full_name(thing: type | object) -> str:
     """The module and name of a class or function, or of the class of a value."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def half_way(low: float, high: float) -> float:
+    """The middle of the floats between ``low`` and ``high``: as many lie below it as above, give or take one."""
+    middle = (_rank(low) + _rank(high)) // 2
+    size: float = struct.unpack("<d", struct.pack("<q", abs(middle)))[0]
+    return math.copysign(size, middle)
+
+
+def _rank(x: float) -> int:
+    """The number of floats between 0 and x, with the sign of x."""
+    (size,) = struct.unpack("<q", struct.pack("<d", abs(x)))
+    return int(math.copysign(1, x)) * int(size)

@@ -23,7 +23,7 @@ from dphypo.entropy import SYSTEM, Entropy, Seeded, below, uniforms
 from dphypo.errors import UnaccountableError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Mechanism, Outcome, over_space
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
 

@@ -12,10 +12,9 @@ from support.slow import mostly_slow
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import epsilon_for, randomised_response
-from dphypo.accounting.theorems.lattice_pair import lattice_pair
 from dphypo.accounting.theorems.lemma2 import corners
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
-from dphypo.accounting.theorems.theorem_h_history_only import Effort, Lattice, Payoff, Survivors
+from dphypo.accounting.theorems.theorem_h_history_only import Effort, Lattice, Payoff, Survivors, lattice_pair
 from dphypo.band import Band
 from dphypo.laws import Geometric, NegativeBinomial, Pmf, Poisson
 

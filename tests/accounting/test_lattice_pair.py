@@ -10,8 +10,8 @@ from dphypo.accounting import ApproximateDp, PureDp, RdpCurve
 from dphypo.accounting.dp_library import _convex
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import Discrete, randomised_response
-from dphypo.accounting.theorems import lattice_pair as module
-from dphypo.accounting.theorems.lattice_pair import LatticeError, LatticePair, lattice_pair
+from dphypo.accounting.theorems import theorem_h_history_only as module
+from dphypo.accounting.theorems.theorem_h_history_only import LatticeError, LatticePair, lattice_pair
 
 ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 EVENTS = {

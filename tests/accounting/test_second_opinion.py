@@ -11,11 +11,10 @@ from scipy.special import ndtr
 from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, dp_library, one_run, verify
-from dphypo.accounting.composition import Composition, Term, account_published
+from dphypo.accounting.composition import Composition, Split, Term, account_published
 from dphypo.accounting.profiles import Curve
 from dphypo.accounting.second_opinion import NoOpinion, from_below, run_epsilon_from_below, second_opinion
 from dphypo.accounting.second_opinion import one_run as second_run
-from dphypo.accounting.sides import Split
 from dphypo.accounting.theorems import phi, theorem4_profile
 from dphypo.band import Band
 from dphypo.errors import UnaccountableError

@@ -16,8 +16,17 @@ import numpy as np
 import pytest
 
 from dphypo.accounting import Certificate, PureDp, account, composition, verify
-from dphypo.accounting.composition import Composition, Term, account_published
-from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, Split, read_sides
+from dphypo.accounting.composition import (
+    EVERYONE,
+    Composition,
+    Role,
+    Side,
+    Sides,
+    Split,
+    Term,
+    account_published,
+    read_sides,
+)
 from dphypo.integrations.split import Origin, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf
 

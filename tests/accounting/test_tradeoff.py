@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from dphypo.accounting import ApproximateDp, Composition, PureDp, RdpCurve, account, verify
-from dphypo.accounting.attacker import attacker, paper_sentence, rounded
 from dphypo.accounting.certificate import Certificate
 from dphypo.accounting.composition import account_published
-from dphypo.accounting.tradeoff import RATES, Tradeoff
+from dphypo.accounting.tradeoff import RATES, Tradeoff, attacker, paper_sentence, rounded
 from dphypo.laws import Geometric
 
 ALPHAS = np.concatenate([np.geomspace(1e-9, 0.5, 200), 1 - np.geomspace(0.5, 1e-9, 200)])

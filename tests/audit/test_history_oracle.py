@@ -15,8 +15,7 @@ from support.oracle import World, exact_delta, extreme_points
 from support.slow import mostly_slow
 
 from dphypo.accounting.theorems import theorem_h_history_only
-from dphypo.accounting.theorems.lattice_pair import lattice_pair
-from dphypo.accounting.theorems.theorem_h_history_only import Lattice, Payoff, Survivors, payoff
+from dphypo.accounting.theorems.theorem_h_history_only import Lattice, Payoff, Survivors, lattice_pair, payoff
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf, Poisson
 

@@ -20,7 +20,7 @@ from dphypo.cli.watch_page import live_page, server
 from dphypo.entropy import Seeded
 from dphypo.journal.journal import Record, Trial
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.attempt import Pace
+from dphypo.mechanisms.mechanism import Pace
 from dphypo.search import LastRun, Stage, Stages, Survey
 from dphypo.search.progress import LiveFile, LiveSteps
 

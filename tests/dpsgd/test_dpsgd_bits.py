@@ -13,8 +13,9 @@ from support.dpsgd_models import KINDS, cross_entropy
 from support.slow import mostly_slow
 from torch import nn
 
-from dphypo.dpsgd import Program, Run, Setting, Tensors, flat_graph, train, trainable
-from dphypo.dpsgd.flat_graph import FlatGraph
+from dphypo.dpsgd import Program, Run, Setting, Tensors, train, trainable
+from dphypo.dpsgd import program as program_module
+from dphypo.dpsgd.program import FlatGraph
 from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnsupportedModelError
 
@@ -76,18 +77,18 @@ def _by_place(flat: FlatGraph, rows: int, every: int) -> FlatGraph:
 def test_records_go_one_by_one_where_their_place_changes_a_bit(every, monkeypatch):
     made = program("linear")
     rows = made.layout.stacked([KINDS["linear"].build()], torch.device("cpu"))
-    flatten = flat_graph.flatten
-    monkeypatch.setattr(flat_graph, "flatten", lambda *given: _by_place(flatten(*given), 64, every))
+    flatten = program_module.flatten
+    monkeypatch.setattr(program_module, "flatten", lambda *given: _by_place(flatten(*given), 64, every))
     assert not trainable.same_places(made, rows, Shape(1, 64))
     assert made.on(rows, Shape(1, 64)).alone
-    monkeypatch.setattr(flat_graph, "flatten", lambda *given: _by_place(flatten(*given), 1, 1))
+    monkeypatch.setattr(program_module, "flatten", lambda *given: _by_place(flatten(*given), 1, 1))
     assert made.on(rows, Shape(1, 32)).alone is False
 
 
 def test_records_go_one_by_one_where_a_large_neighbour_changes_a_bit(monkeypatch):
     made = program("linear")
     rows = made.layout.stacked([KINDS["linear"].build()], torch.device("cpu"))
-    flatten = flat_graph.flatten
+    flatten = program_module.flatten
 
     def beside(*given: Any) -> FlatGraph:
         flat = flatten(*given)
@@ -99,20 +100,20 @@ def test_records_go_one_by_one_where_a_large_neighbour_changes_a_bit(monkeypatch
 
         return FlatGraph(flat.graph, run)
 
-    monkeypatch.setattr(flat_graph, "flatten", beside)
+    monkeypatch.setattr(program_module, "flatten", beside)
     assert made.on(rows, Shape(1, 64)).alone
 
 
 def test_places_are_compared_at_weights_that_are_not_zero(monkeypatch):
     """What is found out at a shape holds for later runs of the program, whatever their weights."""
-    made, flatten = program("linear"), flat_graph.flatten
+    made, flatten = program("linear"), program_module.flatten
 
     def at_weights(*given: Any) -> FlatGraph:
         right = flatten(*given)
         wrong = _by_place(right, 64, 2)
         return FlatGraph(right.graph, lambda *tensors: (wrong if tensors[0].any() else right).run(*tensors))
 
-    monkeypatch.setattr(flat_graph, "flatten", at_weights)
+    monkeypatch.setattr(program_module, "flatten", at_weights)
     rows = torch.zeros_like(made.layout.stacked([KINDS["linear"].build()], torch.device("cpu")))
     assert made.on(rows, Shape(1, 64)).alone
 
@@ -120,14 +121,14 @@ def test_places_are_compared_at_weights_that_are_not_zero(monkeypatch):
 def test_a_device_that_computes_otherwise_each_time_is_refused(monkeypatch):
     made = program("linear")
     rows = made.layout.stacked([KINDS["linear"].build()], torch.device("cpu"))
-    flatten, calls = flat_graph.flatten, itertools.count()
+    flatten, calls = program_module.flatten, itertools.count()
 
     def shaky(*given: Any) -> FlatGraph:
         flat = flatten(*given)
         noisy = lambda one: one if one.dtype is torch.bool else one * (1 + 2e-7 * next(calls))  # noqa: E731
         return FlatGraph(flat.graph, lambda *tensors: tuple(map(noisy, flat.run(*tensors))))
 
-    monkeypatch.setattr(flat_graph, "flatten", shaky)
+    monkeypatch.setattr(program_module, "flatten", shaky)
     with pytest.raises(UnsupportedModelError, match="last bits"):
         made.on(rows, Shape(1, 32))
 

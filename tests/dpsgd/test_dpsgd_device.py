@@ -21,7 +21,7 @@ from support.dpsgd_models import KINDS, cross_entropy
 
 from dphypo import noise
 from dphypo.dpsgd import Program, Run, Setting, Tensors, cuda_graph, run, train, trainable
-from dphypo.dpsgd.layers import kernels as layer_kernels
+from dphypo.dpsgd import kernels as layer_kernels
 from dphypo.dpsgd.stack import Shape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

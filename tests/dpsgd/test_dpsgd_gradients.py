@@ -10,8 +10,7 @@ from opacus import GradSampleModule
 from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
-from dphypo.dpsgd import Run, Setting, Tensors
-from dphypo.dpsgd.layers import linear
+from dphypo.dpsgd import Run, Setting, Tensors, layers
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.run import Group
 from dphypo.dpsgd.stack import Shape, Slot
@@ -151,6 +150,6 @@ def test_the_norm_of_an_embedding_has_room_for_all_its_roundings():
     """L terms for each number, and then a sum of L·r: γ(Lr + L + 4)·A² beyond the computed square."""
     positions, width = 2, 64
     tokens, slopes = torch.tensor([[[0, 1]]]), torch.ones(1, 1, positions, width)
-    square = linear.rows(Slot(0, 3 * width), (3, width), tokens, slopes).square.item()
+    square = layers.rows(Slot(0, 3 * width), (3, width), tokens, slopes).square.item()
     spread = positions * width**0.5
     assert square - positions * width >= 0.99 * (positions * width + positions + 4) * 2.0**-53 * spread**2

@@ -12,7 +12,7 @@ from support.dpsgd_models import KINDS, Residual, cross_entropy
 from torch import nn
 
 from dphypo.dpsgd import Program, Run, Setting, Tensors, cuda_graph, optimisers, train
-from dphypo.dpsgd.many import memory_of
+from dphypo.dpsgd.run import memory_of
 from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.errors import UnsupportedModelError
 

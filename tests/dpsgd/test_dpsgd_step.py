@@ -17,9 +17,8 @@ from support.dpsgd_models import KINDS, cross_entropy
 from torch import nn
 
 from dphypo import noise
-from dphypo.dpsgd import Program, Run, Setting, SumGrid, Tensors, slack, train
+from dphypo.dpsgd import Program, Run, Setting, SumGrid, Tensors, layers, slack, train
 from dphypo.dpsgd.draws import Draws, largest_batch, piece_and_count
-from dphypo.dpsgd.layers import linear
 from dphypo.dpsgd.stack import Shape, Slot, Sums
 from dphypo.dpsgd.step import Weights
 from dphypo.dpsgd.sum_on_grid import BETA, clipped_to
@@ -244,7 +243,7 @@ def test_factors_whose_squares_are_no_numbers_add_what_their_norm_says(positions
     """1e-163 squared is zero in double precision; its product with 1e153 is not, and a clipping norm may be less."""
     size = (1, 3, positions, 40)
     inputs, gradients = (torch.full(size, value, dtype=torch.float64) for value in (1e-163, 1e153))
-    (part,) = linear.outer(Slot(0, 1600), None, inputs, gradients)
+    (part,) = layers.outer(Slot(0, 1600), None, inputs, gradients)
     sums = Sums(torch.zeros(1, 1600))
     part.add(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64), sums)
     assert sums.rows.norm() <= part.square[0, 0].sqrt()

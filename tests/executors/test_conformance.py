@@ -23,7 +23,7 @@ from dphypo.executors import Dask, Pool, Ray, Submitit
 from dphypo.executors.executor import Execution, InProcess
 from dphypo.executors.futures import Claims, claim
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from support.torch_world import dpsgd
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.executors.executor import Execution
-from dphypo.executors.groups import Groups
+from dphypo.executors.processes import Groups
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search import LastRun, Stages, Survey

@@ -31,7 +31,7 @@ from dphypo.executors.futures import claim
 from dphypo.journal.journal import Journal, Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.search.interrupts import orderly
+from dphypo.search.runner import orderly
 
 WITHIN_S = {"submitit": 90.0}  # of which submitit waits 15 for the result of a job that died
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("dask", "ray", "submitit")]

@@ -19,8 +19,8 @@ import dphypo
 import dphypo.dpsgd
 from dphypo.accounting.events import ideal
 from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
-from dphypo.integrations.jax.records import restored
-from dphypo.mechanisms.attempt import Pace, followed_by
+from dphypo.integrations.jax.jax_program import restored
+from dphypo.mechanisms.mechanism import Pace, followed_by
 from dphypo.testing import check_mechanism
 
 PIXELS, LABELS = load_digits(return_X_y=True)

@@ -17,8 +17,7 @@ from dphypo.dpsgd import SumGrid
 from dphypo.dpsgd.draws import Draws
 from dphypo.dpsgd.sum_on_grid import BETA
 from dphypo.integrations.jax import DPSGD, clipped_gradients
-from dphypo.integrations.jax.jax_program import Program
-from dphypo.integrations.jax.records import as_records
+from dphypo.integrations.jax.jax_program import Program, as_records
 
 FALSE_ALARM = 1e-6
 SIZE = 40

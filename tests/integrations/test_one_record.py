@@ -23,8 +23,8 @@ from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.schema import numbers
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.torch import PrivateAccuracy
-from dphypo.mechanisms.attempt import attempt
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.mechanism import attempt
+from dphypo.mechanisms.outcome import or_none
 
 
 class Panic(BaseException):

@@ -12,7 +12,7 @@ from support.optuna_survey import SURVEY, objective, study, survey
 from dphypo import errors
 from dphypo.accounting import Split, verify
 from dphypo.accounting.calibrate import watch
-from dphypo.accounting.sides import EVERYONE
+from dphypo.accounting.composition import EVERYONE
 from dphypo.errors import Refusal
 from dphypo.integrations.optuna import PaidTrial
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
-import dphypo.integrations.torch.accountant as side
+import dphypo.integrations.torch.own_loop as side
 from dphypo.errors import ChangedStudy, LedgerError, RehearsalError
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash

@@ -26,8 +26,8 @@ from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, Private
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import OwnTraining, SampledGaussian
-from dphypo.mechanisms.attempt import followed_by
 from dphypo.mechanisms.fingerprint import fingerprint
+from dphypo.mechanisms.mechanism import followed_by
 from dphypo.search.rates import norm_terms
 from dphypo.search.tune import plan_tuning
 

@@ -13,8 +13,7 @@ from torch import nn
 
 from dphypo.integrations import jax as in_jax
 from dphypo.integrations import torch as in_torch
-from dphypo.integrations.jax.jax_program import JaxModel, Program
-from dphypo.integrations.jax.records import as_records
+from dphypo.integrations.jax.jax_program import JaxModel, Program, as_records
 from dphypo.integrations.scores import (
     NAMED,
     Metrics,

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import PrivateAccuracy, seeds
+from dphypo.integrations.torch import PrivateAccuracy, runs
 
 
 def restless() -> nn.Module:
@@ -56,7 +56,7 @@ def test_without_the_lock_threads_would_disturb_each_other(monkeypatch: pytest.M
     both = threading.Barrier(2, timeout=30)
 
     def draws(meet: bool) -> list[float]:
-        with seeds.everything_else(7, torch.device("cpu")):
+        with runs.everything_else(7, torch.device("cpu")):
             if meet:
                 both.wait()
             found = torch.rand(4).tolist()
@@ -65,7 +65,7 @@ def test_without_the_lock_threads_would_disturb_each_other(monkeypatch: pytest.M
             return found
 
     alone = draws(False)
-    monkeypatch.setattr(seeds, "one_run", contextlib.nullcontext)
+    monkeypatch.setattr(runs, "one_run", contextlib.nullcontext)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(draws, (True, True)))
     assert found != [alone, alone]

@@ -20,7 +20,7 @@ from support.torch_witness import Net, Witness, looks_right, no_gradient, number
 
 from dphypo.accounting.events import ideal
 from dphypo.dpsgd.draws import BatchSampler
-from dphypo.integrations.torch import DPSGD, seeds
+from dphypo.integrations.torch import DPSGD, runs
 
 COUNT = 120
 NOISE = {(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5}
@@ -148,8 +148,8 @@ def test_a_wrong_charge_is_caught() -> None:
 
 
 def test_the_noise_stream_is_independent_of_the_sampling_stream_and_of_the_next_seed() -> None:
-    draws = [torch.randn(4000, generator=seeds.noise(seed, torch.device("cpu"))) for seed in (8, 9)]
-    words = seeds.words(8, "sampling").draw(4000)
+    draws = [torch.randn(4000, generator=runs.noise(seed, torch.device("cpu"))) for seed in (8, 9)]
+    words = runs.words(8, "sampling").draw(4000)
     draws.append(torch.from_numpy(stats.norm.ppf((words >> np.uint64(11)).astype(float) * 2.0**-53)).float())
     correlations = np.corrcoef(torch.stack(draws).numpy())[np.triu_indices(3, 1)]
     assert np.abs(correlations).max() < 5.5 / math.sqrt(4000)

@@ -14,8 +14,7 @@ from torch import nn
 
 import dphypo
 from dphypo.errors import FileError
-from dphypo.integrations.torch.saved_graph import Loaded, SavedGraph
-from dphypo.integrations.torch.saver import GRAPH, Safetensors, metadata
+from dphypo.integrations.torch.saver import GRAPH, Loaded, Safetensors, SavedGraph, metadata
 from dphypo.laws import Pmf
 
 SECRET = 3.14159

@@ -13,11 +13,11 @@ from scipy import stats
 from torch import nn
 
 import dphypo
+from dphypo.accounting.composition import Sides
 from dphypo.accounting.events import ideal
-from dphypo.accounting.sides import Sides
 from dphypo.dpsgd.device import pinned
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, seeds, split_by_hash
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, runs, split_by_hash
 from dphypo.integrations.torch.data import as_records
 from dphypo.integrations.torch.record_values import per_record, values
 
@@ -122,7 +122,7 @@ def test_padding_of_one_record_changes_no_other() -> None:
     assert len(found) == 201
     assert np.array_equal(found[:200], wanted)
     assert not any(trained.fast)
-    for place in (pinned(1), seeds.everything_else(0, torch.device("cpu"))):
+    for place in (pinned(1), runs.everything_else(0, torch.device("cpu"))):
         with place:
             assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled() is before is True

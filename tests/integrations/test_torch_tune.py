@@ -10,8 +10,7 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting import Composition, Split, Term, verify
-from dphypo.accounting.composition import account_published
-from dphypo.accounting.sides import Role
+from dphypo.accounting.composition import Role, account_published
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning

@@ -9,8 +9,7 @@ from dp_accounting import GaussianDpEvent
 
 from dphypo import Geometric, Ledger, account
 from dphypo.accounting import Composition, RoundedDp, Term
-from dphypo.accounting.composition import account_published
-from dphypo.accounting.sides import EVERYONE
+from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.errors import LedgerError
 
 SIGMA = 30.0

@@ -16,7 +16,7 @@ from support.slow import mostly_slow
 import dphypo
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 from dphypo.mechanisms.outcome import settle
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE

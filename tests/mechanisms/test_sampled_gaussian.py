@@ -15,7 +15,7 @@ from dphypo.accounting import account
 from dphypo.errors import RehearsalError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches, transfer
-from dphypo.mechanisms.attempt import rehearse
+from dphypo.mechanisms.mechanism import rehearse
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
 from dphypo.space import Space
 from dphypo.testing import check_mechanism

@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "a side on both parts of one split",
         "no term is free because no record is said to meet it",
-        "accounting/sides.py",
+        "accounting/composition.py",
         "        if len({split for split, _ in self.conditions}) < len(self.conditions):\n",
         "        if len({split for split, _ in self.conditions}) > len(self.conditions):\n",
         ("accounting/test_sides.py::test_a_side_has_one_part_of_a_split",),
@@ -486,7 +486,7 @@ MUTANTS = (
     Mutant(
         "rates are rounded to the nearest",
         "what a certificate states is an upper bound",
-        "accounting/attacker.py",
+        "accounting/tradeoff.py",
         "min(1.0, round_up(rate + 2e-7, 6))",
         "min(1.0, round(rate, 6))",
         (f"{_TRADEOFF}::test_what_is_stated_is_rounded_up",),

@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "a saved graph may call any operator",
         "loading a release runs no code",
-        "integrations/torch/saved_graph.py",
+        "integrations/torch/saver.py",
         "target, args = _OPERATORS[rest[0]], ",
         "target, args = _OPERATORS.get(rest[0], operator.getitem), ",
         ("integrations/test_torch_saved_graph.py::test_a_graph_with_another_operator_is_refused",),
@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "a saved graph names arguments as it likes",
         "loading a release runs no code",
-        "integrations/torch/saved_graph.py",
+        "integrations/torch/saver.py",
         "if name not in known]",
         "if not name]",
         ("integrations/test_torch_saved_graph.py::test_a_name_of_an_argument_runs_no_code",),

@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "the norm of several layers is rounded to the nearest",
         "norms are upper bounds in floating point",
-        "dpsgd/layers/linear.py",
+        "dpsgd/layers.py",
         ", squares).mul_(1 + 2 * (longest + 4 * count + 16) * UNIT)",
         ", squares)",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[linear]",),
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "a ghost norm is not an upper bound",
         "norms are upper bounds in floating point",
-        "dpsgd/layers/linear.py",
+        "dpsgd/layers.py",
         "added(one.mul_(two).flatten(2)).clamp_min(0) + terms / (1 - terms) * spread.square()",
         "added(one.mul_(two).flatten(2)).clamp_min(0)",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-ghost]",),
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "the norm of a held gradient is rounded to the nearest",
         "norms are upper bounds in floating point",
-        "dpsgd/layers/products.py",
+        "dpsgd/layers.py",
         " * (1 + (size + 8) * UNIT)",
         "",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-held]",),
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(
         "zero times NaN is NaN",
         "a record that is not finite adds zero",
-        "dpsgd/layers/products.py",
+        "dpsgd/layers.py",
         "    return values.nan_to_num_(0.0, 0.0, 0.0)\n",
         "    return values\n",
         (f"{_MOVES}[linear]", f"{_MOVES}[convolution]"),
@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         "dropout belongs to places in the batch",
         "a record's contribution does not depend on its place",
-        "dpsgd/masks.py",
+        "dpsgd/batches.py",
         " ^ (records + 1))",
         " ^ (0 * records + torch.arange(records.shape[-1], device=records.device)))",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[dropout]",),
@@ -190,7 +190,7 @@ MUTANTS = (
     Mutant(
         "products treat the last rows otherwise",
         "a record's contribution does not depend on its place",
-        "dpsgd/layers/products.py",
+        "dpsgd/layers.py",
         "    for way in _WAYS:\n",
         "    for way in (torch.mm,):\n        return way\n",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[twice]",),

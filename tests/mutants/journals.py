@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         "a child that a run has forked goes on in its place",
         "a run is made by one process",
-        "mechanisms/attempt.py",
+        "mechanisms/mechanism.py",
         "        if os.getpid() != process:\n            os._exit(1)\n",
         "        pass\n",
         ("journal/test_forks.py::test_a_run_that_forks_and_whose_child_fails_is_made_once",),

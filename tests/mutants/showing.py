@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "an error of a signal's handler keeps the stack of the run",
         "no exception shows what a run had in hand",
-        "search/interrupts.py",
+        "search/runner.py",
         "raise ended.raised from None",
         "raise ended.raised",
         ("executors/test_interrupts.py::test_what_a_handler_of_signals_raises_shows_nothing_of_the_run",),
@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant(
         "a worker's import searches",
         "no search is executed that nobody accounts for",
-        "search/interrupts.py",
+        "search/runner.py",
         '"_inheriting", False):',
         '"_inheriting", False) is None:',
         (

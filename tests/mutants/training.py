@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "noise from uniforms of 24 bits",
         "no value of the noise is impossible",
-        "integrations/torch/opacus.py",
+        "integrations/torch/own_loop.py",
         "    return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)\n",
         "    return torch.normal(0.0, std, like.shape, dtype=torch.float32, device=like.device, generator=generator)\n",
         ("noise/test_noise_reach.py::test_noise_for_opacus_is_drawn_from_53_bits",),
@@ -152,9 +152,9 @@ MUTANTS = (
     Mutant(
         "what is no Exception passes through a record",
         "everything but a signal that a record raises is that record's outcome",
-        "mechanisms/one_record.py",
-        "    except BaseException as error:\n",
-        "    except Exception as error:\n",
+        "mechanisms/outcome.py",
+        "        return call()\n    except BaseException as error:\n",
+        "        return call()\n    except Exception as error:\n",
         ("integrations/test_one_record.py::test_no_exception_of_a_record_fails_a_run",),
     ),
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "the margin of a target leaves out the noise of the score",
         "a target is said to be reached wrongly with a stated probability at most",
-        "integrations/reaching.py",
+        "integrations/scores.py",
         "    spread = noise_multiplier * math.hypot(1 - shown, shown)\n",
         "    spread = 1e-3 * noise_multiplier * math.hypot(1 - shown, shown)\n",
         ("integrations/test_reaching.py::test_reached_is_wrong_no_more_often_than_stated",),
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "the margin of a target leaves out the sampling of its records",
         "a target is said to be reached wrongly with a stated probability at most",
-        "integrations/reaching.py",
+        "integrations/scores.py",
         "    right = np.arange(least, most + 1)[:, None]\n",
         "    right = np.full((most + 1 - least, 1), target * records)\n",
         ("integrations/test_reaching.py::test_reached_is_wrong_no_more_often_than_stated",),
@@ -326,8 +326,8 @@ MUTANTS = (
         "the first record says what the others look like",
         "the domain of a record is stated by public things alone",
         "integrations/torch/data.py",
-        "    shown = columns.only(data[0] if example is None else example, taken)\n",
-        "    shown = columns.only(data[0], taken)\n",
+        "    shown = only(data[0] if example is None else example, taken)\n",
+        "    shown = only(data[0], taken)\n",
         (
             "integrations/test_torch_data.py::test_the_first_record_of_a_data_set_says_nothing_about_the_others",
             "integrations/test_torch_data.py::test_a_domain_that_nothing_public_states_is_refused",

@@ -13,7 +13,7 @@ import pytest
 
 import dphypo
 from dphypo.accounting import Composition, PureDp, Split, solve_noise, verify
-from dphypo.accounting.sides import EVERYONE, Role
+from dphypo.accounting.composition import EVERYONE, Role
 from dphypo.laws import Pmf
 from dphypo.search import Stage, Stages, Survey
 

@@ -21,7 +21,7 @@ from dphypo.executors import Withdrawn
 from dphypo.executors.executor import Lost
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Declared
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 
 TESTS = str(Path(__file__).parents[1])
 KILLED = -signal.SIGKILL

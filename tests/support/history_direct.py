@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphypo.accounting.profiles import Profile
-from dphypo.accounting.theorems.lattice_pair import LatticePair
+from dphypo.accounting.theorems.theorem_h_history_only import LatticePair
 from dphypo.band import Band
 
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from dphypo.accounting.profiles import Floats
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
-from dphypo.accounting.theorems.lattice_pair import LatticePair
 from dphypo.accounting.theorems.lemma2 import Corner
-from dphypo.accounting.theorems.theorem_h_history_only import SLACK, Lattice, Survivors
+from dphypo.accounting.theorems.theorem_h_history_only import SLACK, Lattice, LatticePair, Survivors
 
 
 @dataclass(frozen=True, eq=False)

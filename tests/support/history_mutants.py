@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from support.history_known import HistoryProfile
 
-from dphypo.accounting.theorems import lattice_pair, lemma2
+from dphypo.accounting.theorems import lemma2, theorem_h_history_only
 from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
 from dphypo.band import Band
 
@@ -14,7 +14,7 @@ _corners, _hull, _payoff, _left, _pair = (
     theorem_h._hull,
     theorem_h.payoff,
     theorem_h._left,
-    lattice_pair.lattice_pair,
+    theorem_h_history_only.lattice_pair,
 )
 
 
@@ -28,7 +28,7 @@ def _only_where_forced(pair, low, high, tau_high):
 
 
 def _upper_tail(pair, low, high, tau_high):
-    mirrored = lattice_pair.LatticePair(pair.step, pair.first, pair.on[::-1].copy())
+    mirrored = theorem_h_history_only.LatticePair(pair.step, pair.first, pair.on[::-1].copy())
     object.__setattr__(mirrored, "off", pair.off[::-1].copy())
     on, off = _left(mirrored, low, high, tau_high)
     return on[:, ::-1], off[:, ::-1]

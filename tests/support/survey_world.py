@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import loguniform
 
 from dphypo.accounting import Split
-from dphypo.accounting.sides import Sides
+from dphypo.accounting.composition import Sides
 from dphypo.mechanisms import Mechanism, Outcome, Plain
 from dphypo.space import Space
 

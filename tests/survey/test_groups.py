@@ -12,11 +12,11 @@ from support.survey_plan_world import Together, attempted, facts, make, together
 from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
-from dphypo.executors.groups import Groups
+from dphypo.executors.processes import Groups
 from dphypo.journal.journal import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
-from dphypo.mechanisms.attempt import attempt_many
+from dphypo.mechanisms.mechanism import attempt_many
 from dphypo.search import LastRun, Stages, Study, Survey
 
 KILLED = -signal.SIGKILL

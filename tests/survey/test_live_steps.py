@@ -11,7 +11,7 @@ from support.torch_world import dpsgd
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.mechanisms.attempt import Pace
+from dphypo.mechanisms.mechanism import Pace
 from dphypo.search import LastRun, Stage, Stages, Survey, progress
 from dphypo.search.progress import LiveSteps
 

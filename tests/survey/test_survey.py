@@ -19,7 +19,7 @@ from dphypo.entropy import Seeded
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome
 from dphypo.mechanisms import mechanism as declare
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
 from dphypo.search.proposer import SamplerProposer
 from dphypo.search.release import Ending, Row, Status, load_release

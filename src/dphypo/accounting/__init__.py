@@ -7,6 +7,7 @@ from dphypo.accounting.calibrate import calibrate as calibrate
 from dphypo.accounting.calibrate import solve_noise as solve_noise
 from dphypo.accounting.certificate import Certificate as Certificate
 from dphypo.accounting.composition import Composition as Composition
+from dphypo.accounting.composition import Split as Split
 from dphypo.accounting.composition import Term as Term
 from dphypo.accounting.events import ApproximateDp as ApproximateDp
 from dphypo.accounting.events import PureDp as PureDp
@@ -14,5 +15,4 @@ from dphypo.accounting.events import RdpCurve as RdpCurve
 from dphypo.accounting.events import RoundedDp as RoundedDp
 from dphypo.accounting.guarantee import Guarantee as Guarantee
 from dphypo.accounting.guarantee import account as account
-from dphypo.accounting.sides import Split as Split
 from dphypo.accounting.verify import verify as verify

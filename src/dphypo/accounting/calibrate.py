@@ -22,13 +22,12 @@ import numpy as np
 from dphypo import _validate
 from dphypo.accounting import dp_library
 from dphypo.accounting.certificate import to_json
-from dphypo.accounting.composition import Composition, PublishedRuns, account_published
+from dphypo.accounting.composition import Composition, PublishedRuns, Side, account_published
 from dphypo.accounting.dp_library import Relation
 from dphypo.accounting.events import Event, ideal
 from dphypo.accounting.guarantee import UNIFORM, Guarantee, PolicyClass, account
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
 from dphypo.accounting.profiles import Curve, Floats, round_epsilon, round_up
-from dphypo.accounting.sides import Side
 from dphypo.band.band import BandLike
 from dphypo.errors import UnreachableError
 from dphypo.laws import Law

@@ -25,7 +25,7 @@ import numpy as np
 from dphypo import _files, _validate
 from dphypo._files import Json
 from dphypo._validate import printable
-from dphypo.accounting import attacker, events
+from dphypo.accounting import events, tradeoff
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
 from dphypo.accounting.profiles import round_epsilon
@@ -167,7 +167,7 @@ def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) ->
         "bounds": bounds,
         "slack": guarantee.slack,
         "one_run": {name: round_epsilon(epsilon) for name, epsilon in guarantee.one_run(delta).items()},
-        "attacker": attacker.rounded(attacker.attacker(guarantee, delta)),
+        "attacker": tradeoff.rounded(tradeoff.attacker(guarantee, delta)),
         **to_json(guarantee),
         "profile": {"epsilon": epsilons.tolist(), "delta": deltas.tolist()},
         "public": json.loads(json.dumps(stated)),
@@ -322,7 +322,7 @@ def statement(document: Json) -> str:
         f"What was released: {released}{measured}{chosen}{_scored_on(public, parts)}",
         f"What epsilon covers: {covered}",
         *ladder,
-        *attacker.lines(document),
+        *tradeoff.lines(document),
         ASSUMPTIONS,
         *(f"- {line}." for line in assumptions(document)),
     ]

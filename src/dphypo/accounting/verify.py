@@ -28,7 +28,6 @@ from dphypo import _files, _validate, laws
 from dphypo._files import Json
 from dphypo._validate import printable
 from dphypo.accounting import dp_library, events
-from dphypo.accounting.attacker import attacker
 from dphypo.accounting.certificate import (
     ALGORITHM,
     ENTROPIES,
@@ -43,11 +42,11 @@ from dphypo.accounting.certificate import (
     statement,
     table_hash,
 )
-from dphypo.accounting.composition import Composition, Releases, Term, account_published
+from dphypo.accounting.composition import Composition, Releases, Side, Term, account_published
 from dphypo.accounting.events import RdpCurve, ideal
 from dphypo.accounting.guarantee import PolicyClass, account
 from dphypo.accounting.second_opinion import second_opinion
-from dphypo.accounting.sides import Side
+from dphypo.accounting.tradeoff import attacker
 from dphypo.band import Band
 from dphypo.errors import FileError
 

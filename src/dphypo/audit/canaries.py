@@ -22,14 +22,14 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Composition
-from dphypo.accounting.attacker import curve
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import leaves
 from dphypo.accounting.events import canonical, ideal
+from dphypo.accounting.tradeoff import curve
 from dphypo.audit.guessing import Floats, OneRunAudit, judge
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.attempt import Pace, followed_by
+from dphypo.mechanisms.mechanism import Pace, followed_by
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo._floats import half_way
+from dphypo._validate import half_way
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

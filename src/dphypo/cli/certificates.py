@@ -108,8 +108,8 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
     from dphypo.accounting import verify as verify_certificate
-    from dphypo.accounting.attacker import paper_sentence
     from dphypo.accounting.certificate import ASSUMPTIONS, assumptions, breaks
+    from dphypo.accounting.tradeoff import paper_sentence
 
     found = Certificate.load(certificate)
     checked = verify_certificate(certificate)

@@ -1,7 +1,7 @@
 from .batches import Records as Records
 from .batches import Tensors as Tensors
-from .many import train as train
 from .program import Program as Program
+from .run import train as train
 from .setting import Average as Average
 from .setting import Clipping as Clipping
 from .setting import Run as Run

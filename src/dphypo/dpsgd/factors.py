@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from dphypo.dpsgd.layers import convolution, linear
-from dphypo.dpsgd.layers.products import held, wide
+from dphypo.dpsgd import layers
+from dphypo.dpsgd.layers import held, wide
 from dphypo.dpsgd.record_graph import insert
 from dphypo.dpsgd.stack import Layout
 from dphypo.dpsgd.step import RecordGradients
@@ -67,7 +67,7 @@ class Outer:
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         bias = None if self.bias is None else layout.slot(self.bias)
         inputs, slopes = (one.flatten(2, 3) for one in given)
-        return linear.outer(layout.slot(self.weight), bias, inputs, slopes)
+        return layers.outer(layout.slot(self.weight), bias, inputs, slopes)
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Patches:
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         pictures, slopes = given
         sizes = pictures.shape[:3]
-        seen, _ = convolution.patches(pictures.flatten(0, 2), self.kernel, self.stride, self.dilation, self.groups)
+        seen, _ = layers.patches(pictures.flatten(0, 2), self.kernel, self.stride, self.dilation, self.groups)
         found = slopes.flatten(0, 2).flatten(2).transpose(1, 2).chunk(self.groups, -1)
         parts = []
         for group, (a, g) in enumerate(zip(seen, found, strict=True)):
             a, g = (one.reshape(*sizes[:2], -1, one.shape[-1]) for one in (a, g))
-            parts += linear.outer(layout.slot(self.weight, group, self.groups), None, a, g)
+            parts += layers.outer(layout.slot(self.weight, group, self.groups), None, a, g)
         return parts
 
 
@@ -102,7 +102,7 @@ class Rows:
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         tokens, slopes = (one.flatten(2, 3) for one in given)
-        return [linear.rows(layout.slot(self.weight), layout.shapes[self.weight], tokens, slopes)]
+        return [layers.rows(layout.slot(self.weight), layout.shapes[self.weight], tokens, slopes)]
 
 
 def gradients(
@@ -122,7 +122,7 @@ def gradients(
     for group in single.values():
         slots = [(layout.slot(one.weight), None if one.bias is None else layout.slot(one.bias)) for one, _ in group]
         a, g = ([some[place].flatten(2) for _, some in group] for place in (0, 1))
-        found.append(linear.singles(slots, a, g))
+        found.append(layers.singles(slots, a, g))
     return found
 
 
@@ -254,12 +254,12 @@ class _Finder:
         pictures, slopes = (self.call(A.select.int, one, 0, 0) for one in (pictures, slopes))
         if len(shape) == 3:
             pictures, slopes = (self.call(A.unsqueeze.default, one, 1) for one in (pictures, slopes))
-        edges = convolution.pair(padding, 0)
+        edges = layers.pair(padding, 0)
         if any(edges):
             sides = [edges[1], edges[1], edges[0], edges[0]]
             pictures = self.call(A.constant_pad_nd.default, pictures, sides)
-        steps, gaps = (convolution.pair(one, 1) for one in (stride, dilation))
-        kernel = convolution.pair(shape[2:], 1)
+        steps, gaps = (layers.pair(one, 1) for one in (stride, dilation))
+        kernel = layers.pair(shape[2:], 1)
 
         def part(weight: int, bias: int | None) -> Part:
             return Patches(weight, kernel, steps, gaps, groups)

@@ -11,7 +11,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.dpsgd.draws import largest_batch
 from dphypo.dpsgd.sum_on_grid import SumGrid
-from dphypo.mechanisms.attempt import Pace
+from dphypo.mechanisms.mechanism import Pace
 
 
 class Clipping(StrEnum):

@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dphypo.dpsgd import masks
+from dphypo.dpsgd import batches
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.record_graph import RecordGraph, refuse_average
 from dphypo.dpsgd.stack import Layout, Shape, trained
@@ -255,7 +255,7 @@ def _bits(bound: Pass, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run
     """All that contributions are made of, as whole numbers (NaN equals itself), of runs from a first one on."""
     shape = bound.shape
     runs = torch.arange(run, run + shape.runs, device=numbers.device)[:, None]
-    keys = masks.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
+    keys = batches.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
     inputs, targets = (part.clone() for part in batch)  # alone, they begin at an allocation
     parts, _ = bound.parts(inputs, targets, keys)
     words = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}

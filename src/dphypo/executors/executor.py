@@ -21,7 +21,7 @@ from dphypo import _validate
 from dphypo.errors import ExecutorError, UnsupportedModelError
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.attempt import attempt
+from dphypo.mechanisms.mechanism import attempt
 
 BROKEN = (
     "a worker died and the executor accepts no more work: run the study again with a new executor; it resumes where it "
@@ -36,7 +36,7 @@ NO_WORKERS = (
 MIXED_UP = (
     "the executor returned something other than the outcome of the run that it was given, such as the outcome of "
     "another run. Nothing was recorded. Use another executor; the search resumes where it stopped. An executor of your "
-    "own calls dphypo.mechanisms.attempt.attempt and returns the outcome with its run"
+    "own calls dphypo.mechanisms.mechanism.attempt and returns the outcome with its run"
 )
 
 
@@ -60,7 +60,7 @@ class Executor(Protocol):
         """Begin a run; only while ``idle``."""
 
     def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
-        """The next run that ended, with what :func:`dphypo.mechanisms.attempt.attempt` returned; only while ``busy``.
+        """The next run that ended, with what :func:`dphypo.mechanisms.mechanism.attempt` returned; only while ``busy``.
 
         Instead of the outcome, None means that the run's process died or may have died, and the search decides whether
         to repeat the run. :class:`Withdrawn` means that the process did not die.

@@ -15,7 +15,7 @@ def saver_for(format: str, model: Any) -> Saver | None:
         found = of_estimator(model)
         return found if found.format == format else None
     if format == "safetensors" and model is None:
-        from dphypo.integrations.torch.saved_graph import SavedGraph
+        from dphypo.integrations.torch.saver import SavedGraph
 
         return SavedGraph()
     if format == "safetensors":

@@ -9,8 +9,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Term, solve_noise
-from dphypo.accounting.composition import account_published
-from dphypo.accounting.sides import EVERYONE
+from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.entropy import SYSTEM, below
 from dphypo.integrations.scores import PrivateConfusion, RecordScore, as_trained, named, refuse_targets
 from dphypo.journal import Ledger

@@ -41,18 +41,17 @@ import dp_accounting
 from dphypo import _validate, errors
 from dphypo.accounting import Certificate, Composition, Term, solve_noise
 from dphypo.accounting.certificate import UNITS
-from dphypo.accounting.composition import account_published
-from dphypo.accounting.sides import EVERYONE, Sides, read_sides
+from dphypo.accounting.composition import EVERYONE, Sides, account_published, read_sides
 from dphypo.entropy import SYSTEM, below
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 from dphypo.mechanisms.transfer import COSTS
-from dphypo.search.interrupts import refuse_in_worker_start
 from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
 from dphypo.search.release import Row, SurveyTable
+from dphypo.search.runner import refuse_in_worker_start
 from dphypo.search.tune import FEWEST_STEPS
 from dphypo.space import Space
 from dphypo.space.dimension import check_name

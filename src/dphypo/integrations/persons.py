@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.mechanisms.mechanism import ROWS_PER_PERSON
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.outcome import or_none
 from dphypo.noise import Words
 
 GRID = 2**12

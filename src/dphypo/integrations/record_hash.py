@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.mechanisms.one_record import is_signal, or_none
+from dphypo.mechanisms.outcome import is_signal, or_none
 
 _WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(("none", "nan", "nat", "<na>", ""), math.nan)}
 

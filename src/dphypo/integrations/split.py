@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Split
-from dphypo.accounting.sides import EVERYONE, Role, Side, Sides, read_sides
+from dphypo.accounting.composition import EVERYONE, Role, Side, Sides, read_sides
 from dphypo.integrations.persons import PersonKeys
 from dphypo.integrations.record_hash import fields_of, record_bytes, structure_bytes
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.outcome import or_none
 
 Sources = frozenset[tuple[Split, str]]
 """Of each split, a name of what was split: the arrays or the data set, with the values that they had."""

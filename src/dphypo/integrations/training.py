@@ -19,7 +19,7 @@ import dp_accounting
 
 from dphypo import _validate, dpsgd
 from dphypo.accounting import RoundedDp
-from dphypo.accounting.sides import Sides
+from dphypo.accounting.composition import Sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations import cost
 from dphypo.integrations.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learning_rates

@@ -24,8 +24,8 @@ from dphypo.dpsgd.optimisers import known
 from dphypo.integrations.cost import CALIBRATE, batch_size
 from dphypo.integrations.scores import scoring_share
 from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.torch import DPSGD, PrivateLoss, columns
-from dphypo.integrations.torch.data import as_records
+from dphypo.integrations.torch import DPSGD, PrivateLoss
+from dphypo.integrations.torch import data as torch_data
 
 if TYPE_CHECKING:
     from dphypo.search import Release
@@ -57,7 +57,7 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         trainer = Trainer(**{name: more.pop(name) for name in names})
     args, model, dataset = trainer.args, trainer.model, trainer.train_dataset
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    taken = columns.taken_by(model, None) if args.remove_unused_columns else None
+    taken = torch_data.taken_by(model, None) if args.remove_unused_columns else None
     declared = getattr(dataset, "features", None) or {}
     features = {name: one for name, one in declared.items() if taken is None or name in taken}
     problems = _problems(trainer)
@@ -65,7 +65,7 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         more["loss"] = loss
     elif "loss" not in more:
         problems.append(f"{type(inner).__name__}: its loss is not known. Give loss=, one value per record")
-    if max_length is None and any(columns.length(one) == -1 for one in features.values()):
+    if max_length is None and any(torch_data.length(one) == -1 for one in features.values()):
         problems.append("records differ in length, which is private. Give max_length=128, a public number of tokens")
     if "example" not in more and not features:
         problems.append("the data set declares no features. Give example=, one made-up record as the data set gives it")
@@ -77,8 +77,8 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         raise ValueError(f"this Trainer cannot be made private as it is:\n{listed}")
     given: dict[str, Any] = {**_taken_over(trainer), "collate": _collator(trainer, taken, max_length), "data": dataset}
     if "example" not in more:
-        length = max_length or columns.LENGTH
-        given["example"] = {name: columns.made_up(one, length) for name, one in features.items()}
+        length = max_length or torch_data.LENGTH
+        given["example"] = {name: torch_data.made_up(one, length) for name, one in features.items()}
     given["model"] = trainer.model_init or partial(_same, copy.deepcopy(model).cpu())
     given |= more
     if tokens and "score" not in more:
@@ -251,7 +251,7 @@ def _squared_error(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def _perplexity(given: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
     """Records set apart by a hash, and the score on them: tokens are no classes of records."""
     how = {name: given[name] for name in ("example", "collate", "workers")}
-    records: Any = as_records(given["data"], **how)
+    records: Any = torch_data.as_records(given["data"], **how)
     size = given.get("records") or len(given["data"])
     share, scoring = scoring_share(size)
     parts = split_by_hash(given["data"], share=share, workers=given["workers"])
@@ -276,7 +276,7 @@ class _Padded:
     masked: bool
 
     def __call__(self, records: list[Any]) -> dict[str, Any]:
-        found = dict(self.collator([columns.only(one, self.taken) for one in records]))
+        found = dict(self.collator([torch_data.only(one, self.taken) for one in records]))
         for name in {"label", "label_ids"} & found.keys():
             found["labels"] = found.pop(name)
         ids = found.get("input_ids")

@@ -15,7 +15,7 @@ from flint import arb, ctx, fmpq
 from scipy import special
 
 from dphypo import _validate
-from dphypo._floats import half_way
+from dphypo._validate import half_way
 from dphypo.entropy import Entropy
 from dphypo.laws.law import Array, at_x, draw, like, quantile, register, stirling_error
 from dphypo.laws.pmf import Pmf, listed

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.mechanisms.mechanism import Mechanism
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.outcome import or_none
 
 SIZE = 32
 """Bytes of a digest, and of a fingerprint."""

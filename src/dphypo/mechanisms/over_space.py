@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dphypo import _validate
-from dphypo.accounting.sides import Sides
+from dphypo.accounting.composition import Sides
 from dphypo.errors import Refusal
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.transfer import COSTS

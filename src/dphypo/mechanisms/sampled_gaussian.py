@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dphypo import _validate
 from dphypo._validate import full_name
-from dphypo.accounting.sides import Sides, read_sides
+from dphypo.accounting.composition import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import transfer
 from dphypo.mechanisms.fingerprint import held

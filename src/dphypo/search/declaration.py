@@ -21,8 +21,7 @@ from dphypo.errors import ChangedStudy, Refusal
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism
-from dphypo.mechanisms.attempt import rehearse
-from dphypo.mechanisms.mechanism import records_of
+from dphypo.mechanisms.mechanism import records_of, rehearse
 from dphypo.search import refusals
 from dphypo.search.next_run import Runs
 from dphypo.search.release import Release

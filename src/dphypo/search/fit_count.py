@@ -20,9 +20,8 @@ from scipy.special import log_ndtr, ndtr
 
 from dphypo import noise
 from dphypo.accounting import Composition, RoundedDp, Term
-from dphypo.accounting.composition import account_published
+from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.accounting.profiles import round_epsilon
-from dphypo.accounting.sides import EVERYONE
 from dphypo.entropy import Entropy, below
 from dphypo.errors import UnfitRecordsError
 from dphypo.mechanisms import Mechanism

@@ -30,7 +30,7 @@ from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting.calibrate import watch
 from dphypo.journal.journal import MAX_ATTEMPTS, Record
 from dphypo.mechanisms import Mechanism, Outcome, Saver
-from dphypo.mechanisms.attempt import Pace, followed_by
+from dphypo.mechanisms.mechanism import Pace, followed_by
 from dphypo.search.checkpoint import CheckpointFile, erase
 from dphypo.search.release import OnRun, Row, SurveyTable, at_edge, table_of
 

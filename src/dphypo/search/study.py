@@ -17,9 +17,9 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, Term, account
+from dphypo.accounting.composition import EVERYONE
 from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.guarantee import PolicyClass
-from dphypo.accounting.sides import EVERYONE
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
 from dphypo.band.projections import Projection

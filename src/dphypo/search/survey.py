@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo.accounting import Term
-from dphypo.accounting.composition import PublishedRuns, account_published
+from dphypo.accounting.composition import EVERYONE, PublishedRuns, Sides, account_published
 from dphypo.accounting.events import event_to_dict
-from dphypo.accounting.sides import EVERYONE, Sides
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, over_space

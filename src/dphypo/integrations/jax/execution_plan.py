@@ -14,9 +14,9 @@ from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfC
 from jax.scipy.special import ndtri
 
 from dphypo import _validate, noise
-from dphypo.accounting.sides import Sides
+from dphypo.accounting.composition import Sides
 from dphypo.integrations.jax.clipped_gradients import key_of
-from dphypo.integrations.jax.records import Trees
+from dphypo.integrations.jax.jax_program import Trees
 from dphypo.mechanisms import OwnTraining, SampledGaussian, transfer
 
 _CONFIGS = {  # where jax_privacy keeps the configuration, since 2.2 and before

@@ -19,14 +19,13 @@ from dphypo.dpsgd.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.entropy import Seeded
 from dphypo.integrations import scores
 from dphypo.integrations.cost import batch_size
-from dphypo.integrations.jax import clipped_gradients, optax_optimisers
-from dphypo.integrations.jax.jax_program import JaxModel, Program, named
-from dphypo.integrations.jax.records import TreeRecords, Trees, as_records
+from dphypo.integrations.jax import clipped_gradients, jax_program
+from dphypo.integrations.jax.jax_program import JaxModel, Program, TreeRecords, Trees, as_records, named
 from dphypo.integrations.persons import read_cap
 from dphypo.integrations.split import split_by_hash
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
-from dphypo.mechanisms.attempt import current_follower
+from dphypo.mechanisms.mechanism import current_follower
 from dphypo.search.rates import norm_terms
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
@@ -98,7 +97,7 @@ class DPSGD(GradientTraining):
         if self.predict is None and not callable(self.loss):
             remedy = "give a function, loss(params, record) -> scalar, or predict(params, input) -> outputs"
             raise _validate.fail("loss", self.loss, remedy)
-        optax_optimisers.read(self.optimizer)
+        jax_program.read(self.optimizer)
         super().__post_init__()
         data = as_records(self.data, self.person)
         size, cap = self.declared_records(data, first=not isinstance(self.data, TreeRecords))
@@ -144,8 +143,8 @@ class DPSGD(GradientTraining):
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nothing uses."""
-        own = () if isinstance(self.optimizer, str) else optax_optimisers.names_of(self.optimizer)
-        taken = OWN.union(self._named, optax_optimisers.option_names(), own)
+        own = () if isinstance(self.optimizer, str) else jax_program.names_of(self.optimizer)
+        taken = OWN.union(self._named, jax_program.option_names(), own)
         for name in names:
             if name not in taken:
                 raise ValueError(
@@ -159,7 +158,7 @@ class DPSGD(GradientTraining):
             choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
             for value in choices:
                 if parameter.name == "optimizer":
-                    optax_optimisers.read(value, "space['optimizer']")
+                    jax_program.read(value, "space['optimizer']")
                 elif parameter.name in ("clipping", "average"):
                     dpsgd.Setting(**{parameter.name: value})
 
@@ -283,7 +282,7 @@ class Begun:
     program: Program
     run: dpsgd.Run
     setting: dpsgd.Setting
-    optimizer: optax_optimisers.Optimizer
+    optimizer: jax_program.Optimizer
     row: npt.NDArray[Any]
     shape: tuple[int, int]
     grid: dpsgd.SumGrid
@@ -291,7 +290,7 @@ class Begun:
     @property
     def kind(self) -> str:
         """What runs of one group have in common."""
-        static, numbers = optax_optimisers.split(self.run.options)
+        static, numbers = jax_program.split(self.run.options)
         grid = (self.grid.deviation, self.grid.bits)
         same = (id(self.program), self.shape, self.run.steps, grid, self.setting, repr(self.optimizer))
         return repr((same, sorted(static.items()), sorted(numbers)))
@@ -304,12 +303,12 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     given = made.rated(given, params, cost.run(params))
     if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
-        own = NoiseRehearsal(partial(optax_optimisers.walk, schedule=made.schedule), full, deviation)
+        own = NoiseRehearsal(partial(jax_program.walk, schedule=made.schedule), full, deviation)
         given = transfer.apply(made.transfer_rule or own, given, made.fraction)
     setting = dpsgd.Setting(
         physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
     )
-    options = optax_optimisers.options(given["optimizer"], given)
+    options = jax_program.options(given["optimizer"], given)
     run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
     grid = run.grid(program.size, *shape, partial(clipped_gradients.terms, program.size))
@@ -335,7 +334,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
         most, scale, unit, shrink = jax.device_put(public)
         zeros = jax.device_put([np.zeros((len(runs), one)) for one in program.sizes])
     normalise = setting.clipping is dpsgd.Clipping.NORMALISE
-    static, names = optax_optimisers.split(first.run.options)
+    static, names = jax_program.split(first.run.options)
     numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}
     stepper = program.stepper(first.optimizer, static)
     rows = mean = jnp.asarray(np.stack([one.row for one in group]))

@@ -5,15 +5,20 @@ JAX's own operators treat every record by itself, up to rounding. A third-party 
 Pallas kernel) receives the whole batch, and one record may change what it computes for the others. So the operators
 that may be mapped are a closed list. A program with any other operator is executed for one record, and one run, after
 the other.
+
+Private records are trees of arrays, one row per record. Optimisers of optax are given by name, or as a function that
+returns one; they read noisy gradients only.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +27,236 @@ import numpy.typing as npt
 import optax
 from jax.extend.core import Primitive, jaxpr_as_fun, primitives
 
-from dphypo import _validate
+from dphypo import _validate, dpsgd
 from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.jax import optax_optimisers
 from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
-from dphypo.integrations.jax.records import Tree, TreeRecords, as_records
-from dphypo.integrations.persons import I64, Persons, words_of
+from dphypo.integrations.persons import I64, PersonKeys, Persons, words_of
 from dphypo.integrations.scores import Floats, TrainedModel, Value
-from dphypo.mechanisms.one_record import or_none
+from dphypo.integrations.split import Origin, remember
+from dphypo.mechanisms import Plain, transfer
+from dphypo.mechanisms.outcome import or_none
+
+Tree = Any
+"""Nested tuples, lists and dicts of arrays."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TreeRecords:
+    """Arrays with one row per record, in the types that JAX computes with, and their side of a split.
+
+    ``person`` says whose row each row is, where a record is all rows of a person.
+    """
+
+    tree: Tree
+    origin: Origin = field(default_factory=Origin)
+    person: PersonKeys | None = None
+
+    def __len__(self) -> int:
+        return len(jax.tree.leaves(self.tree)[0])
+
+    @property
+    def size(self) -> int:
+        """How many records there are: rows, or persons."""
+        return len(self) if self.person is None else self.person.count
+
+    def held(self) -> dict[str, npt.NDArray[Any]]:
+        """The records as columns, for a fingerprint."""
+        found = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.tree)}
+        return found if self.person is None else {**found, "person": self.person.rows}
+
+    def inside(self, classes: int | None) -> npt.NDArray[np.bool_]:
+        """Which records are in the domain: those outside have a value that is not finite or a label without a class.
+
+        Whether a record is in the domain depends on that record alone, so dropping it costs no privacy.
+        """
+        inside = np.ones(len(self), dtype=np.bool_)
+        for leaf in jax.tree.leaves(self.tree):
+            if leaf.dtype.kind == "f":
+                inside &= np.isfinite(leaf.reshape(len(leaf), -1 if leaf.size else 0)).all(1)
+        if classes is not None and isinstance(self.tree, tuple) and len(self.tree) == 2:
+            labels = self.tree[1]
+            if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
+                inside &= (labels >= 0) & (labels < classes)
+        return inside if self.person is None else inside & self.person.known
+
+    def chosen(self, rows: Any) -> TreeRecords:
+        """Some of the records."""
+        person = None if self.person is None else self.person[rows]
+        return replace(self, tree=jax.tree.map(lambda leaf: leaf[rows], self.tree), person=person)
+
+    def synthetic_rows(self, count: int, *, zeros: bool = False) -> Tree:
+        """Made-up records of the same shapes and types: normal numbers, or 0 and 1 for integers."""
+        random = np.random.default_rng(0)
+
+        def like(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            shape = (count, *leaf.shape[1:])
+            drawn = random.normal(size=shape) if leaf.dtype.kind == "f" else random.integers(0, 2, shape)
+            return (0 * drawn if zeros else drawn).astype(leaf.dtype)
+
+        return jax.tree.map(like, self.tree)
+
+    def synthetic_row(self) -> Tree:
+        """One made-up record."""
+        return jax.tree.map(lambda leaf: leaf[0], self.synthetic_rows(1))
+
+
+def as_records(data: Any, person: Any = None) -> TreeRecords:
+    """Records as they were given: arrays, or tuples, lists and dicts of them; ``person`` is as for ``DPSGD``."""
+    if isinstance(data, TreeRecords):
+        return data
+    keys = getattr(data, "person", person)
+    if isinstance(keys, str):
+        if not isinstance(data, Mapping) or keys not in data:
+            known = f"data has {', '.join(map(str, data))}" if isinstance(data, Mapping) else "data has no names"
+            raise _validate.fail("person", keys, f"{known}: name the entry of a dict, or give an array, one key a row")
+        data, keys = {name: part for name, part in data.items() if name != keys}, data[keys]
+    found = _as_tree(data)
+    if keys is None:
+        return found
+
+    def record(at: int) -> Tree:
+        return jax.tree.map(lambda leaf: leaf[at], found.tree)
+
+    return replace(found, person=PersonKeys.of(keys, len(found), record))
+
+
+def _as_tree(data: Any) -> TreeRecords:
+    # JAX takes a subclass of tuple, such as a part of split_by_hash, for one leaf.
+    plain = tuple(data) if isinstance(data, tuple) and not hasattr(data, "_fields") else data
+    if not isinstance(plain, (tuple, list, Mapping)) and not hasattr(plain, "shape"):
+        raise TypeError(f"data is a {type(data).__name__}: give arrays with one row per record, such as data=(X, y)")
+    tree = jax.tree.map(_array, plain)
+    sizes = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)]
+    if not sizes or None in sizes or len(set(sizes)) > 1:
+        raise ValueError("the arrays of data have different numbers of rows: give one row per record in each")
+    for leaf in jax.tree.leaves(tree):
+        remember(leaf, Origin.of(data))
+    return TreeRecords(tree, Origin.of(data))
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    found = np.asarray(values)
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"data holds {found.dtype} values: encode everything as numbers first")
+    wanted = jax.dtypes.canonicalize_dtype(found.dtype)
+    if found.dtype.kind in "iu" and wanted != found.dtype:
+        found = np.clip(found, np.iinfo(wanted).min, np.iinfo(wanted).max)  # a cast would make another label of it
+    with np.errstate(over="ignore"):
+        return found.astype(wanted)
+
+
+class Trees:
+    """Saves the arrays of a tree with :class:`dphypo.mechanisms.Plain`, whose format it is.
+
+    A model of other classes, such as a module of equinox, is loaded as a dict from paths to arrays:
+    ``restored(arrays, like=init(key))`` puts them into a model.
+    """
+
+    format: ClassVar[str] = Plain.format
+
+    def dump(self, model: Any) -> bytes:
+        arrays = jax.tree.map(lambda leaf: np.asarray(leaf) if hasattr(leaf, "dtype") else leaf, model)
+        try:
+            return Plain().dump(arrays)
+        except UnsupportedModelError:
+            found = jax.tree_util.tree_leaves_with_path(arrays)
+            named = {jax.tree_util.keystr(path): leaf for path, leaf in found if isinstance(leaf, np.ndarray)}
+            return Plain().dump(named)
+
+    def load(self, data: bytes) -> Any:
+        return Plain().load(data)
+
+
+def restored(arrays: dict[str, Any], like: Any) -> Any:
+    """A model like the given one with saved arrays."""
+
+    def found(path: Any, leaf: Any) -> Any:
+        return arrays.get(jax.tree_util.keystr(path), leaf)
+
+    return jax.tree_util.tree_map_with_path(found, like)
+
+
+Optimizer = str | Callable[..., optax.GradientTransformation]
+
+# They need the loss, or add noise of their own, or are a part of another one.
+_UNSUITABLE = {"lbfgs", "noisy_sgd", "scale_by_learning_rate", "scale_by_rprop"}
+
+
+@functools.cache
+def known() -> dict[str, Callable[..., optax.GradientTransformation]]:
+    """optax's optimisers that take a learning rate, by name."""
+    public = {name: one for name, one in vars(optax).items() if name[0] != "_" and name not in _UNSUITABLE}
+    return {name: one for name, one in public.items() if inspect.isfunction(one) and "learning_rate" in names_of(one)}
+
+
+def names_of(function: Callable[..., Any]) -> list[str]:
+    """The names of a function's arguments."""
+    return list(inspect.signature(function).parameters)
+
+
+def read(optimizer: Any, argument: str = "optimizer") -> Callable[..., optax.GradientTransformation]:
+    """The function that builds an optimiser from its learning rate and options; an error if there is none."""
+    if callable(optimizer) and "learning_rate" in names_of(optimizer):
+        return cast(Callable[..., optax.GradientTransformation], optimizer)
+    if isinstance(optimizer, str) and optimizer in known():
+        return known()[optimizer]
+    remedy = f"give one of {', '.join(sorted(known()))}, or a function of learning_rate that returns an optax optimiser"
+    raise _validate.fail(argument, optimizer, remedy)
+
+
+@functools.cache
+def option_names() -> frozenset[str]:
+    """Hyperparameters that some optimiser of optax takes."""
+    return frozenset(name for one in known().values() for name in names_of(one)) - {"learning_rate"}
+
+
+def options(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the optimiser has; others are dropped, so that one space can compare optimisers."""
+    takes = set(names_of(read(optimizer))) - {"learning_rate"}
+    return {name: value for name, value in given.items() if name in takes}
+
+
+def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    """Options that choose the program, and those that are numbers in it."""
+    numbers = {name: value for name, value in options.items() if isinstance(value, float)}
+    return {name: value for name, value in options.items() if name not in numbers}, numbers
+
+
+class Stepper:
+    """One of optax's optimisers on rows, each with its learning rate and options; ``tree`` makes arrays of a row."""
+
+    def __init__(self, tree: Callable[[Any], Any], factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
+        def start(row: Any, numbers: Mapping[str, Any]) -> Any:
+            return factory(learning_rate=0.0, **static, **numbers).init(tree(row))
+
+        def step(row: Any, state: Any, mean: Any, gradient: Any, rate: Any, numbers: Any, share: Any) -> Any:
+            transform = factory(learning_rate=rate, **static, **numbers)
+            updates, state = transform.update(tree(gradient.astype(row.dtype)), state, tree(row))
+            moved = jax.tree.leaves(optax.apply_updates(tree(row), updates))
+            row = jnp.concatenate([leaf.reshape(-1) for leaf in moved])
+            return row, state, mean + (row - mean) * share
+
+        self.start = jax.jit(jax.vmap(start))
+        self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
+
+
+def walk(
+    params: Mapping[str, Any], gradients: Any, steps: int, schedule: Callable[[float], float] | None = None
+) -> transfer.Floats:
+    """The weights after made-up gradients, for the rehearsal of a transfer rule (:class:`NoiseRehearsal`)."""
+    stepper = Stepper(lambda row: row, read(params["optimizer"]), options(params["optimizer"], params))
+    setting, rows = dpsgd.Setting(average=params.get("average")), None
+    for number, gradient in enumerate(gradients):
+        given = np.asarray(gradient, dtype=np.float32)[None]
+        if rows is None:
+            rows = mean = jnp.zeros_like(given)
+            state = stepper.start(rows, {})
+        rate = params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps))
+        share = np.float32(setting.share(number, steps))
+        rows, state, mean = stepper.step(rows, state, mean, given, np.full(1, rate, np.float32), {}, share)
+    return np.asarray(mean[0], dtype=np.float64)
+
 
 _RANDOM = {  # operators whose rule draws for a whole batch from one key, or from none
     primitives.rng_bit_generator_p,
@@ -116,7 +342,7 @@ class Program:
         self._init, self._predict = bound(init, 1), None if predict is None else bound(predict, 2)
         self._is_cross_entropy = loss is None
         self._loss = self._cross_entropy if loss is None else bound(loss, 2)
-        self._takes_key = loss is not None and "key" in optax_optimisers.names_of(loss)
+        self._takes_key = loss is not None and "key" in names_of(loss)
         self._compiled: Callable[[jax.Array], list[Any]] = jax.jit(self._arrays)
         arrays = self.built(jax.random.key(0))
         shown, some = [leaf for leaf in arrays if _is_trained(leaf)], iter(arrays)
@@ -136,7 +362,7 @@ class Program:
         self.records = self.usable(records)
         self._views = rows_per_person
         self._alone: dict[tuple[int, ...], bool] = {}
-        self._steppers: dict[Any, optax_optimisers.Stepper] = {}
+        self._steppers: dict[Any, Stepper] = {}
         self._mapped: dict[Any, Callable[..., Any]] = {}
         self.description = repr([(leaf.shape, str(leaf.dtype)) for leaf in shown] + [str(self._structure)])
 
@@ -358,13 +584,11 @@ class Program:
             made.append((normal if len(shape) > 1 else drawn.random(sizes) + 0.5).reshape(runs, -1))
         return jnp.asarray(np.concatenate(made, 1).astype(self.dtype))
 
-    def stepper(self, optimizer: optax_optimisers.Optimizer, static: Mapping[str, Any]) -> optax_optimisers.Stepper:
+    def stepper(self, optimizer: Optimizer, static: Mapping[str, Any]) -> Stepper:
         """An optimiser for the rows of several runs, compiled once."""
         key = (optimizer, repr(sorted(static.items())))
         if key not in self._steppers:
-            self._steppers[key] = optax_optimisers.Stepper(
-                lambda row: self.tree(self.leaves(row), whole=False), optax_optimisers.read(optimizer), static
-            )
+            self._steppers[key] = Stepper(lambda row: self.tree(self.leaves(row), whole=False), read(optimizer), static)
         return self._steppers[key]
 
     def each(

@@ -18,8 +18,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 
 from dphypo import _validate
+from dphypo.accounting.composition import Sides
 from dphypo.accounting.events import Event, canonical
-from dphypo.accounting.sides import Sides
 from dphypo.integrations.persons import I64, PersonKeys
 from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.scores import (

@@ -19,7 +19,7 @@ from sklearn.utils import get_tags
 
 from dphypo import _validate
 from dphypo.integrations.record_hash import record_bytes
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.outcome import or_none
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -2,11 +2,16 @@
 
 The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
 that is read by index, it is private what any record looks like.
+
+A data set of Hugging Face declares its columns (``features``). Before any record is read, one is made up from that
+declaration and goes the whole way of reading: a column that cannot become a tensor would otherwise leave out all
+records, and nobody but the curator could be told.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dphypo import _validate
@@ -23,11 +29,10 @@ from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.persons import PersonKeys, Persons
 from dphypo.integrations.record_hash import fields_of
 from dphypo.integrations.split import Origin, SideDataset, remember
-from dphypo.integrations.torch import columns
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import TARGET, Fields, by_name
 from dphypo.mechanisms.fingerprint import read_twice
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.outcome import or_none
 
 Indices = npt.NDArray[np.int64]
 Collate = Callable[[list[Any]], Any]
@@ -234,7 +239,7 @@ def _way(records: DatasetRecords) -> tuple[Any, ...]:
 
 def _batch(record: Any, collate: Collate | None, fields: Fields | None, taken: frozenset[str] | None = None) -> Batch:
     """One record as a batch of one."""
-    record = columns.only(record, taken)
+    record = only(record, taken)
     if fields is not None:
         return fields.pack(_one(record, collate, fields))
     collated = (collate or default_collate)([record])
@@ -312,7 +317,7 @@ def _rows(
         )
     data = _unwrapped(data)
     arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records
-    given = by_name(columns.only(data, taken), target) if arrays and not isinstance(data, Dataset) else None
+    given = by_name(only(data, taken), target) if arrays and not isinstance(data, Dataset) else None
     fields = None
     if given is not None and collate is None:
         tensors = {name: _tensor(part, f"the field {name!r}") for name, part in given.items()}
@@ -321,7 +326,7 @@ def _rows(
     if isinstance(data, Dataset) or not isinstance(data, Sequence) or not arrays or collate is not None:
         read = _indexed(data, example, target, collate, public, taken)
         read = replace(read, origin=origin, workers=_validate.integer(at_least=0, workers=workers))
-        columns.rehearse(read, lambda record: _one(columns.only(record, taken), collate, read.fields))
+        rehearse(read, lambda record: _one(only(record, taken), collate, read.fields))
         return read
     if len(data) != 2:
         raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
@@ -401,7 +406,7 @@ def _indexed(
             f"data is a {type(data).__name__}, which is read by index: what its records look like is private. Give one "
             "made-up record, such as example=(torch.zeros(3, 32, 32), 0); those of another shape or type are left out"
         )
-    shown = columns.only(data[0] if example is None else example, taken)
+    shown = only(data[0] if example is None else example, taken)
     several = by_name(shown if collate is None else collate([shown]), target) is not None
     fields = Fields.of(_one(shown, collate), target) if several else None
     return DatasetRecords(data, _example(shown, collate, fields), fields=fields, collate=collate, columns=taken)
@@ -469,3 +474,122 @@ class PersonRows:
         rows, held = (torch.from_numpy(part).to(numbers.device) for part in drawn)
         inputs, targets, counts = self.rows.rows(rows.reshape(-1), (held & valid[:, None]).reshape(-1))
         return inputs, targets, counts.view(held.shape)
+
+
+_LABELS = frozenset({"label", "labels", "label_ids"})  # collators rename them
+LENGTH = 4  # of a list that may have any
+
+
+def taken_by(model: nn.Module, target: str | None) -> frozenset[str] | None:
+    """The columns that a model takes by name, and the target; None if it takes any."""
+    inner: Any = model
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # of peft
+    known = inspect.signature(inner.forward).parameters.values()
+    named = [one.name for one in known if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    if len(named) < len(known) and not type(inner).__module__.startswith("transformers."):  # there they are flags
+        return None
+    return frozenset(named) | _LABELS | ({target} if target is not None else set())
+
+
+def only(record: Any, columns: frozenset[str] | None) -> Any:
+    """A record without the columns that the model does not take, as the ``Trainer`` of transformers leaves them out."""
+    if columns is None or not isinstance(record, Mapping) or not all(isinstance(name, str) for name in record):
+        return record
+    kept = {name: value for name, value in record.items() if name in columns}
+    return kept if set(kept) - _LABELS else record  # none of them is an input: what is wrong shows where it is used
+
+
+def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:
+    """Refuse a data set whose declared columns cannot be read as the example says; the message names the column."""
+    made, features = _made_up(records)
+    if not made:
+        return
+
+    def works(record: dict[str, Any]) -> str | None:
+        try:
+            read(record)
+        except Exception as error:  # of a made-up record: it may be shown
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    if (failed := works(made)) is not None:
+        without = (name for name in made if works({key: one for key, one in made.items() if key != name}) is None)
+        culprit = next(without, None) or next((name for name in made if not _numeric(made[name])), next(iter(made)))
+        kind = "collate=" if records.collate is not None else "torch.as_tensor"
+        raise ValueError(
+            f"data has a column {culprit!r}, declared as {features[culprit]}, and a record made up from that "
+            f"declaration cannot be read: {kind} raises {failed}. No record would count. Remove the column, such as "
+            f"data.remove_columns({culprit!r}), or turn it into numbers of one shape"
+        )
+    found, fields = read(made), records.fields
+    assert fields is not None
+    for name, shape in {**fields.shapes, fields.target: tuple(records.example[1].shape[1:])}.items():
+        varies = name in features and length(features[name]) == -1
+        if name in found and not varies and tuple(found[name].shape[1:]) != shape:
+            raise ValueError(
+                f"data declares column {name!r} with the shape {tuple(found[name].shape[1:])}, and example shows "
+                f"{shape}. No record would count: give an example with the declared shape"
+            )
+    target, like = found.get(fields.target), records.example[1]
+    if target is not None and target.is_floating_point() != like.is_floating_point():
+        raise ValueError(
+            f"data declares column {fields.target!r}, the target, with {target.dtype} values, and example shows "
+            f"{like.dtype}. No record would count: give an example with the declared type"
+        )
+
+
+def _made_up(records: DatasetRecords) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A record with made-up values, and the declaration of its columns; none if something there is unknown."""
+    data, features = records.dataset, None
+    while data is not None and features is None:  # parts of a split hold the data set
+        features = getattr(data, "features", None)
+        how = getattr(data, "format", None)
+        data = getattr(data, "dataset", None)
+    if not isinstance(features, Mapping) or records.fields is None:
+        return {}, {}
+    kind = how.get("type") if isinstance(how, Mapping) else None
+    if kind not in (None, "python", "torch", "numpy"):  # a transform may make other columns
+        return {}, {}
+    with contextlib.suppress(_Unknown):
+        lengths = {name: shape[0] for name, shape in records.fields.shapes.items() if shape}
+        found = only({name: made_up(one, lengths.get(name, LENGTH)) for name, one in features.items()}, records.columns)
+        as_kind: dict[Any, Callable[[Any], Any]] = {"torch": torch.as_tensor, "numpy": np.asarray}
+        convert = as_kind.get(kind, lambda value: value)
+        return {name: convert(one) if _numeric(one) else one for name, one in found.items()}, dict(features)
+    return {}, {}
+
+
+class _Unknown(Exception):  # noqa: N818
+    """A kind of column of which no value can be made up."""
+
+
+def made_up(feature: Any, length: int) -> Any:
+    if isinstance(feature, Mapping):
+        return {name: made_up(one, length) for name, one in feature.items()}
+    kind, dtype = type(feature).__name__, str(getattr(feature, "dtype", ""))
+    if kind in ("List", "LargeList", "Sequence"):
+        size = getattr(feature, "length", -1)
+        return [made_up(feature.feature, LENGTH) for _ in range(length if size == -1 else size)]
+    if kind.startswith("Array"):
+        return np.zeros([length if size is None else size for size in feature.shape], dtype=dtype).tolist()
+    if kind == "ClassLabel" or (kind == "Value" and ("int" in dtype)):
+        return 0
+    if kind == "Value" and dtype.startswith(("float", "double", "half")):
+        return 0.0
+    if kind == "Value" and dtype == "bool":
+        return False
+    if kind == "Value" and "string" in dtype:
+        return "made up"
+    raise _Unknown
+
+
+def length(feature: Any) -> int | None:
+    return getattr(feature, "length", None)
+
+
+def _numeric(value: Any) -> bool:
+    try:
+        torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True

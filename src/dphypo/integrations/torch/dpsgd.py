@@ -16,10 +16,9 @@ from dphypo.integrations.cost import batch_size
 from dphypo.integrations.persons import read_cap
 from dphypo.integrations.scores import TrainedModel, named, names_in, scoring_share
 from dphypo.integrations.split import Origin, split_by_hash
-from dphypo.integrations.torch import hyperparameters, seeds
+from dphypo.integrations.torch import hyperparameters, runs
 from dphypo.integrations.torch import runs as torch_runs
-from dphypo.integrations.torch.columns import taken_by
-from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
+from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
 from dphypo.integrations.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.integrations.torch.runs import TorchRun
 from dphypo.integrations.torch.saver import Safetensors, build
@@ -176,7 +175,7 @@ class DPSGD(GradientTraining):
         )
         if not named or not hyperparameters.complete(self.model, self.fixed):
             return None
-        with seeds.everything_else(0, torch.device("cpu"), self.threads, "weights"):
+        with runs.everything_else(0, torch.device("cpu"), self.threads, "weights"):
             model = build(self.model, hyperparameters.of_factory(self.model, self.fixed))
         return taken_by(model, self.target)
 

@@ -1,34 +1,113 @@
 """A loop of one's own with Opacus, held to what was declared: ``run.make_private`` of :class:`OwnTraining`.
 
 The batches are Poisson samples at the declared rate, as many as there are declared steps; gradients are clipped and the
-noise is drawn as in ``opacus.py``, both from the seed of the run. Each step must have the records of its batch, once,
+noise is drawn by Opacus, both from the seed of the run. Each step must have the records of its batch, once,
 and what Opacus's accountant has seen at the end must be the declared event.
+
+**The accountant** of ``PrivacyEngine(accountant="dphypo")``: Opacus's accountants count one run. A script that trains
+forty models and keeps the best reports the ε of one of them. Importing this module registers an accountant that counts
+every run with it: all of them together are what the script has released, whichever it keeps. ``dphypo.tune`` costs far
+less than that.
+
+**What Opacus does**: each step includes every record independently with probability ``rate`` and perturbs the clipped
+sum with Gaussian noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian
+mechanism, if floating-point numbers are taken as real ones, and if no record affects the gradients of others. Unlike
+Opacus alone, a record whose gradient is not finite contributes zero: infinity times zero is NaN, and would show the
+record through any noise. And noise is drawn in double precision.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import dp_accounting
 import numpy as np
+import numpy.typing as npt
 import torch
-from opacus.accountants import RDPAccountant
+from opacus.accountants import IAccountant, RDPAccountant, register_accountant
 from opacus.grad_sample import AbstractGradSampleModule, prepare_module
 from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Sampler
 
-from dphypo import _validate, dpsgd
+from dphypo import _validate, dpsgd, noise
+from dphypo.accounting import Composition, Term
+from dphypo.accounting.composition import EVERYONE, account_published
+from dphypo.accounting.profiles import round_epsilon
 from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.persons import PersonKeys, Persons, words_of
 from dphypo.integrations.record_hash import fields_of
-from dphypo.integrations.torch import opacus, seeds
+from dphypo.integrations.torch import runs
 from dphypo.mechanisms.sampled_gaussian import OwnRun
+
+
+def poisson_batches(size: int, run: OwnRun) -> Iterator[npt.NDArray[np.int64]]:
+    """The records of each step, each of the subsample independently with probability ``rate``; ``size`` is private."""
+    kept = noise.poisson_sample(run.subsample, runs.words(run.seed, "subsample"), size)
+    words = runs.words(run.seed, "sampling")
+    for _ in range(run.steps):
+        yield kept[noise.poisson_sample(run.rate, words, len(kept))]
+
+
+def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
+    """Sum over records of g·min(1, C/‖g‖), over all parameters together; records that are not finite count zero.
+
+    >>> clipped_sum([torch.tensor([[3.0, 4.0], [0.3, 0.4], [torch.inf, 0.0]])], 1.0)
+    [tensor([0.9000, 1.2000])]
+    """
+    grad_samples = [g.to(torch.promote_types(g.dtype, torch.float32)) for g in grad_samples]
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grad_samples]).norm(dim=0)
+    finite = norms.isfinite()
+    factors = (max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+
+    def beside(values: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return values.view(-1, *[1] * (g.dim() - 1))
+
+    if not finite.all():
+        factors = torch.where(finite, factors, 0.0)
+        grad_samples = [torch.where(beside(finite, g), g, 0.0) for g in grad_samples]
+    # No matrix product: its precision is a setting of the process.
+    return [(beside(factors, g) * g).sum(0) for g in grad_samples]
+
+
+def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Normal draws in double precision, whose uniforms have 53 bits: larger ones than 8.57σ have probability 1e-17.
+
+    Those of single precision have 24 bits on the CPU, none beyond 5.77σ: a larger value would show a record.
+    """
+    return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)
+
+
+class Optimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimiser, except for the noise, and that records whose gradients are not finite count zero."""
+
+    def clip_and_accumulate(self) -> None:
+        for parameter, total in zip(self.params, clipped_sum(self.grad_samples, self.max_grad_norm), strict=True):
+            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+
+    def add_noise(self) -> None:
+        std = self.noise_multiplier * self.max_grad_norm
+        for parameter in self.params:
+            total = parameter.summed_grad
+            parameter.grad = (total + gaussian(std, total, self.generator)).to(parameter.dtype).view_as(parameter)
+
+
+def leave_plain(module: AbstractGradSampleModule, optimizer: Optimizer) -> None:
+    """Leave a plain model: no hooks, nothing that they noted of a batch, and no gradient."""
+    module.cleanup()
+    for layer in module.modules():
+        for name in ("activations", "max_batch_len"):
+            layer.__dict__.pop(name, None)
+    for parameter in optimizer.params:
+        parameter.grad = None
+        parameter.__dict__.pop("summed_grad", None)
+
 
 Parts = tuple[AbstractGradSampleModule, DPOptimizer, DataLoader[Any]]
 
@@ -62,7 +141,7 @@ def make_private(
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=_validate.positive(max_grad_norm=max_grad_norm),
         expected_batch_size=loader.batch_size,
-        generator=seeds.noise(run.seed, next(model.parameters()).device),
+        generator=runs.noise(run.seed, next(model.parameters()).device),
     )
     accountant = RDPAccountant()
     private.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=run.rate))
@@ -78,7 +157,7 @@ def make_private(
         with _no_writes_in_forward(model), padded_attention():
             yield module, private, batches
     finally:
-        opacus.leave_plain(module, private)
+        leave_plain(module, private)
     if accountant.history != [(run.noise_multiplier, run.rate, run.steps)]:
         raise UnsupportedModelError(
             f"the loop did not train as declared: {run.steps} steps at rate {run.rate:g} with noise multiplier "
@@ -116,7 +195,7 @@ def _no_writes_in_forward(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-class _Held(opacus.Optimizer):
+class _Held(Optimizer):
     """Makes a step only with the records of the batch that the loader gave for it."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[_Size], **more: Any) -> None:
@@ -190,8 +269,8 @@ class _Poisson(Sampler[list[int]]):
                 person = lambda record: (fields_of(record) or {})[run.person]  # noqa: E731
             self._persons = PersonKeys.of(person, len(dataset), dataset.__getitem__).grouped(run.rows_per_person or 1)
         count = len(dataset if self._persons is None else self._persons)
-        self._steps, self._left = run.steps, enumerate(opacus.poisson_batches(count, run))
-        self._word = seeds.words(run.seed, "rows").draw(1).view(np.int64)
+        self._steps, self._left = run.steps, enumerate(poisson_batches(count, run))
+        self._word = runs.words(run.seed, "rows").draw(1).view(np.int64)
         self.sizes: deque[_Size] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -213,3 +292,53 @@ def _collate(dataset: Any, collate: Callable[[list[Any]], Any], records: list[An
     if records:
         return collate(records)
     return tree_map(lambda part: part[:0] if isinstance(part, torch.Tensor) else part, collate([dataset[0]]))
+
+
+Step = tuple[float, float, int]  # noise multiplier, sampling rate, steps
+
+
+class SearchAccountant(IAccountant):  # type: ignore[misc]
+    """The ε of every run that was trained with this accountant in this process, together."""
+
+    trained: ClassVar[list[SearchAccountant]] = []
+    """The accountants of all runs that have made a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        if self not in self.trained:  # the solver of make_private_with_epsilon makes none
+            self.trained.append(self)
+        last = self.history[-1] if self.history else None
+        if last is not None and last[:2] == (noise_multiplier, sample_rate):
+            self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)
+        else:
+            self.history.append((noise_multiplier, sample_rate, 1))
+
+    def get_epsilon(self, delta: float, **_: Any) -> float:
+        """An upper bound for all runs so far, rounded up; Poisson sampling and adding or removing one record."""
+        runs: Counter[tuple[Step, ...]] = Counter()
+        for one in {*self.trained, self}:
+            if one.history:
+                runs[tuple(one.history)] += 1
+        terms = []
+        for history, count in runs.items():
+            steps = [
+                dp_accounting.SelfComposedDpEvent(
+                    dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise)), number
+                )
+                for noise, rate, number in history
+            ]
+            event = steps[0] if len(steps) == 1 else dp_accounting.ComposedDpEvent(steps)
+            terms.append(Term(account_published(event, count), EVERYONE))
+        return round_epsilon(Composition(tuple(terms)).epsilon(delta)) if terms else 0.0
+
+    def __len__(self) -> int:
+        return len(self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        return "dphypo"
+
+
+register_accountant("dphypo", SearchAccountant, force=True)

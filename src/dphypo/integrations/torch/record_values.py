@@ -24,7 +24,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
-from dphypo.dpsgd import flat_graph, masks, synthetic_records
+from dphypo.dpsgd import batches, program, synthetic_records
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.record_graph import RecordGraph
 from dphypo.dpsgd.trainable import extreme
@@ -35,7 +35,7 @@ from dphypo.integrations.torch import check
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain, is_single
 from dphypo.integrations.torch.fields import Called, called, plain
-from dphypo.mechanisms.one_record import or_none
+from dphypo.mechanisms.outcome import or_none
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ class _Captured:
         # The same numbers for all records: a value is a function of its record.
         key = torch.zeros((1, 1), dtype=torch.int64, device=example[0].device)
         self._random = [
-            masks.uniforms(key, call, math.prod(shape)).reshape(1, 1, *shape)
+            batches.uniforms(key, call, math.prod(shape)).reshape(1, 1, *shape)
             for call, shape in enumerate(self._record.uniforms, 1)
         ]
         given = self.given(code)
@@ -184,9 +184,9 @@ class _Captured:
         held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         return [held[name].detach() for name in self._record.given]
 
-    def _of(self, size: int, given: list[torch.Tensor]) -> flat_graph.FlatGraph:
+    def _of(self, size: int, given: list[torch.Tensor]) -> program.FlatGraph:
         one = [*(part[0] for part in self._example), *(part[0, 0] for part in self._random)]
-        return flat_graph.flatten(self._record.graph, [], given, one, 1, size)
+        return program.flatten(self._record.graph, [], given, one, 1, size)
 
     @torch.no_grad()
     def __call__(
