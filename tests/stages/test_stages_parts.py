@@ -1,4 +1,4 @@
-"""A part of one's own: anything with the methods of ``Part`` can stand in a search."""
+"""A part of your own: a subclass of ``Part`` can be a part of any search."""
 
 from __future__ import annotations
 
@@ -14,23 +14,17 @@ from dphypo.search import Part, PriorAround, Stage, Survey
 
 
 @dataclass(frozen=True)
-class Noted:
+class Noted(Part):
     """A part that notes what it is asked and given; all the work is that of the part inside."""
 
     stage: Stage | Survey
     notes: list[Any]
 
-    models = None
-    table = False
     secret = True
 
     @property
     def mechanism(self):
         return self.stage.mechanism
-
-    @property
-    def executed(self):
-        return self.stage.executed
 
     @property
     def lost_runs(self):
@@ -40,11 +34,8 @@ class Noted:
         self.notes.append(("terms", last))
         return self.stage.terms(space, last=last)  # as a study after a survey
 
-    def describe(self, terms):
-        return {"kind": "noted", **self.stage.describe(terms)}
-
-    def publishes(self, *, last):
-        return self.stage.publishes(last=last)
+    def publishes(self):
+        return {"kind": "noted", **self.stage.publishes()}
 
     def search_rule(self):
         return self.stage.search_rule()

@@ -65,11 +65,11 @@ def test_a_study_keeps_no_checkpoints():
     ("name", "change"),
     [
         ("space", {"space": Space({"lr": SPACE.parameters[0].dimension.prior, "depth": [1, 2, 4]})}),
-        ("law of T", {"runs": Geometric(mean=5)}),
-        ("band", {"band": Band(0.5, 4.0)}),
-        ("event", {"mechanism": mechanism(train.train, event=dp.GaussianDpEvent(5.0))}),
-        ("event", {"mechanism": mechanism(train.train, score_event=PureDp(9.0))}),
-        ("relation", {"mechanism": mechanism(train.train, relation=dp.NeighboringRelation.REPLACE_ONE)}),
+        ("parts", {"runs": Geometric(mean=5)}),
+        ("parts", {"band": Band(0.5, 4.0)}),
+        ("parts", {"mechanism": mechanism(train.train, event=dp.GaussianDpEvent(5.0))}),
+        ("parts", {"mechanism": mechanism(train.train, score_event=PureDp(9.0))}),
+        ("parts", {"mechanism": mechanism(train.train, relation=dp.NeighboringRelation.REPLACE_ONE)}),
         ("direction", {"maximize": False}),
         ("entropy", {"entropy": SYSTEM}),
     ],
@@ -84,7 +84,7 @@ def test_what_a_study_was_declared_by_cannot_change(tmp_path, name, change):
         changed.released,
         changed.curator().trials,
     ):
-        with pytest.raises(errors.ChangedStudy, match=rf"Different: {name}.*study\.db, {name}\S* was .* now"):
+        with pytest.raises(errors.ChangedStudy, match=rf"Different: {name}.*study\.db, {name}.* was .* now"):
             act()
     make(tmp_path / "study.db").run(progress=False)
 

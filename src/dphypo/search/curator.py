@@ -123,7 +123,7 @@ class StoredSearch:
         if not self._released or record.ending is None or record.certificate is None:
             return None
         certificate, ending = Certificate.from_dict(json.loads(record.certificate)), Ending[record.ending]
-        listed = () if last.get("part") == "survey" else last["releases"]  # of one run
+        listed = () if last.get("part") == "survey" else last.get("releases", ())  # of one run
         if ending is Ending.MODEL and "model" not in listed:
             ending = Ending.SURVEYED
         score = record.results[record.best].score if record.best is not None and "score" in listed else None
@@ -142,15 +142,15 @@ class StoredSearch:
 
     @property
     def _stages(self) -> list[dict[str, Any]]:
-        """All parts as the last one that has begun declares them; a study is one that releases its best run."""
+        """All parts as the last one that has begun declares them."""
         declared: dict[str, Any] = self.record().declaration or {}
-        return list(declared.get("stages", [{"releases": ["params", "model", "score"]}]))
+        return list(declared.get("parts", [{}]))
 
     def _surveys(self, saver: Saver) -> tuple[SurveyTable, ...]:
         """The tables of the parts that are surveys by their own declarations, with the models that they published."""
         found, stages = [self._journal(name) for name in self._names], self._stages
         declared = [(journal, journal.record.declaration or {}) for journal in found]
-        parts = [(journal, stages[of["stage"] - 1]) for journal, of in declared if of.get("stages") == stages]
+        parts = [(journal, stages[of["stage"] - 1]) for journal, of in declared if of.get("parts") == stages]
         surveys = [journal for journal, part in parts if part.get("part") in ("survey", "rung")]
         tables = [(journal, table_of(journal.record)) for journal in surveys]
         return tuple(

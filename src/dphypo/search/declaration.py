@@ -12,17 +12,19 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, Composition, Term
-from dphypo.errors import ChangedStudy, Refusal
+from dphypo.accounting.certificate import to_json
+from dphypo.errors import ChangedStudy, JournalError, Refusal
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism
 from dphypo.mechanisms.mechanism import records_of, rehearse
 from dphypo.search import refusals
+from dphypo.search.fit_count import FitCount
 from dphypo.search.next_run import Runs
 from dphypo.search.release import Release
 from dphypo.space import Space
@@ -30,8 +32,10 @@ from dphypo.space.candidates import Spread, read_spread
 
 SEEDED = "no guarantee: seeded"
 _MOST_CHANGES = 6  # values that differ, in one message
-FIRST, HISTORY_ONLY = "first from the prior", "history only"
-"""In the journal: n₀ above 1, and the search rule if the guarantee counts on one that sees only the history."""
+FORM = 2
+"""Of a declaration in the journal."""
+RULE, FIRST = "search rule", "first_from_prior"
+"""Of a part: the search rule if the guarantee relies on one that sees only the history; of its policy, n₀."""
 
 
 @dataclass(frozen=True)
@@ -43,66 +47,68 @@ class PartSetting:
     published: tuple[Any, ...] = ()
 
 
-@runtime_checkable
-class Part(Protocol):
-    """One part of a declaration, as the user writes it: frozen, and public."""
+class Part:
+    """One part of a declaration, as the user writes it: a frozen dataclass, and public."""
 
-    @property
-    def mechanism(self) -> Mechanism:
-        """What one run is."""
+    mechanism: Mechanism  # what one run is
+    models: bool = False  # whether the models of all runs are published
+    table: ClassVar[bool] = False  # whether the results of all runs are published
+    secret: ClassVar[bool] = False  # whether all but the best run is secret, also the number of runs and their time
+    counts: FitCount | None = None  # noisy counts of the records that fit, which are taken before the first run
+    may_stop: ClassVar[bool] = False  # whether what it publishes may end the search: see ``stops``
 
     @property
     def executed(self) -> Mechanism:
         """The mechanism that is run and accounted for: a last run may leave out its score."""
+        return self.mechanism
 
     @property
     def lost_runs(self) -> Lost:
         """How a run whose process died is treated."""
+        return Lost.read(None, self.mechanism)
 
-    @property
-    def models(self) -> bool:
-        """Whether the models of all runs are published."""
-
-    @property
-    def table(self) -> bool:
-        """Whether the results of all runs are published."""
-
-    @property
-    def secret(self) -> bool:
-        """Whether everything but the best run is secret: the number of runs and the time they take, too."""
-
-    def terms(self, space: Space, *, last: bool, alone: bool) -> tuple[Term, ...]:
+    def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """Refuse what does not fit the space, then account for the part at every λ of it.
 
         ``last`` says that nothing follows, ``alone`` that nothing comes before, either.
         """
+        raise NotImplementedError
 
-    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        """What determines the guarantee, as JSON: it may not change once the first part has begun."""
-
-    def publishes(self, *, last: bool) -> dict[str, Any]:
-        """What the part publishes and how it is used, as JSON, for the declaration and the certificate."""
+    def publishes(self) -> dict[str, Any]:
+        """What the part publishes and how it is used, as JSON, for the journal and the certificate."""
+        raise NotImplementedError
 
     def search_rule(self) -> dict[str, Any] | None:
-        """The search rule on which the guarantee relies, for the certificate; None if it relies on none."""
+        """The search rule on which the guarantee relies, as JSON; None if it relies on none."""
+        return None
 
     def compute(self) -> str:
         """What the part costs in compute, in a sentence that depends on public values alone."""
-
-    def read(self, record: Record) -> Any:
-        """What a finished part has published. Nothing else of its record is used."""
-
-    def state(self, published: Any) -> dict[str, Any]:
-        """What was published, as JSON, for the certificate."""
-
-    def next_prior(self, published: Any, space: Space) -> Space | None:
-        """The prior of the next part, from what was published; None to leave the prior as it is."""
+        raise NotImplementedError
 
     def begin(self, setting: PartSetting) -> Runs:
         """What decides the runs."""
+        raise NotImplementedError
+
+    def read(self, record: Record) -> Any:
+        """What a finished part has published to the parts after it. Nothing else of its record is used."""
+        return None
+
+    def state(self, published: Any) -> dict[str, Any]:
+        """What was published, as JSON, for the certificate."""
+        raise NotImplementedError
+
+    def next_prior(self, published: Any, space: Space) -> Space | None:
+        """The prior of the next part, from what was published; None to leave the prior as it is."""
+        return None
+
+    def stops(self, published: Any) -> bool:
+        """Whether the search ends with what was published, and the parts after it are not run."""
+        return False
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         """The release of a search that ends with this part, from the best of its runs."""
+        return best
 
 
 @dataclass(frozen=True)
@@ -153,9 +159,6 @@ class Cost:
         terms = tuple(part.terms(space, last=number == last, alone=alone) for number, part in enumerate(parts, 1))
         return cls(tuple(parts), terms, Composition(tuple(term for one in terms for term in one)))
 
-    def describe(self) -> list[dict[str, Any]]:
-        return [part.describe(terms) for part, terms in zip(self.parts, self.terms, strict=True)]
-
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
@@ -202,7 +205,7 @@ class Declaration:
             raise _validate.fail("parts", " and ".join(units), "all parts must protect one unit: give person= to all")
         _validate.warn_of_delta(delta, records_of(*mechanisms))
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
-        if cost is not None and cost.describe() != own.describe():
+        if cost is not None and to_json(cost.guarantee) != to_json(own.guarantee):
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         if epsilon is not None:
@@ -242,13 +245,14 @@ class Declaration:
 
     def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
         """What the journal of a part holds, counted from 0. None of it may change once the first part has begun."""
-        part, terms = self.parts[number], self.terms[number]
         declared: dict[str, Any] = {
-            "space": (self.space if prior is None else prior).to_dict(),
-            **part.describe(terms),
+            "form": FORM,
+            "space": self.space.to_dict(),
+            "prior": (self.space if prior is None else prior).to_dict(),
+            "stage": number + 1,
+            "parts": self._parts,
             "direction": "maximize" if self.maximize else "minimize",
             "entropy": "private" if self.private else "seeded",
-            **({} if self.alone else {"stage": number + 1, **self._whole}),
             **({} if self.data is None else {"data": self.data}),
             **({} if self.model is None else {"model": self.model}),
             **self._unit,
@@ -264,12 +268,12 @@ class Declaration:
         """The guarantee as a document, as it is known before anything runs."""
         lost = dict.fromkeys(part.lost_runs.condition for part in self.parts)
         public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": "; ".join(lost)}
-        rules = [part.search_rule() for part in self.parts]
+        rules, published = [part.search_rule() for part in self.parts], [part.publishes() for part in self.parts]
         if self.alone:
-            public |= {} if rules[0] is None else {"search rule": rules[0]}
-            public["score on"] = self._published[0]["score on"]
+            public |= {} if rules[0] is None else {RULE: rules[0]}
+            public["score on"] = published[0]["score on"]
         else:
-            public["releases"] = self._published
+            public["releases"] = published
             public |= {"search rules": rules} if any(rules) else {}
         if (records := records_of(*(part.mechanism for part in self.parts))) is not None:
             public["records"] = records
@@ -302,15 +306,21 @@ class Declaration:
         return Certificate({**document, "public": {**document["public"], "released": states}})
 
     @cached_property
-    def _whole(self) -> dict[str, Any]:
-        parts = zip(self.parts, self.terms, self._published, strict=True)
-        stages = [{**part.describe(terms), **publishes} for part, terms, publishes in parts]
-        return {"original space": self.space.to_dict(), "stages": stages}
+    def _parts(self) -> list[dict[str, Any]]:
+        """The parts: their terms as certificates state them, what they publish, and how lost runs are treated.
 
-    @cached_property
-    def _published(self) -> list[dict[str, Any]]:
-        last = len(self.parts)
-        return [part.publishes(last=number == last) for number, part in enumerate(self.parts, 1)]
+        The search rule is part of it only if the guarantee relies on one that sees nothing but the history. A rule that
+        is chosen on the way may have been chosen by somebody who saw the journal.
+        """
+        found = []
+        for part, terms in zip(self.parts, self.terms, strict=True):
+            stated = {**to_json(Composition(terms)), **part.publishes(), "lost runs": part.lost_runs}
+            for term in stated["terms"]:
+                if "policy" in term:  # which repeats the rule, in words
+                    term["policy"] = {FIRST: term["policy"][FIRST]}
+            rule = part.search_rule()
+            found.append(stated if rule is None else {**stated, RULE: rule})
+        return found
 
 
 def check(
@@ -320,18 +330,28 @@ def check(
 
     It names the totals too if they differ: noise is solved for, so that another ε changes every event.
     """
+    if found.get("form") != FORM:
+        raise JournalError(f"{where} was begun by another version of dphypo: finish the search with that version")
     if "model" not in found:  # a journal that does not know its model belongs to whoever has it
         declared = {name: value for name, value in declared.items() if name != "model"}
-    changed = [name for name in {**declared, **found} if found.get(name) != declared.get(name)]
-    if changed == [HISTORY_ONLY] and HISTORY_ONLY in declared:
-        raise Refusal(refusals.CHANGED_SAMPLER if HISTORY_ONLY in found else refusals.LATE_HISTORY_ONLY)
-    if changed and changed != [HISTORY_ONLY]:  # with any search rule at all, it costs more: that may be declared later
-        remedy = f" Give first_from_prior={found.get(FIRST, 1)}, as it was." if FIRST in changed else ""
+    rule, found_rule = (parts[0].get(RULE) if len(parts := one["parts"]) == 1 else None for one in (declared, found))
+    before, after = _without(found_rule, found), _without(rule, declared)
+    if changed := [name for name in {**after, **before} if before.get(name) != after.get(name)]:
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
-        values = [one for name in changed for one in _changes(name, found.get(name), declared.get(name))]
+        values = [one for name in changed for one in _changes(name, before.get(name), after.get(name))]
         more = f"; and {len(values) - _MOST_CHANGES} more" if len(values) > _MOST_CHANGES else ""
         shown = f" In {where}, {'; '.join(values[:_MOST_CHANGES])}{more}."
-        raise ChangedStudy(f"{refusals.CHANGED_STUDY} (Different: {', '.join(changed)}.{shown}{costs}{remedy})")
+        raise ChangedStudy(f"{refusals.CHANGED_STUDY} (Different: {', '.join(changed)}.{shown}{costs})")
+    if rule not in (None, found_rule):  # with any search rule at all, a study costs more: that may be declared later
+        raise Refusal(refusals.LATE_HISTORY_ONLY if found_rule is None else refusals.CHANGED_SAMPLER)
+
+
+def _without(rule: Any, declared: Mapping[str, Any]) -> dict[str, Any]:
+    """The declaration of a study without its search rule, if it has one."""
+    if rule is None:
+        return dict(declared)
+    (part,) = declared["parts"]
+    return {**declared, "parts": [{name: value for name, value in part.items() if name != RULE}]}
 
 
 def _changes(name: str, was: Any, now: Any) -> Iterator[str]:

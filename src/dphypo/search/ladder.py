@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo._stderr import say
@@ -115,14 +115,16 @@ class Rung(Survey):
     reaching: float | None = None
     wrong: float | None = None
 
+    may_stop: ClassVar[bool] = True
+
     def __str__(self) -> str:
         return f"one run of {self.mechanism!r}, for ε = {self.epsilon:g}"
 
-    def publishes(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self) -> dict[str, Any]:
         stated = {"epsilon": self.epsilon, "ex post": self.ex_post, "until": self.target}
         stated |= {"reached from": self.reaching, "wrong": self.wrong}
         known = {name: value for name, value in stated.items() if value is not None}
-        found = super().publishes(last=last)
+        found = super().publishes()
         releases = [*found["releases"], *([] if self.models else ["model"])]
         return {**found, "part": "rung", "releases": releases, **known}
 

@@ -249,7 +249,7 @@ class InputScale(Survey):
         *counts, scale = super().terms(space, last=last, alone=alone)
         return *counts, Term(scale.releases, scale.side, counts=True)
 
-    def publishes(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self) -> dict[str, Any]:
         counted = {} if self.counts is None else {"counts": self.counts.to_dict()}
         bounds = {"of": "ln(norm / centre)", "centre": CENTRE, "cut off at": REACH, "divisor": self.mechanism.records}
         return {"part": "input scale", "releases": ["input_scale"], "mean": bounds, **counted}
@@ -266,8 +266,7 @@ class InputScale(Survey):
         reached = min(max(row.score, -REACH), REACH)
         return float(f"{ABOUT_THE_MEAN * CENTRE * math.exp(reached):.{_DIGITS}g}")
 
-    @staticmethod
-    def state(published: float | None) -> dict[str, Any]:  # type: ignore[override]
+    def state(self, published: float | None) -> dict[str, Any]:  # type: ignore[override]
         return {"input_scale": published}
 
     def next_prior(self, published: float | None, space: Space) -> Space | None:  # type: ignore[override]

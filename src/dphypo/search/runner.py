@@ -64,7 +64,6 @@ from dphypo.search import refusals
 from dphypo.search.checkpoint import CheckpointFile, erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, check
-from dphypo.search.fit_count import FitCount
 from dphypo.search.next_run import DeclaredRuns, GroupSizes, Past
 from dphypo.search.progress import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
@@ -162,8 +161,6 @@ def interruptible(journal: str | None) -> Iterator[None]:
 
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
-STOPS = "stops"
-"""The method of a rung: whether what it published ends the search."""
 DAY, TOTAL, LAG, COUNTS = "declared on", "total", "lag", "counts"
 """In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
 of rules that see results in order; the noisy counts of the records that fit."""
@@ -325,16 +322,16 @@ class Runner:
     def last(self) -> int:
         """The part whose release is that of the search: the last one, or the one at which a ladder has stopped."""
         end = len(self.declaration.parts) - 1
-        if not any(hasattr(part, STOPS) for part in self.declaration.parts):
+        if not any(part.may_stop for part in self.declaration.parts):
             return end
         return next((number for number in range(end) if self._journal(number).record.stopped), end)
 
     def _stops(self, number: int) -> bool:
         """Whether the search ends with what a part has published, and parts after it are not run."""
         part = self.declaration.parts[number]
-        if not hasattr(part, STOPS) or number == len(self.declaration.parts) - 1:
+        if not part.may_stop or number == len(self.declaration.parts) - 1:
             return False
-        return bool(getattr(part, STOPS)(part.read(self.part(number).record())))
+        return part.stops(part.read(self.part(number).record()))
 
     def _stop(self, number: int) -> Stop:
         made = range(number + 1)
@@ -549,7 +546,7 @@ class RunningPart:
         self.runs = runs = part.begin(setting)
         self.mechanism, self.lost_runs = part.executed, part.lost_runs
         self.sampler_error: Exception | None = None
-        self._counts: FitCount | None = getattr(part, "counts", None)
+        self._counts = part.counts
         self.counted: str | None = None  # the noisy counts of the records that fit, in words
         self._records = records
         self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint

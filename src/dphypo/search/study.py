@@ -17,8 +17,6 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Guarantee, Term, account
-from dphypo.accounting.composition import EVERYONE
-from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
@@ -27,7 +25,7 @@ from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.errors import SecretValue
 from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory, Lost
 from dphypo.journal import Ledger
-from dphypo.journal.journal import Record, Trial
+from dphypo.journal.journal import Trial
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
@@ -36,7 +34,7 @@ from dphypo.samplers import Sampler
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import FIRST, HISTORY_ONLY, Declaration, Part, PartSetting
+from dphypo.search.declaration import Declaration, Part, PartSetting
 from dphypo.search.next_run import DrawnRuns, Policy
 from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
@@ -44,7 +42,7 @@ from dphypo.space import Space
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Part):
     """A study, at the end of :class:`dphypo.Stages`: after surveys, its prior lies around what they found.
 
     Args:
@@ -66,8 +64,6 @@ class Stage:
     first_from_prior: int | None = None
     lag: int | None = None
 
-    models: ClassVar[bool] = False
-    table: ClassVar[bool] = False
     secret: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -85,10 +81,6 @@ class Stage:
         """The search rule, held to the band."""
         rule: dict[str, Any] = {"candidates": self.candidates, "grid": self.grid, "policy": self.policy}
         return Policy.of(self.band, self.sampler, self.projection, first_from_prior=self.first_from_prior, **rule)
-
-    @property
-    def executed(self) -> Mechanism:
-        return self.mechanism
 
     @property
     def lost_runs(self) -> Lost:
@@ -120,44 +112,18 @@ class Stage:
             first_from_prior=self.search_policy.counted,
         )
 
-    def describe(self, terms: tuple[Term, ...]) -> dict[str, Any]:
-        """The search rule is part of it only if the guarantee counts on one that sees nothing but the history.
-
-        A rule that is chosen on the way may have been chosen by somebody who saw the journal.
-        """
-        found = [term.releases for term in terms if isinstance(term.releases, Guarantee)]
-        first = found[0]
-        return {
-            "law of T": first.runs.to_dict(),
-            "band": [first.band.c, first.band.C],
-            "event": [event_to_dict(event) for guarantee in found for event in guarantee.events],
-            "relation": first.relation.name,
-            **({FIRST: first.first_from_prior} if first.first_from_prior > 1 else {}),
-            **({} if terms[0].side == EVERYONE else {"reads": [term.side.to_json() for term in terms]}),
-            "lost runs": self.lost_runs,
-            **({HISTORY_ONLY: self.search_policy.describe()} if self.search_policy.history_only else {}),
-        }
-
     def search_rule(self) -> dict[str, Any] | None:
         return self.search_policy.certified()
 
-    def publishes(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self) -> dict[str, Any]:
         return {"releases": ["params", "model", "score"], "score on": self.mechanism.scored_on}
 
     def compute(self) -> str:
         return _progress.compute(self.runs)
 
-    def read(self, *_: object) -> Any:
-        """No part follows that would use what the study releases."""
-
-    state = next_prior = read
-
     def begin(self, setting: PartSetting) -> DrawnRuns:
         prior = setting.prior
         return DrawnRuns(self.runs, self.search_policy, prior, self.search_policy.grid(prior), self.lag)
-
-    def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
-        return best
 
 
 class Search:

@@ -14,14 +14,12 @@ from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo.accounting import Term
-from dphypo.accounting.composition import EVERYONE, PublishedRuns, Sides, account_published
-from dphypo.accounting.events import event_to_dict
-from dphypo.executors.executor import Lost
+from dphypo.accounting.composition import EVERYONE, Sides, account_published
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.search import proposer as _proposer
-from dphypo.search.declaration import PartSetting, PriorAround
+from dphypo.search.declaration import Part, PartSetting, PriorAround
 from dphypo.search.fit_count import FitCount
 from dphypo.search.next_run import DeclaredRuns
 from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, point_of
@@ -49,19 +47,8 @@ def terms_of_runs(
     return tuple(terms)
 
 
-def describe_runs(terms: tuple[Term, ...]) -> dict[str, Any]:
-    """What determines the guarantee of published runs, as JSON."""
-    described = []
-    for term in terms:
-        runs = term.releases
-        assert isinstance(runs, PublishedRuns)
-        public = {"published": runs.count, "reads": term.side.to_json(), "relation": runs.relation.name}
-        described.append({**public, "event": [event_to_dict(event) for event in runs.events]})
-    return {"terms": described}
-
-
 @dataclass(frozen=True)
-class Survey:
+class Survey(Part):
     """k runs whose results are all published, paid for by composition: a part of :class:`dphypo.Stages`.
 
     **Guarantee.** Every run may be at any λ of the space, chosen from all that was published before, by any proposer.
@@ -114,7 +101,6 @@ class Survey:
     counts: FitCount | None = None
 
     table: ClassVar[bool] = True
-    secret: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_is_mechanism(self.mechanism)
@@ -134,14 +120,6 @@ class Survey:
     def __str__(self) -> str:
         return f"a survey of {self.runs} runs of {self.mechanism!r}"
 
-    @property
-    def executed(self) -> Mechanism:
-        return self.mechanism
-
-    @property
-    def lost_runs(self) -> Lost:
-        return Lost.read(None, self.mechanism)
-
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         if last and self.prior is not None:
             raise ValueError("the last part has a prior=: it sets the prior of a part that follows")
@@ -150,12 +128,7 @@ class Survey:
         counts = () if self.counts is None else self.counts.terms(self.mechanism)
         return *counts, *terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
 
-    describe = staticmethod(describe_runs)
-
-    def search_rule(self) -> None:
-        """The guarantee holds for any proposer."""
-
-    def publishes(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self) -> dict[str, Any]:
         metrics, transfer = self.mechanism.metrics, self.mechanism.transfer
         models = ("model",) if self.models else ()
         return {
@@ -172,7 +145,9 @@ class Survey:
         return f"Compute: {self.runs} {'run' if self.runs == 1 else 'runs'}, all published."
 
     read = staticmethod(table_of)
-    state = staticmethod(SurveyTable.fingerprint)
+
+    def state(self, published: SurveyTable) -> dict[str, Any]:
+        return published.fingerprint()
 
     def next_prior(self, published: SurveyTable, space: Space) -> Space | None:
         """The next prior, from the recommended λ; None if none was asked for or no run has a score."""
@@ -196,7 +171,7 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class LastRun:
+class LastRun(Part):
     """One run, at the λ that the latest published result says; its model is the release. The last part of a search.
 
     **Guarantee.** λ is a function of what was published, so the run is one more term of the composition. A mechanism
@@ -224,10 +199,6 @@ class LastRun:
     counts: FitCount | None = None
     searched: bool = True
 
-    models: ClassVar[bool] = False
-    table: ClassVar[bool] = False
-    secret: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         check_is_mechanism(self.mechanism)
         if self.pick is not None:
@@ -245,10 +216,6 @@ class LastRun:
         """Without ``score``, the same training without its private score, if the mechanism can leave it out."""
         return self.mechanism if self.score else self.mechanism.without_score()
 
-    @property
-    def lost_runs(self) -> Lost:
-        return Lost.read(None, self.mechanism)
-
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         if not last:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
@@ -259,12 +226,7 @@ class LastRun:
         counts = () if self.counts is None else self.counts.terms(self.mechanism)
         return *counts, *terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
 
-    describe = staticmethod(describe_runs)
-
-    def search_rule(self) -> None:
-        """The guarantee holds for any way to pick λ."""
-
-    def publishes(self, *, last: bool) -> dict[str, Any]:
+    def publishes(self) -> dict[str, Any]:
         scored = {"score on": self.mechanism.scored_on} if self.score else {}
         return {
             "part": "last run",
@@ -276,11 +238,6 @@ class LastRun:
 
     def compute(self) -> str:
         return "Compute: 1 run."
-
-    def read(self, *_: object) -> Any:
-        """Nothing follows that would read what the last run publishes."""
-
-    state = next_prior = read
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         def propose(*_: object) -> dict[str, Any]:
