@@ -116,6 +116,65 @@ def test_accumulation_of_poisson_batches_is_refused_by_opacus():
     assert ours(physical_batch_size=32).event({}) == ours().event({})  # pieces of one sample
 
 
+def test_averaged_losses_with_class_weights_scale_the_other_records_with_opacus():
+    """Weighted cross entropy divides by the sum of the batch's weights, which Opacus takes for the batch size."""
+    torch.manual_seed(0)
+    weight, inputs = torch.tensor([1.0, 50.0]), torch.randn(3, 4)
+    module = GradSampleModule(nn.Linear(4, 2))
+    norms = []
+    for labels in ([0, 0, 0], [0, 0, 1]):
+        module.zero_grad()
+        cross_entropy(module(inputs), torch.tensor(labels), weight=weight).backward()
+        norms.append(float(module._module.weight.grad_sample[0].norm()))
+    assert norms[0] > 15 * norms[1]  # the first record's gradient, by the label of the third
+
+    def of_ours(labels: list[int]) -> Any:
+        chosen = {"records": 3, "batch_size": 3, "noise_multiplier": 1e-6, "epochs": 1, "max_grad_norm": 1e4}
+        run = ours(data=(inputs, torch.tensor(labels)), loss=nn.CrossEntropyLoss(weight=weight), **chosen)
+        return run({"learning_rate": 1.0}, seed=1).model.weight
+
+    heavy = of_ours([0, 0, 1]) - of_ours([0, 0, 0])
+    outer = heavy / heavy.norm()  # one record's gradient is an outer product with that record's inputs
+    assert float((outer @ inputs[2] / inputs[2].norm()).norm()) == pytest.approx(1.0, abs=1e-3)
+    with pytest.raises((ValueError, UnsupportedModelError), match="average"):
+        ours(loss=lambda outputs, targets: cross_entropy(outputs, targets, weight=weight))({"learning_rate": 1.0}, 1)
+
+
+def test_peft_opacus_has_the_right_gradients_and_its_weights_load_as_nothing():
+    """Issue 820 of Opacus tells of adapters that trained well and were lost: their names have a prefix."""
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+
+    def lora() -> Any:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        config = transformers.BertConfig(
+            vocab_size=20, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **sizes
+        )
+        adapter = peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
+        return peft.get_peft_model(transformers.BertForSequenceClassification(config), adapter)
+
+    tokens, labels = torch.randint(20, (4, 5)), torch.tensor([0, 1, 1, 0])
+    wrapped = GradSampleModule(lora(), strict=False)
+    cross_entropy(wrapped(tokens).logits, labels).backward()
+    alone = lora()
+    cross_entropy(alone(tokens[1:2]).logits, labels[1:2]).backward()
+    names = [name for name, one in alone.named_parameters() if one.requires_grad]
+    assert any("lora" in name for name in names)
+    found = dict(wrapped._module.named_parameters())
+    for name in names:
+        torch.testing.assert_close(found[name].grad_sample[1], alone.get_parameter(name).grad, rtol=1e-4, atol=1e-6)
+    trained = {name: one + 1 for name, one in wrapped.state_dict().items()}  # as after some steps
+    fresh, before = lora(), lora().state_dict()
+    peft.set_peft_model_state_dict(fresh, trained)
+    assert all(torch.equal(one, before[name]) for name, one in fresh.state_dict().items())  # and nobody was told
+
+    made = ours(lora, data=(tokens, labels), records=4, batch_size=4, epochs=1)({"learning_rate": 0.1}, seed=1).model
+    fresh.load_state_dict(made.state_dict())
+    moved = [name for name, one in fresh.state_dict().items() if not torch.equal(one, before[name])]
+    assert set(moved) == set(names)
+
+
 class Centred(nn.Module):
     """A model that looks across the records of a batch."""
 
