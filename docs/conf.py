@@ -117,7 +117,8 @@ def _lead(link: str, original: Path, page: Path) -> str:
     if target.is_dir():
         first = target / "__init__.py"
         target = first if first.exists() else sorted(one for one in target.iterdir() if one.is_file())[0]
-    return f"/{os.path.relpath(target, ROOT / 'docs')}"
+    scheme = "path:" if target.suffix == ".md" else ""  # a file to download, not a page of the site
+    return f"{scheme}/{os.path.relpath(target, ROOT / 'docs')}"
 
 
 _PAGES = {
