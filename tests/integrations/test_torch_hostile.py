@@ -23,9 +23,11 @@ from support.torch_steps import first_output, moved
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dphypo.dpsgd import Program
+from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.record_values import keeping, values
+from dphypo.integrations.torch.record_values import keeping, per_record, values
 
 COUNT = 40
 INPUTS, TARGETS = torch.ones(COUNT, 4), torch.zeros(COUNT)
@@ -263,6 +265,80 @@ def in_a_thread(inputs: torch.Tensor) -> torch.Tensor:
     return flip(inputs, found and found[0])
 
 
+def operators_in_a_thread(inputs: torch.Tensor) -> torch.Tensor:
+    """Computes where no mode follows it."""
+    found: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: found.append(inputs * torch.where((inputs > 50).any(), -1.0, 1.0)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+class SavesOthers(Linear):
+    """Differentiates with what the first pass saved."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        def pack(value: torch.Tensor) -> int:
+            SEEN.append(value)
+            return len(SEEN) - 1
+
+        def unpack(place: int) -> torch.Tensor:
+            return next(one for one in SEEN if one.shape == SEEN[place].shape)  # type: ignore[no-any-return]
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            return self.layer(inputs) * 2  # type: ignore[no-any-return]
+
+
+class Scaled(nn.Module):
+    """A parametrization that scales by what it was told last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Any = 0.0
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * (1 + self.seen)  # type: ignore[no-any-return]
+
+
+class Parametrized(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = Scaled()
+        nn.utils.parametrize.register_parametrization(self.layer, "weight", self.memory)
+
+    def before(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.memory.seen = inputs.sum()
+        return inputs
+
+
+class Negates(torch.Tensor):
+    """Negates every second result, and those of batches."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        SEEN.append(func)
+        made = super().__torch_function__(func, types, args, kwargs or {})
+        return -made if isinstance(made, torch.Tensor) and (len(made) > 1 or len(SEEN) % 2) else made
+
+
+class Lagging(torch.autograd.Function):
+    """A derivative that multiplies by the record before."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        SEEN.append(values.clone())
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return slope * SEEN[-2].sum() if len(SEEN) > 1 else slope
+
+
+class OwnMemory(Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return Lagging.apply(self.layer(inputs))  # type: ignore[no-any-return, no-untyped-call]
+
+
 def by_exception(inputs: torch.Tensor) -> torch.Tensor:
     try:
         odd = bool((inputs == 60).any())
@@ -371,18 +447,24 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "least squares": before(lambda x: torch.linalg.lstsq(x, x).solution[:1] @ torch.eye(4)),
     "nonzero": before(lambda x: x[x > 50].sum() + x),
     "unique": before(lambda x: x / len(torch.unique(x))),
+    "operators in a thread": before(operators_in_a_thread),
+    "tensors saved for a derivative": SavesOthers,
+    "a parametrization with a memory": Parametrized,
+    "a tensor subclass that counts": before(lambda x: (x.as_subclass(Negates) * 1.0).as_subclass(torch.Tensor)),
+    "a derivative with a memory": OwnMemory,
 }
 REFUSED = {
     *("pickle", "save", "item", "tolist", "numpy", "a buffer", "an attribute", "a parameter", "a parameter's data"),
     *("an embedding with max_norm", "spectral norm", "BatchNorm without statistics", "_is_any_true", "_is_all_true"),
     *("the memory of neighbours", "a constant that holds the records", "a buffer that holds the records", "resize"),
-    *("cond", "least squares", "nonzero", "unique"),
+    *("cond", "least squares", "nonzero", "unique", "operators in a thread"),
 }
 """What cannot be captured."""
 FAST = {
     *("the size of a batch", "repr", "item", "a slot", "a buffer", "a parameter", "any record", "_is_any_true"),
     *("a rule under vmap", "the memory of neighbours", "memory that was never written", "index_fill outside"),
-    *("a constant that holds the records", "a global list", "hooks"),
+    *("a constant that holds the records", "a global list", "hooks", "operators in a thread"),
+    *("tensors saved for a derivative",),
 }
 EACH = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in MODELS]
 
@@ -397,6 +479,22 @@ def test_one_record_moves_a_step_by_at_most_its_share(name: str) -> None:
             return
         with contextlib.suppress(UnsupportedModelError):  # the captured gradient is not that of the Python
             assert moved(MODELS[name], INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5) < 1.001
+
+
+def test_tensors_that_the_code_uses_are_copied_when_it_is_captured() -> None:
+    """Data sets run Python while a model trains, and might write what they read to a tensor of the model."""
+    shared, frozen = torch.ones(4), nn.Parameter(torch.ones(8), requires_grad=False)
+    build = before(lambda x: x * shared + frozen[::2])
+    program = Program.of(build(), per_record(first_output), (INPUTS[:1], TARGETS[:1]))
+    bound = program.bound(torch.ones(1, program.layout.width), Shape(1, 32))
+    found = []
+    for _ in range(2):
+        parts, _ = bound.parts(torch.ones(32, 4), torch.zeros(32), torch.zeros(1, 32, dtype=torch.int64))
+        found.append([part.square.clone() for part in parts])
+        with torch.no_grad():
+            shared.mul_(5)
+            frozen.add_(3)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def in_evaluation(build: Callable[[], nn.Module]) -> nn.Module:

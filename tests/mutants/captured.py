@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _OPERATORS = "dpsgd/test_dpsgd_operators.py"
+_HOSTILE = "integrations/test_torch_hostile.py"
 _OUTSIDE = f"{_OPERATORS}::test_values_outside_are_reported_and_raise_nothing"
 
 MUTANTS = (
@@ -111,5 +112,13 @@ MUTANTS = (
         "if name not in known]",
         "if not name]",
         ("integrations/test_torch_saved_graph.py::test_a_name_of_an_argument_runs_no_code",),
+    ),
+    Mutant(
+        "a graph holds the tensors of the model's code themselves",
+        "what trains was captured once: no code changes it afterwards",
+        "dpsgd/record_graph.py",
+        "        graph.register_buffer(name, value.detach().clone())\n",
+        "        graph.register_buffer(name, value.detach())\n",
+        (f"{_HOSTILE}::test_tensors_that_the_code_uses_are_copied_when_it_is_captured",),
     ),
 )

@@ -124,6 +124,7 @@ class RecordGraph:
         values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         tensors = [values[name].detach() for name in (*trained, *given)]
         graph = trace(function, *tensors, *(part[0] for part in example))
+        _own_constants(graph)
         rewrites.make_total(graph)
         uniforms = rewrites.key_randomness(graph)
         held = operators.constants(graph)  # before constants are computed from them
@@ -246,6 +247,8 @@ def place_of(error: BaseException) -> str:
 def plain(graph: fx.GraphModule) -> None:
     """Drop what copies, and compute ahead what depends on no record and no parameter."""
     for node in list(graph.graph.nodes):
+        if node.target is A._to_copy.default and not isinstance(node.args[0], fx.Node):  # a number, under vmap
+            node.target, node.args = A.full.default, ([], node.args[0])
         if node.op == "call_function" and node.target in _SAME and _is_copy(node):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
@@ -254,6 +257,18 @@ def plain(graph: fx.GraphModule) -> None:
     graph.graph.eliminate_dead_code()
     graph.graph.lint()
     graph.recompile()
+
+
+def _own_constants(graph: fx.GraphModule) -> None:
+    """Copy the tensors that a model's code uses: code that reads records could change them while runs are trained."""
+    for name, value in operators.constants(graph).items():
+        if isinstance(value, FakeTensor):
+            raise UnsupportedModelError(
+                "the model's code uses a tensor that an earlier pass left behind, or that another thread computed: "
+                "keep nothing of a pass, and compute in the thread that calls the model"
+            )
+        delattr(graph, name)
+        graph.register_buffer(name, value.detach().clone())
 
 
 def _is_copy(node: Any) -> bool:
