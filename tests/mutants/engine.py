@@ -51,14 +51,6 @@ MUTANTS = (
         ("dpsgd/test_dpsgd_run.py::test_labels_without_a_class_count_zero",),
     ),
     Mutant(
-        "a row that is absent counts if it is no number",
-        "what a view of weight zero holds does not matter",
-        "dpsgd/factors.py",
-        "        made.append(torch.where(beside == 0, torch.zeros((), dtype=one.dtype, device=one.device), one))\n",
-        "        made.append(one)\n",
-        (f"{_PLACES}::test_weights_of_views_leave_out_what_is_absent",),
-    ),
-    Mutant(
         "a graph may be another function than the model",
         "what is trained is what the model computes",
         "dpsgd/trainable.py",
