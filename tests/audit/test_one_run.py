@@ -20,6 +20,7 @@ from dphypo.accounting.tradeoff import Tradeoff
 from dphypo.audit import evidence_of_steps, one_run, one_run_of
 from dphypo.audit.guessing import chance, chance_by_binomial, dp, gaussian, judge
 from dphypo.entropy import Seeded
+from dphypo.mechanisms import OwnTraining, SampledGaussian
 
 
 def largest_tail(correct: int, guesses: int, canaries: int, lines: list[tuple[float, float]]) -> float:
@@ -219,6 +220,103 @@ def test_training_in_jax_is_audited_with_canaries_of_its_own():
     assert one_run_of(make(1.0), usual, pool, observe, **said).passed
     claim = make(2.5)(tuple(np.concatenate(pair) for pair in zip(usual, pool, strict=True))).event({})
     assert not one_run_of(make(1.0), usual, pool, observe, claim=claim, **said).passed
+
+
+def loop(person: Any = None, steps: int = 100, noise: float = 1.0) -> Any:
+    """A loop of one's own around Opacus, on made-up records."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("opacus")
+    from torch.utils.data import DataLoader, TensorDataset
+
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(400, 6, generator=generator), torch.randint(3, (400,), generator=generator)
+
+    def train(params: dict[str, Any], *, seed: int, run: Any) -> tuple[Any, float]:
+        net = torch.nn.Linear(6, 3)
+        sgd = torch.optim.SGD(net.parameters(), lr=params.get("lr", 0.5))
+        loader = DataLoader(TensorDataset(*data), batch_size=40)
+        with run.make_private(net, sgd, loader, max_grad_norm=1.0) as (model, optimizer, batches):
+            for inputs, labels in batches:
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+                optimizer.step()
+        return net, 0.0
+
+    run = SampledGaussian(rate=0.1, steps=steps, noise_multiplier=noise)
+    return OwnTraining(train, run, scores="public", person=person, rows_per_person=None if person is None else 4)
+
+
+PERSONS = np.arange(400) // 2
+
+
+@pytest.mark.filterwarnings("ignore:.*backward hook:UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("person", [None, PERSONS], ids=["records", "persons"])
+@pytest.mark.parametrize("see", ["steps", "model"])
+def test_a_loop_of_ones_own_is_audited_as_it_is(see, person):
+    said = {"canaries": 300, "delta": 1e-3, "entropy": Seeded(3), "see": see, "public": True}
+    found = one_run(loop(person), **said)
+    assert found.passed
+    assert found.mu_apart > 0.4
+    assert not one_run(loop(person), claim=loop(noise=3.0).event, **said).passed
+
+
+@pytest.mark.filterwarnings("ignore:.*backward hook:UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("fault", ["half of the noise", "no clipping", "rows instead of persons", "no sampling"])
+def test_a_broken_loop_is_caught(fault, monkeypatch):
+    training = loop(PERSONS)
+    from dphypo.integrations.torch import own_loop
+
+    right = own_loop.gaussian, own_loop.poisson_batches
+    if fault == "half of the noise":
+        monkeypatch.setattr(own_loop, "gaussian", lambda std, like, more: right[0](std / 2, like, more))
+    elif fault == "no clipping":
+        monkeypatch.setattr(own_loop, "clipped_sum", lambda samples, norm: [0.01 * one.sum(0) for one in samples])
+    elif fault == "rows instead of persons":
+        monkeypatch.setattr(own_loop._Held, "_average", lambda self, size: None)
+    else:
+        monkeypatch.setattr(own_loop, "poisson_batches", lambda size, run: [np.arange(size)] * run.steps)
+    found = one_run(training, canaries=400, delta=1e-5, entropy=Seeded(2), public=True)
+    assert not found.passed, f"{fault}: {found}"
+
+
+@pytest.mark.filterwarnings("ignore:.*backward hook:UserWarning", "ignore::FutureWarning")
+def test_a_loop_is_audited_on_public_records_only_and_with_make_private():
+    with pytest.raises(ValueError, match=r"public = False.*made-up records, and give public=True"):
+        one_run(loop())
+    with pytest.raises(ValueError, match=r"kind = 'input'.*use one_run_of"):
+        one_run(loop(), kind="input", public=True)
+    plain = OwnTraining(lambda params, *, seed, run: (0.0, 0.0), loop().run, scores="public")
+    with pytest.raises(ValueError, match=r"did not use run\.make_private"):
+        one_run(plain, public=True)
+
+
+def in_jax(**changes: Any) -> Any:
+    jnp = pytest.importorskip("jax.numpy")
+    from dphypo.integrations.jax import DPSGD
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(400, 6)).astype("f4"), rng.integers(0, 3, 400)
+    chosen = {"noise_multiplier": 1.0, "batch_size": 40, "epochs": 10, "learning_rate": 0.5} | changes
+    predict = lambda weights, inputs: inputs @ weights  # noqa: E731
+    return DPSGD(init=lambda key: jnp.zeros((6, 3)), predict=predict, data=data, score=lambda model: 0.0, **chosen)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param({}, id="records"), pytest.param({"person": PERSONS, "rows_per_person": 4}, marks=pytest.mark.slow)],
+)
+def test_training_in_jax_is_audited(changes):
+    said = {"canaries": 300 if not changes else 200, "delta": 1e-3, "entropy": Seeded(3)}
+    changes = changes | ({"batch_size": 20} if changes else {})
+    training = in_jax(**changes)
+    found = one_run(training, **said)
+    assert found.passed
+    assert found.mu_apart > 0.2
+    assert not one_run(training, claim=in_jax(**changes, noise_multiplier=4.0).event({}), **said).passed
+    if not changes:
+        assert one_run(training, kind="input", **said).passed
+    with pytest.raises(ValueError, match=r"see = 'steps'.*see=\"model\""):
+        one_run(training, canaries=50, see="steps")
 
 
 def test_wrong_arguments_name_the_remedy():

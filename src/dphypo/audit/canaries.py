@@ -1,8 +1,9 @@
 """Canaries in one training run: each is inserted with probability ½, and guessed from the model or from all steps.
 
 A *gradient canary* has a gradient of its own, as long as clipping allows, in a direction that no other record has: a
-linear layer beside the model has one weight for each canary. No record can do worse, so that the audit of all steps
-comes close to what is claimed. An *input canary* is a record of random values with a random label, guessed by its loss.
+layer or a parameter beside the model has one weight for each canary. No record can do worse, so that the audit of all
+steps comes close to what is claimed. An *input canary* is a record of random values with a random label, guessed by its
+loss.
 
 **The audited model is never a release**: whatever it was trained on, no guarantee covers that somebody looked at it.
 Audits run on copies of a mechanism, with records that are made up or that you say are public.
@@ -13,8 +14,9 @@ from __future__ import annotations
 import inspect
 import io
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import dp_accounting
 import numpy as np
@@ -28,13 +30,14 @@ from dphypo.accounting.events import canonical, ideal
 from dphypo.accounting.tradeoff import curve
 from dphypo.audit.guessing import Floats, OneRunAudit, judge
 from dphypo.entropy import SYSTEM, Entropy, bits
-from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
 from dphypo.mechanisms.mechanism import Pace, followed_by
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from dphypo.integrations import jax as of_jax
     from dphypo.integrations.torch import DPSGD
 
 Records = tuple[Any, ...]
@@ -97,30 +100,36 @@ def one_run_of(
 
 
 def one_run(
-    mechanism: DPSGD,
+    mechanism: DPSGD | of_jax.DPSGD | OwnTraining,
     *,
     canaries: int = 1000,
     kind: Literal["gradient", "input"] = "gradient",
-    see: Literal["steps", "model"] = "steps",
+    see: Literal["steps", "model"] | None = None,
     params: Mapping[str, Any] | None = None,
     records: Records | None = None,
+    public: bool = False,
     delta: float = 1e-5,
     confidence: float = 0.95,
     claim: Any = None,
     entropy: Entropy = SYSTEM,
 ) -> OneRunAudit:
-    """A lower bound on the ε of one run of :class:`dphypo.integrations.torch.DPSGD`, and a test of what it declares.
+    """A lower bound on the ε of one training run, and a test of what it declares: of either ``DPSGD``, or a loop.
 
-    It trains a copy of the mechanism: its own data are not read. Augmentations and initial weights are left out.
+    It trains a copy of a ``DPSGD``: its own data are not read. Augmentations and initial weights are left out. A loop
+    of your own (:class:`dphypo.mechanisms.OwnTraining`) is executed as it is, so **its records must be public**. It
+    must use ``run.make_private``, which then trains the canaries with the records; ``run`` declares how many records
+    there are without them.
 
     Args:
         mechanism: with its noise; ``mechanism.calibrated(epsilon, delta)`` finds it.
-        canaries: how many; at most as many as the declared records.
-        kind: "gradient" or "input".
-        see: what the auditor sees: "steps", the weights after every step, or "model", what would be released. Input
-            canaries are judged by the model.
+        canaries: how many; at most as many as the declared records of a ``DPSGD``.
+        kind: "gradient" or "input"; of loops of your own, "gradient".
+        see: what the auditor sees: "steps", the noisy gradient of every step, or "model", what would be released. By
+            default all steps, if training shows them: JAX does not. Input canaries are judged by the model.
         params: the hyperparameters of the run.
-        records: the other records, a pair (inputs, targets) **that is public**; by default they are made up.
+        records: the other records **if they are public**: a pair (inputs, targets), in JAX what ``data`` takes. By
+            default they are made up. A loop has its own.
+        public: declares that the records that a loop of your own reads are public or made up.
         delta, confidence, claim, entropy: as for :func:`one_run_of`.
 
     >>> import torch
@@ -131,25 +140,37 @@ def one_run(
     >>> one_run(training, canaries=200, delta=1e-3).passed
     True
     """
-    size, declared = _validate.integer(at_least=10, canaries=canaries), int(mechanism.records or 0)
+    size, params = _validate.integer(at_least=10, canaries=canaries), {} if params is None else dict(params)
+    said: dict[str, Any] = {"delta": delta, "confidence": confidence, "claim": claim, "entropy": entropy}
+    for name, value, known in (("kind", kind, ("gradient", "input")), ("see", see, (None, "steps", "model"))):
+        if value not in known:
+            raise _validate.fail(name, value, 'give kind="gradient" or "input", and see="steps" or "model"')
+    if isinstance(mechanism, OwnTraining):
+        for name, value in (("kind", kind if kind == "input" else None), ("records", records)):
+            if value is not None:
+                remedy = "a loop of your own reads its own records: use one_run_of for others"
+                raise _validate.fail(name, value, remedy)
+        return _loop(mechanism, size, see or "steps", params, public, said)
+    declared = int(mechanism.records or 0)
     if size > declared:
         raise _validate.fail("canaries", size, f"{declared} records are declared: give at most as many canaries")
-    params = {} if params is None else dict(params)
-    inputs, targets = _usual(mechanism, declared - size // 2) if records is None else _pair(records, declared)
+    if (jax := sys.modules.get("dphypo.integrations.jax")) is not None and isinstance(mechanism, jax.DPSGD):
+        if see == "steps":
+            raise _validate.fail("see", see, 'training in JAX does not show its steps: give see="model"')
+        return _in_jax(mechanism, size, kind, params, records, declared, said)
+    training = cast("DPSGD", mechanism)
+    inputs, targets = _usual(training, declared - size // 2) if records is None else _pair(records, declared)
     if kind == "input":
-        return _input_canaries(mechanism, size, params, (inputs, targets), delta, confidence, claim, entropy)
-    if kind != "gradient" or see not in ("steps", "model"):
-        wrong, value = ("kind", kind) if kind != "gradient" else ("see", see)
-        raise _validate.fail(wrong, value, 'give kind="gradient" or "input", and see="steps" or "model"')
+        return _input_canaries(training, size, params, (inputs, targets), said)
     if (len(inputs) + size) * size > _MOST_MARKS:
         most = int(_MOST_MARKS / (len(inputs) + size))
         raise _validate.fail("canaries", size, f"each of {len(inputs)} records marks them all: give {most}, or fewer")
-    own = {name: value for name, value in params.items() if name not in _of_model(mechanism, params)}
+    own = {name: value for name, value in params.items() if name not in _of_model(training, params)}
     watcher, event = _Weights(size), claim
 
     def make(data: Records) -> Mechanism:
         nonlocal event
-        made = _beside(mechanism, size, params, data)
+        made = _beside(training, size, params, data)
         watcher.begin_at(made.model())
         event = made.event(own) if claim is None else claim
         return made
@@ -169,11 +190,8 @@ def one_run(
             (_packed(blank, marked), np.zeros((size, *targets.shape[1:]), dtype=targets.dtype)),
             observe,
             params=own,
-            delta=delta,
-            confidence=confidence,
             apart=True,
-            claim=claim,
-            entropy=entropy,
+            **said,
         )
 
 
@@ -361,10 +379,7 @@ def _input_canaries(
     size: int,
     params: Mapping[str, Any],
     data: Records,
-    delta: float,
-    confidence: float,
-    claim: Any,
-    entropy: Entropy,
+    said: Mapping[str, Any],
 ) -> OneRunAudit:
     """Random records with random labels; an attacker compares their losses."""
     import torch
@@ -392,5 +407,113 @@ def _input_canaries(
             values = of_record(model(torch.as_tensor(pool[0], device=device)), torch.as_tensor(pool[1], device=device))
         return -values.double().cpu().numpy()
 
-    said = {"params": params, "delta": delta, "confidence": confidence, "claim": claim, "entropy": entropy}
-    return one_run_of(make, data, pool, observe, **said)
+    return one_run_of(make, data, pool, observe, params=params, **said)
+
+
+# Loops of your own, and JAX
+
+
+def _loop(
+    mechanism: OwnTraining, size: int, see: str, params: Mapping[str, Any], public: bool, said: Mapping[str, Any]
+) -> OneRunAudit:
+    """The loop as it is: ``run.make_private`` samples, clips and perturbs the canaries with its records."""
+    if not public:
+        remedy = "a loop of your own reads its own records, and an audit looks at the model: build the training on "
+        raise _validate.fail("public", public, f"{remedy}public or made-up records, and give public=True")
+    try:
+        from dphypo.integrations.torch.own_loop import CANARIES, GradientCanaries
+    except ImportError:
+        remedy = (
+            "loops of your own are audited through run.make_private, which needs PyTorch and Opacus: use one_run_of"
+        )
+        raise _validate.fail("mechanism", mechanism, remedy) from None
+    beside = GradientCanaries(size, np.zeros(0, dtype=np.int64))
+
+    def make(data: Records) -> Mechanism:
+        beside.included = np.asarray(data[0], dtype=np.int64)
+        return mechanism
+
+    def observe(model: Any) -> Floats:
+        if not beside.moves:
+            remedy = "its training did not use run.make_private, which inserts the canaries: use one_run_of"
+            raise _validate.fail("mechanism", mechanism, remedy)
+        if see == "model":
+            return np.asarray(-beside.weights.detach().double().cpu())
+        return evidence_of_steps(np.array(beside.moves), mechanism.event if said["claim"] is None else said["claim"])
+
+    token, nobody = CANARIES.set(beside), np.zeros(0, dtype=np.int64)
+    try:
+        return one_run_of(make, (nobody,), (np.arange(size),), observe, params=params, apart=True, **said)
+    finally:
+        CANARIES.reset(token)
+
+
+def _in_jax(
+    mechanism: of_jax.DPSGD,
+    size: int,
+    kind: str,
+    params: Mapping[str, Any],
+    records: Any,
+    declared: int,
+    said: Mapping[str, Any],
+) -> OneRunAudit:
+    """A copy with one more array of weights, one for each canary; or random records with random labels."""
+    import jax
+    import jax.numpy as jnp
+
+    from dphypo.integrations.jax.jax_dpsgd import quiet
+    from dphypo.integrations.jax.jax_program import Program, TreeRecords, as_records
+
+    form = TreeRecords(mechanism.data.synthetic_rows(1))
+    usual = as_records(form.synthetic_rows(declared - size // 2) if records is None else records).tree
+    leaves, structure = jax.tree.flatten(usual)
+    if len(leaves[0]) > declared:
+        raise _validate.fail("records", f"{len(leaves[0])} records", f"{declared} are declared: give at most as many")
+    values = mechanism.shape_params(params)
+    own = {name: value for name, value in params.items() if name not in values}
+    with quiet():
+        program = Program(mechanism.init, mechanism.loss, mechanism.predict, values, form, mechanism.rows_per_person)
+    rng = np.random.default_rng()
+    random = [_random_like(leaf, rng, program.classes) for leaf in jax.tree.leaves(form.synthetic_rows(size))]
+    which = np.arange(size) if kind == "gradient" else np.full(size, -1)
+
+    def init(key: Any) -> dict[str, Any]:
+        return {"model": program.leaves(program.row(program.built(key))), "canary": np.zeros(size, program.dtype)}
+
+    def loss(weights: Any, record: Any, key: Any) -> Any:
+        inside, canary = record
+        values = program.loss_of(weights["model"], inside, key)
+        return jnp.where(canary < 0, values, _LONG * weights["canary"][jnp.maximum(canary, 0)])
+
+    def make(data: Records) -> Mechanism:
+        rows = np.where(data[-1] < 0, 1, mechanism.rows_per_person or 1)
+        tree = jax.tree.unflatten(structure, [np.repeat(leaf, rows, axis=0) for leaf in data[:-1]])
+        changes: dict[str, Any] = {"records": declared, "person": None, "persons": None}
+        if mechanism.rows_per_person is not None:
+            changes = {"records": None, "persons": declared, "person": np.repeat(np.arange(len(rows)), rows)}
+        fixed = {name: value for name, value in mechanism.fixed.items() if name not in values}
+        return mechanism.at(
+            init=init,
+            data=(tree, np.repeat(data[-1], rows)), loss=loss, predict=None, score=_no_score, start=None, fixed=fixed,
+            **changes,
+        )  # fmt: skip
+
+    def observe(weights: Any) -> Floats:
+        if kind == "gradient":
+            return -np.asarray(weights["canary"], dtype=np.float64)
+
+        def of_record(*record: Any) -> Any:
+            tree = jax.tree.unflatten(structure, record)  # type: ignore[no-untyped-call]
+            return program.loss_of(weights["model"], tree, jax.random.key(0))
+
+        with quiet():
+            return -np.asarray(jax.vmap(of_record)(*random), dtype=np.float64)
+
+    none = np.full(len(leaves[0]), -1)
+    pool = (*random, which)
+    return one_run_of(make, (*leaves, none), pool, observe, params=own, apart=kind == "gradient", **said)
+
+
+def _random_like(leaf: npt.NDArray[Any], rng: np.random.Generator, classes: int | None) -> npt.NDArray[Any]:
+    drawn = rng.normal(size=leaf.shape) if leaf.dtype.kind == "f" else rng.integers(0, classes or 2, leaf.shape)
+    return drawn.astype(leaf.dtype)

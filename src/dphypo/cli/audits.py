@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -31,11 +32,19 @@ class See(StrEnum):
 
 def audit(
     training: Annotated[
-        str, typer.Argument(help="FILE.py:NAME or MODULE:NAME, a DPSGD or a function that returns one.")
+        str, typer.Argument(help="FILE.py:NAME or MODULE:NAME, a DPSGD, an OwnTraining or a function that returns one.")
     ],
     canaries: Annotated[int, o.number("Number of canaries.", 10, 100_000, whole=True)] = 1000,
     kind: Annotated[Kind, typer.Option(help="A gradient of its own, or a random record.")] = Kind.GRADIENT,
-    see: Annotated[See, typer.Option(help="What the auditor sees: all steps, or the final model.")] = See.STEPS,
+    see: Annotated[
+        See | None, typer.Option(help="What the auditor sees: all steps, or the final model (in JAX always).")
+    ] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="A hyperparameter of the run, as NAME=VALUE; may be repeated.")
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="The records that an OwnTraining reads are public or made up.")
+    ] = False,
     delta: Annotated[float, o.number("δ of the bound.", 1e-12, 0.1)] = 1e-5,
     confidence: Annotated[float, o.number("Confidence of the bound.", 0.5, 0.999999)] = 0.95,
     noise_multiplier: Annotated[
@@ -45,8 +54,8 @@ def audit(
 ) -> None:
     """Audit one training run with canaries: a lower bound on ε, beside what is claimed.
 
-    The file is executed. A copy of its training runs on made-up records; its model is not a release. The exit status is
-    1 if the claim is false.
+    The file is executed. A copy of its DPSGD runs on made-up records; an OwnTraining runs as it is, with --public. Its
+    model is not a release. The exit status is 1 if the claim is false.
     """
     from dphypo import plots
     from dphypo.audit import one_run
@@ -54,22 +63,40 @@ def audit(
     mechanism = _found(training)
     if noise_multiplier is not None:
         mechanism = mechanism.at(noise_multiplier=noise_multiplier)
-    elif mechanism.noise_multiplier == "calibrate":
+    elif getattr(mechanism, "noise_multiplier", None) == "calibrate":
         raise typer.BadParameter("the training leaves its noise to a search: give --noise-multiplier")
     if out is not None:
         plots.require_matplotlib()
+    params = dict(_value(one) for one in param or ())
     if on_terminal():
-        say("Training once on made-up records and canaries …")
-    found = one_run(mechanism, canaries=canaries, kind=kind.value, see=see.value, delta=delta, confidence=confidence)
+        say("Training once with canaries …")
+    try:
+        found = one_run(
+            mechanism, canaries=canaries, kind=kind.value, see=None if see is None else see.value, params=params,
+            public=public, delta=delta, confidence=confidence,
+        )  # fmt: skip
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     print(found)
     if out is not None:
         print(plots.save(plots.audit_bound(found), out))
     raise typer.Exit(0 if found.passed else 1)
 
 
+def _value(given: str) -> tuple[str, Any]:
+    """NAME=VALUE, a number where it is one."""
+    name, separator, text = given.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"{given!r} is no hyperparameter: give NAME=VALUE, such as learning_rate=0.5")
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, kind(text)
+    return name, text
+
+
 def _found(name: str) -> Any:
     """The mechanism that a file or module has under a name."""
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.mechanisms import Mechanism, OwnTraining
 
     place, separator, attribute = name.rpartition(":")
     if not separator:
@@ -88,12 +115,12 @@ def _found(name: str) -> Any:
         except ModuleNotFoundError:
             raise typer.BadParameter(f"there is no module {place!r}") from None
     found = getattr(module, attribute, None)
-    found = found() if callable(found) and not isinstance(found, DPSGD) else found
+    found = found() if callable(found) and not isinstance(found, Mechanism) else found
     parts = found if isinstance(found, tuple) else (found,)
     for part in parts:
-        if isinstance(part, DPSGD):
+        if isinstance(part, OwnTraining) or (isinstance(part, Mechanism) and type(part).__name__ == "DPSGD"):
             return part
     raise typer.BadParameter(
-        f"{name!r} is not a DPSGD of dphypo.integrations.torch, nor a function that returns one: use "
-        "dphypo.audit.one_run_of for JAX and loops of your own"
+        f"{name!r} is not a DPSGD of PyTorch or JAX, nor an OwnTraining, nor a function that returns one: use "
+        "dphypo.audit.one_run_of for any other training"
     )

@@ -412,16 +412,17 @@ class Program:
 
     def loss(self, row: Any, record: Tree, key: jax.Array) -> Any:
         """The loss of one record."""
-        return self._of_leaves(self.leaves(row), record, key)
+        return self.loss_of(self.leaves(row), record, key)
 
-    def _of_leaves(self, leaves: list[Any], record: Tree, key: jax.Array) -> Any:
+    def loss_of(self, leaves: list[Any], record: Tree, key: jax.Array) -> Any:
+        """The loss of one record, at these trained arrays."""
         return self._loss(self.tree(leaves), record, **({"key": key} if self._takes_key else {}))
 
     def _of_person(self, leaves: list[Any], person: Tree, key: jax.Array) -> Any:
         """The mean loss over a person's rows, as their weights say."""
         rows, weights = person
         keys = jax.random.split(key, len(weights))
-        losses = jax.vmap(partial(self._of_leaves, leaves))(rows, keys)
+        losses = jax.vmap(partial(self.loss_of, leaves))(rows, keys)
         return jnp.sum(losses.astype(weights.dtype) * weights)
 
     def _cross_entropy(self, params: Tree, record: Tree) -> Any:
@@ -520,7 +521,7 @@ class Program:
     def _gradients(self) -> Callable[..., tuple[list[RecordGradients], jax.Array]]:
         def of_record(leaves: list[Any], key: Any, step: Any, record: Tree, number: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, step), number) if self._takes_key else key
-            loss, found = gradients(self._of_leaves if self._views is None else self._of_person, leaves, record, own)
+            loss, found = gradients(self.loss_of if self._views is None else self._of_person, leaves, record, own)
             return found, jnp.isfinite(loss)
 
         def of_runs(alone: bool, rows: jax.Array, some: Tree, numbers: Any, keys: Any, step: Any) -> Any:

@@ -21,6 +21,8 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -98,6 +100,49 @@ class Optimizer(DPOptimizer):  # type: ignore[misc]
             parameter.grad = (total + gaussian(std, total, self.generator)).to(parameter.dtype).view_as(parameter)
 
 
+@dataclass
+class GradientCanaries:
+    """What an audit adds to a loop: records that are only a long gradient, each along a weight of its own.
+
+    They are sampled, averaged, clipped and perturbed with the others. The weights are a parameter beside the model's.
+
+    Args:
+        size: how many weights there are.
+        included: which of them have a record.
+    """
+
+    size: int
+    included: npt.NDArray[np.int64]
+    moves: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    """The noisy gradient of every step, along each weight."""
+
+    def beside(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Give the optimiser the weights."""
+        like = next(model.parameters())
+        self.weights: Any = nn.Parameter(torch.zeros(self.size, device=like.device, dtype=like.dtype))
+        optimizer.add_param_group({"params": [self.weights]})
+
+    def insert(self, parameters: Sequence[Any], drawn: npt.NDArray[np.int64], rows: int) -> int:
+        """Put the gradients of the drawn ones below those of the batch, as many rows for each as a person has.
+
+        Returns how many rows that were.
+        """
+        which = np.repeat(self.included[drawn], rows)
+        for one in parameters:
+            if one is not self.weights:
+                batch = len(one.grad_sample)
+                one.grad_sample = torch.cat([one.grad_sample, one.new_zeros((len(which), *one.shape))])
+        found = self.weights.new_zeros((batch + len(which), self.size))
+        found[torch.arange(batch, len(found)), torch.as_tensor(which)] = _LONG
+        self.weights.grad_sample = found
+        return len(which)
+
+
+_LONG = 1e3  # of a canary's gradient, before it is clipped
+CANARIES: ContextVar[GradientCanaries | None] = ContextVar("canaries", default=None)
+"""Those of the audit that runs, if one does."""
+
+
 def leave_plain(module: AbstractGradSampleModule, optimizer: Optimizer) -> None:
     """Leave a plain model: no hooks, nothing that they noted of a batch, and no gradient."""
     module.cleanup()
@@ -133,11 +178,14 @@ def make_private(
     if left := [name for name, one in model.named_parameters() if one.requires_grad and id(one) not in held]:
         remedy = f"it has all parameters that are trained but {', '.join(left)}: add them, or freeze them"
         raise _validate.fail("optimizer", type(optimizer).__name__, remedy)
-    sampler = _Poisson(run, loader.dataset)
+    sampler, canaries = _Poisson(run, loader.dataset), CANARIES.get()
+    if canaries is not None:
+        canaries.beside(model, optimizer)
     module = prepare_module(model, grad_sample_mode, loss_reduction="mean", strict=False)
     private = _Held(
         optimizer,
         sizes=sampler.sizes,
+        canaries=canaries,
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=_validate.positive(max_grad_norm=max_grad_norm),
         expected_batch_size=loader.batch_size,
@@ -198,13 +246,15 @@ def _no_writes_in_forward(model: nn.Module) -> Iterator[None]:
 class _Held(Optimizer):
     """Makes a step only with the records of the batch that the loader gave for it."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, sizes: deque[_Size], **more: Any) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, *, sizes: deque[_Size], canaries: GradientCanaries | None, **more: Any
+    ) -> None:
         super().__init__(optimizer, **more)
-        self._sizes, self._rows = sizes, 0
+        self._sizes, self._rows, self._canaries, self._added = sizes, 0, canaries, 0
         self._norms: set[float] = set()
 
     def clip_and_accumulate(self) -> None:
-        self._rows += len(self.grad_samples[0])
+        self._rows += len(self.grad_samples[0]) - self._added
         self._norms.add(float(self.max_grad_norm))
         if self._sizes and self._sizes[0].persons is not None:
             self._average(self._sizes[0])
@@ -240,8 +290,14 @@ class _Held(Optimizer):
             )
         self._rows, self._norms = 0, set()
         super().add_noise()
+        if self._canaries is not None:
+            self._canaries.moves.append(self._canaries.weights.grad.double().cpu().numpy())
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> bool | None:
+        if self._canaries is not None and self._sizes:
+            size = self._sizes[0]  # all canaries of a batch are with its first piece
+            drawn = size.canaries if self._rows == 0 else size.canaries[:0]
+            self._added = self._canaries.insert(self.params, drawn, size.rows_of_canaries)
         # What a step has used is cleared here: model.zero_grad() leaves the sums.
         ready: bool | None = super().pre_step(closure)
         for parameter in self.params:
@@ -252,10 +308,15 @@ class _Held(Optimizer):
 
 
 class _Size(NamedTuple):
-    """How many rows a batch has and, where records are persons, the place of each row's person in it."""
+    """How many rows a batch has and, where records are persons, the place of each row's person in it.
+
+    The canaries that were drawn with it, in an audit, are not rows; among ``persons`` they come last.
+    """
 
     rows: int
     persons: list[int] | None = None
+    canaries: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    rows_of_canaries: int = 1
 
 
 class _Poisson(Sampler[list[int]]):
@@ -269,18 +330,23 @@ class _Poisson(Sampler[list[int]]):
                 person = lambda record: (fields_of(record) or {})[run.person]  # noqa: E731
             self._persons = PersonKeys.of(person, len(dataset), dataset.__getitem__).grouped(run.rows_per_person or 1)
         count = len(dataset if self._persons is None else self._persons)
-        self._steps, self._left = run.steps, enumerate(poisson_batches(count, run))
+        canaries = CANARIES.get()
+        self._count, total = count, count + (0 if canaries is None else len(canaries.included))
+        self._steps, self._left = run.steps, enumerate(poisson_batches(total, run))
         self._word = runs.words(run.seed, "rows").draw(1).view(np.int64)
         self.sizes: deque[_Size] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:
-        for step, batch in self._left:
+        for step, drawn in self._left:
+            batch, canaries = drawn[drawn < self._count], drawn[drawn >= self._count] - self._count
             if self._persons is None:
-                self.sizes.append(_Size(len(batch)))
+                self.sizes.append(_Size(len(batch), canaries=canaries))
                 yield batch.tolist()
                 continue
             rows, held = self._persons.drawn(batch, words_of(self._word, step, batch)[0])
-            self.sizes.append(_Size(int(held.sum()), np.nonzero(held)[0].tolist()))
+            persons, each = np.nonzero(held)[0].tolist(), held.shape[1]
+            persons += np.repeat(len(batch) + np.arange(len(canaries)), each).tolist()
+            self.sizes.append(_Size(int(held.sum()), persons, canaries, each))
             yield rows[held].tolist()
 
     def __len__(self) -> int:
