@@ -30,7 +30,7 @@ def accuracies(optimizer: str, rule: transfer.Transfer | None, repetitions: int)
     """The accuracy of each release on the digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")
-    train, rank = split_by_hash(*private, key="score")
+    train, rank = split_by_hash(private, key="score")
     mechanism = DPSGD(
         model=network,
         data=train,

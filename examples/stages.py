@@ -36,7 +36,7 @@ def declare(epochs: float) -> tuple[DPSGD, PublicAccuracy]:
     """A full run, its noise still to be found, and the accuracy on the digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")
-    train, rank = split_by_hash(*private, key="score")
+    train, rank = split_by_hash(private, key="score")
     full = DPSGD(
         model=network,
         data=train,

@@ -33,7 +33,7 @@ def declare(optimiser: str) -> tuple[DPSGD, PublicAccuracy]:
     """The training of the demo with either optimiser, and the accuracy on digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")
-    train, score = split_by_hash(*private, key="score")
+    train, score = split_by_hash(private, key="score")
     ranked = PrivateAccuracy(score, noise_multiplier="calibrate", records=280)
     mechanism = DPSGD(
         model=network, data=train, records=1150, score=ranked,

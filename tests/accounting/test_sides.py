@@ -15,7 +15,9 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
+from dphypo import LastRun, Space, Stages, Survey
 from dphypo.accounting import Certificate, PureDp, account, composition, verify
+from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import (
     EVERYONE,
     Composition,
@@ -29,6 +31,7 @@ from dphypo.accounting.composition import (
 )
 from dphypo.integrations.split import Origin, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf
+from dphypo.mechanisms.mechanism import Declared
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 SPLITS = (Split("even numbers score"), Split("hash", key="a", share=0.2), Split("hash", key="a", share=0.3))
@@ -216,21 +219,22 @@ def test_records_that_were_really_split_pay_for_what_they_meet(seed):
         assert certified <= max(paid) + 1e-6, "with 400 records every combination occurs"
 
 
-def test_parts_know_their_side_however_they_are_passed_on():
+def test_parts_know_their_side_and_what_is_unpacked_counts_for_every_side():
     inputs, targets = INPUTS, TARGETS
     train, held_out = split_by_hash(inputs, targets, key="a")
     (x, y), _ = train, held_out
-    assert Origin.of((x, y)).side == Origin.of(train).side == train.split.training
+    assert Origin.of(train).side == train.split.training
     assert Origin.of(held_out).side == train.split.scoring
-    assert Origin.of((inputs, targets)).side == Origin.of(x / 255).side == Origin.of((x, targets)).side == EVERYONE
+    assert Origin.of((inputs, targets)).side == Origin.of((x, y)).side == Origin.of(x / 255).side == EVERYONE
     assert Origin.of(train.like(x / 255)).side == train.side
-    assert sides_of((x, y), held_out) == train.split
-    assert sides_of(train, (inputs, targets)) is None
+    assert sides_of((x, y), held_out) is sides_of(train, (inputs, targets)) is None
+    assert sides_of(train, held_out) == train.split
     again, _ = split_by_hash(inputs, targets, key="a")
     assert again.split == train.split
     for other in ({"key": "b"}, {"key": "a", "share": 0.3}):
         assert split_by_hash(inputs, targets, **other)[0].split != train.split
-    inner, _ = split_by_hash(*train, key="b")
+        assert split_by_hash(inputs, targets, **other)[0].side.to_json() != train.side.to_json()
+    inner, _ = split_by_hash(train, key="b")
     assert inner.side.conditions > train.side.conditions
     assert inner.side.apart_from(held_out.side)
 
@@ -240,10 +244,45 @@ def test_records_are_split_again_with_another_key():
     train, held_out = split_by_hash(INPUTS, TARGETS)
     for part in (train, held_out, train.like(train[0] / 255)):
         with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another one"):
-            split_by_hash(*part)
-    fit, scored = split_by_hash(*train, key="again")
+            split_by_hash(part)
+        with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another one"):
+            split_by_hash(part, share=0.5)
+    fit, scored = split_by_hash(train, key="again")
     assert sides_of(fit, scored) == fit.split
     assert sides_of(fit, held_out) is not None, "both are parts of the first split"
+
+
+def test_arrays_that_were_unpacked_and_split_again_with_the_same_key_are_another_split():
+    """Unscaled, they are on the part that they were on; scaled, records that trained score, and are said to train."""
+    train, held_out = split_by_hash(INPUTS, TARGETS)
+    for part, empty in ((train, 1), (held_out, 0)):
+        assert len(split_by_hash(*part)[empty][0]) == 0, "the same key puts each record on the part that it was on"
+    x, y = train
+    fit, scored = split_by_hash(x / 255, y)
+    trained = {row.tobytes() for row in x / 255}
+    assert all(row.tobytes() in trained for row in scored[0]), "they are on the scoring part of what is stated equally"
+    for one, other in ((train, scored), (train, fit), (held_out, fit), (held_out, scored)):
+        assert not one.side.apart_from(other.side)
+    survey, scores = account_published(PureDp(0.5), 1), account_published(PureDp(4.0), 1)
+    both = Composition((Term(survey, train.side), Term(scores, scored.side)))
+    assert both.epsilon(0.0) == pytest.approx(4.5), "what a record that trained and scored costs"
+    with pytest.raises(ValueError, match=r"different records were split with the same key.*give another key="):
+        to_json(both)
+
+
+def test_a_search_of_parts_on_differently_scaled_splits_is_refused():
+    """Each part alone is right; together, records that the first trains on score in the second."""
+    (x, y), (scored_x, scored_y) = forms = split_by_hash(INPUTS, TARGETS)
+    scaled = split_by_hash(np.concatenate([x, scored_x]) / 255, np.concatenate([y, scored_y]))
+    score = dp.GaussianDpEvent(4.0)
+    first, last = (
+        Declared(lambda params, *, seed: (0, 0.5), dp.GaussianDpEvent(4.0), ADD, score, parts[0].split)
+        for parts in (forms, scaled)
+    )
+    space = Space({"lr": [0.1, 1.0]})
+    Stages(space, [Survey(first, 2), LastRun(first, score=True)], delta=1e-6, journal=None)
+    with pytest.raises(ValueError, match="different records were split with the same key"):
+        Stages(space, [Survey(first, 2), LastRun(last, score=True)], delta=1e-6, journal=None)
 
 
 def test_a_side_has_one_part_of_a_split():
@@ -258,7 +297,8 @@ def test_two_forms_of_the_same_records_are_not_apart():
     """Their hashes are different, so that most of the records that score would train, too."""
     train, held_out = split_by_hash(INPUTS, TARGETS)
     _, scaled = split_by_hash(INPUTS / 255, TARGETS)
-    assert train.side.apart_from(scaled.side), "what is stated of both splits is equal"
+    assert train.side.to_json()[0]["split"] == scaled.side.to_json()[0]["split"], "what is stated of both is equal"
+    assert not train.side.apart_from(scaled.side)
     assert sides_of(train, scaled) is None
     assert sides_of(train, pickle.loads(pickle.dumps(scaled))) is None
     assert sides_of(train, split_by_hash(INPUTS, TARGETS)[1]) == train.split, "the same arrays, split twice"

@@ -299,7 +299,8 @@ def test_one_person_in_two_forms_may_be_on_both_sides() -> None:
     assert sides_of(others, held_out) is not None
     assert not train.side.apart_from(held_out.side)
     train, held_out = split_by_hash(Hidden(scaled))[0], split_by_hash(Hidden(np.float32))[1]
-    assert train.side.apart_from(held_out.side), "nobody can see what changes records there"
+    assert train.side.to_json()[0]["split"] == held_out.side.to_json()[0]["split"], "what changes them is not stated"
+    assert not train.side.apart_from(held_out.side)
     assert sides_of(train, held_out) is None
     drawn = np.random.default_rng(0)
     parts = split_by_hash(Pictures(lambda value: value + (drawn.normal() if value < 50 else 0)))

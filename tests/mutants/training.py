@@ -110,14 +110,6 @@ MUTANTS = (
         ("integrations/test_torch_sides.py::test_a_score_of_ones_own_that_says_same_composes_with_training",),
     ),
     Mutant(
-        "parts of two data sets are apart",
-        "a record on two sides counts on both",
-        "integrations/split.py",
-        "    if split is None and not training.apart_from(scoring):\n",
-        "    if split is None and not training.side.apart_from(scoring.side):\n",
-        ("integrations/test_torch_fields.py::test_one_person_in_two_forms_may_be_on_both_sides",),
-    ),
-    Mutant(
         "a log tells how many records fit",
         "what is secret is on the curator's screen alone",
         "search/progress.py",

@@ -69,6 +69,8 @@ class Split:
         share: about how much is set apart for scoring.
         key: SHA-256 of the key, in hexadecimal.
         data: the public name of the data set, where several are used together.
+        of: a name of the records that were split, which is no part of any document. Splits of different records are
+            different ones, whatever is stated of them.
 
     >>> by_number, by_key = Split("patients whose number ends in 9 score").sides, Split("hash", key="ab").sides
     >>> by_number.training.apart_from(by_number.scoring), by_number.training.apart_from(by_key.scoring)
@@ -80,6 +82,7 @@ class Split:
     share: float | None = None
     key: str = ""
     data: str = ""
+    of: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         for name in ("how", "hashed", "key", "data"):

@@ -248,7 +248,7 @@ class RecordScore(ABC):
         object.__setattr__(self, "noise_multiplier", cost.read(self.noise_multiplier))
         object.__setattr__(self, "split", read_sides(self.split) or self.split)  # "same" stays, for copies
         by_position = hasattr(self.data, "indices") and hasattr(self.data, "dataset")
-        if by_position and not hasattr(self.data, "origin") and self.split != "same":
+        if by_position and not hasattr(self.data, "side") and self.split != "same":
             raise TypeError(
                 "data is a Subset (random_split), which sets records apart by their positions: one record more moves "
                 "others from training to scoring. Use split_by_hash(inputs, targets), or declare split='same'"

@@ -6,12 +6,13 @@ alone (``persons.py``), so that all rows of a person are in one part.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import re
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
@@ -26,51 +27,44 @@ from dphypo.integrations.persons import PersonKeys
 from dphypo.integrations.record_hash import fields_of, record_bytes, structure_bytes
 from dphypo.mechanisms.outcome import or_none
 
-Sources = frozenset[tuple[Split, str]]
-"""Of each split, a name of what was split: the arrays or the data set, with the values that they had."""
+_SALT = secrets.token_bytes(16)
+"""Of this process: keeps the name of what was split from revealing records."""
 
 
 class SideRecords(tuple[Any, Any]):
     """Inputs and targets that know on which side of a split their records are: a pair like any other.
 
-    The two arrays know it as well, so that it survives ``(inputs, targets), held_out = split_by_hash(...)``. What is
-    made of them does not: say :meth:`like` of inputs that were transformed record by record.
+    Pass the pair itself: its two arrays do not know their side, and count as records of every side. For inputs that
+    were transformed record by record, use :meth:`like`.
     """
 
     split: Sides
-    origin: Origin
+    side: Side
     person: PersonKeys | None
     """Whose row each row is, if persons were split."""
 
     def __new__(
-        cls, inputs: Any, targets: Any, split: Sides, origin: Origin, person: PersonKeys | None = None
+        cls, inputs: Any, targets: Any, split: Sides, side: Side, person: PersonKeys | None = None
     ) -> SideRecords:
         found = super().__new__(cls, (inputs, targets))
-        found.split, found.origin, found.person = split, origin, person
-        for values in found:
-            remember(values, origin)
+        found.split, found.side, found.person = split, side, person
         return found
 
-    def __getnewargs__(self) -> tuple[Any, Any, Sides, Origin, PersonKeys | None]:
-        return (*self, self.split, self.origin, self.person)
-
-    @property
-    def side(self) -> Side:
-        return self.origin.side
+    def __getnewargs__(self) -> tuple[Any, Any, Sides, Side, PersonKeys | None]:
+        return (*self, self.split, self.side, self.person)
 
     def like(self, inputs: Any, targets: Any | None = None) -> SideRecords:
         """The same records in another form, each made of that record alone: ``train.like(train[0] / 255)``."""
-        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.origin, self.person)
+        return SideRecords(inputs, self[1] if targets is None else targets, self.split, self.side, self.person)
 
 
 class SideDataset:  # no dataclass, which is a record of several fields
     """Records of a data set that are on one side of a split: a data set like any other, which knows its side."""
 
     def __init__(
-        self, dataset: Any, indices: Sequence[int], split: Sides, origin: Origin, person: PersonKeys | None = None
+        self, dataset: Any, indices: Sequence[int], split: Sides, side: Side, person: PersonKeys | None = None
     ) -> None:
-        self.dataset, self.indices, self.split, self.origin, self.side = dataset, indices, split, origin, origin.side
-        self.person = person
+        self.dataset, self.indices, self.split, self.side, self.person = dataset, indices, split, side, person
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -101,16 +95,17 @@ def split_by_hash(
 
     Where a record goes depends on the values of that record and on the key alone: not on its position, not on the other
     records, not on the type of the array. Adding or removing a record moves no other, so that training and scoring cost
-    the worse of the two, not the sum. The parts know which split they are of.
+    the worse of the two, not the sum. The parts know which split they are of: pass them on as they are. To split a part
+    again, give it alone, with another key.
 
     Numbers are compared in single precision, and a text that reads as a number counts as that number. The columns of a
     frame are taken in the order of their names.
 
     Args:
-        inputs, targets: arrays, tensors, frames or lists, one row per record; or a data set alone. Split the records as
-            they come: a scaled copy of a record has another hash, and so has one that a data set transforms. Say
-            ``train.like(scaled)`` of other forms, or give each form a key of its own: certificates and ledgers take
-            splits of the same shape, share and key for one.
+        inputs, targets: arrays, tensors, frames or lists, one row per record; or a data set, or a part of another
+            split, alone. Split the records as they come: a scaled copy of a record has another hash, and so has one
+            that a data set transforms. Use ``train.like(scaled)`` for other forms, or give each form a key of its own:
+            certificates take splits of the same shape, share and key for one, so a search may use only one of them.
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
@@ -124,6 +119,17 @@ def split_by_hash(
     >>> train.side.apart_from(held_out.side)
     True
     """
+    whole: Side = getattr(inputs, "side", EVERYONE)
+    if isinstance(inputs, SideRecords) and targets is None:
+        person = inputs.person if person is None else person
+        inputs, targets = inputs
+    return split_within(whole, inputs, targets, share=share, key=key, workers=workers, person=person)
+
+
+def split_within(
+    whole: Side, inputs: Any, targets: Any = None, *, share: float, key: str = "", workers: int = 0, person: Any = None
+) -> tuple[Any, Any]:
+    """:func:`split_by_hash` of records that are known to be on a side."""
     keys = None if person is None else _keys(inputs, targets, person)
     if keys is not None:
         found: list[bytes | None] = list(map(_hashed, keys.rows))
@@ -136,18 +142,17 @@ def split_by_hash(
         split = _split(_name(inputs), share, key)
     else:
         split = hash_split(inputs, share=share, key=key, persons=keys is not None)
-    whole = Origin.of(inputs if targets is None else (inputs, targets))
-    if any(split == one for one, _ in whole.side.conditions):
+    if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another one, or all records"
         raise _validate.fail("key", key, remedy)
-    sides = Sides(whole.side.inside(split, Role.TRAINING), whole.side.inside(split, Role.SCORING))
-    sources = whole.sources | {(split, _token(inputs, hashes))}
+    split = replace(split, of=hashlib.sha256(_SALT + b"".join(hashes)).hexdigest())
+    sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
 
     def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
         own = None if keys is None else keys[chosen]
         if targets is None:
-            return SideDataset(inputs, np.flatnonzero(chosen).tolist(), sides, Origin(side, sources), own)
-        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, Origin(side, sources), own)
+            return SideDataset(inputs, np.flatnonzero(chosen).tolist(), sides, side, own)
+        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, side, own)
 
     return part(~apart & steady, sides.training), part(apart & steady, sides.scoring)
 
@@ -253,31 +258,24 @@ def _name(dataset: object) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where records come from: the side that they are known to be on, what was split, and the arrays that hold them."""
+    """Where records come from: the side that they are known to be on, and the arrays that were given."""
 
     side: Side = EVERYONE
-    sources: Sources = frozenset()
     arrays: tuple[weakref.ref[Any], ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def of(cls, data: object) -> Origin:
         """What is known of records: an object that holds them may have an ``origin`` of its own, or be one."""
         known: object = data if isinstance(data, Origin) else getattr(data, "origin", None)
-        if isinstance(known, Origin) and not isinstance(data, SideRecords):
+        if isinstance(known, Origin):
             return known
         held: Any = getattr(data, "tensors", data)  # of a TensorDataset
         held = tuple(held.values()) if isinstance(held, Mapping) else held
-        parts = list(held) if isinstance(held, (tuple, list)) else [held]
-        found = {_KNOWN[id(values)][1] if id(values) in _KNOWN else cls() for values in parts}
-        one = found.pop() if len(found) == 1 else cls()
-        one = known if isinstance(known, Origin) else one
-        return replace(one, arrays=tuple(alive for values in parts if (alive := _weak(values)) is not None))
-
-    def apart_from(self, other: Origin) -> bool:
-        """Whether no record is of both. Splits of different arrays may hold one person in two forms, on both parts."""
-        same = {split for split, _ in self.sources & other.sources}
-        mine, theirs = ({part for part in one.side.conditions if part[0] in same} for one in (self, other))
-        return Side(frozenset(mine)).apart_from(Side(frozenset(theirs)))
+        arrays = []
+        for values in held if isinstance(held, (tuple, list)) else [held]:
+            with contextlib.suppress(TypeError):  # a kind of container that cannot be watched
+                arrays.append(weakref.ref(values))
+        return cls(getattr(data, "side", EVERYONE), tuple(arrays))
 
     def shares_memory(self, other: Origin) -> bool:
         """Whether arrays of both are one, or overlap. No value is looked at."""
@@ -287,7 +285,7 @@ class Origin:
         return any(one is two for one, two in pairs) or any(np.may_share_memory(*pair) for pair in arrays)
 
     def __reduce__(self) -> Any:
-        return Origin, (self.side, self.sources)
+        return Origin, (self.side,)
 
 
 def sides_of(train: object, held_out: object, split: Sides | Split | str | None = None) -> Sides | None:
@@ -296,7 +294,7 @@ def sides_of(train: object, held_out: object, split: Sides | Split | str | None 
     ``split`` is the rule by which they were set apart, where the records do not know it.
     """
     training, scoring, split = Origin.of(train), Origin.of(held_out), read_sides(split)
-    if split is None and not training.apart_from(scoring):
+    if split is None and not training.side.apart_from(scoring.side):
         return None
     sides = Sides(training.side, scoring.side) if split is None else split
     if training.shares_memory(scoring):
@@ -305,37 +303,6 @@ def sides_of(train: object, held_out: object, split: Sides | Split | str | None 
             'arrays that have no record in common, or say split="same"'
         )
     return sides
-
-
-_KNOWN: dict[int, tuple[weakref.ref[Any], Origin]] = {}
-_TOKENS: dict[int, tuple[weakref.ref[Any], bytes]] = {}
-
-
-def remember(values: object, origin: Origin) -> None:
-    """Let an array know its origin, if there is one, for as long as it lives."""
-    key = id(values)
-    alive = _weak(values, lambda _: _KNOWN.pop(key, None))
-    if alive is not None and origin.side != EVERYONE:
-        _KNOWN[key] = (alive, origin)
-
-
-def _token(values: object, hashes: Sequence[bytes]) -> str:
-    """A name for an array or a data set, the same for as long as it lives and its records have the same hashes.
-
-    Other targets or other values move records to the other part. The random salt keeps the name from telling of them.
-    """
-    key, salt = id(values), secrets.token_bytes(16)
-    if key not in _TOKENS and (alive := _weak(values, lambda _: _TOKENS.pop(key, None))) is not None:
-        _TOKENS[key] = (alive, salt)
-    salt = _TOKENS[key][1] if key in _TOKENS else salt
-    return hashlib.sha256(salt + b"".join(hashes)).hexdigest()
-
-
-def _weak(values: object, dead: Callable[[weakref.ref[Any]], object] | None = None) -> weakref.ref[Any] | None:
-    try:
-        return weakref.ref(values, dead)
-    except TypeError:  # a kind of container that cannot be watched
-        return None
 
 
 def _memory(values: Any) -> Any:

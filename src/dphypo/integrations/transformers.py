@@ -23,7 +23,7 @@ from dphypo import _validate
 from dphypo.dpsgd.optimisers import known
 from dphypo.integrations.cost import CALIBRATE, batch_size
 from dphypo.integrations.scores import scoring_share
-from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.split import Origin, split_by_hash
 from dphypo.integrations.torch import DPSGD, PrivateLoss
 from dphypo.integrations.torch import data as torch_data
 
@@ -255,7 +255,7 @@ def _perplexity(given: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
     size = given.get("records") or len(given["data"])
     share, scoring = scoring_share(size)
     parts = split_by_hash(given["data"], share=share, workers=given["workers"])
-    train, held_out = (replace(records, dataset=part, origin=part.origin) for part in parts)
+    train, held_out = (replace(records, dataset=part, origin=Origin.of(part)) for part in parts)
     config: Any = model.config
     classes = config.vocab_size if given["loss"].shift else config.num_labels
     measure = "perplexity" if given["loss"].shift else "loss"

@@ -205,7 +205,8 @@ class Declaration:
             raise _validate.fail("parts", " and ".join(units), "all parts must protect one unit: give person= to all")
         _validate.warn_of_delta(delta, records_of(*mechanisms))
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
-        if cost is not None and to_json(cost.guarantee) != to_json(own.guarantee):
+        stated = to_json(own.guarantee)
+        if cost is not None and to_json(cost.guarantee) != stated:
             raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
         cost = own if cost is None else cost
         if epsilon is not None:

@@ -22,7 +22,7 @@ from dphypo.integrations.cost import batch_size
 from dphypo.integrations.jax import clipped_gradients, jax_program
 from dphypo.integrations.jax.jax_program import JaxModel, Program, TreeRecords, Trees, as_records, named
 from dphypo.integrations.persons import read_cap
-from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.split import split_within
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
 from dphypo.mechanisms.mechanism import current_follower
@@ -130,7 +130,7 @@ class DPSGD(GradientTraining):
             )
         share, scoring = scores.scoring_share(size)
         pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
-        training, held_out = split_by_hash(*pair, share=share, person=data.person)
+        training, held_out = split_within(data.origin.side, *pair, share=share, person=data.person)
         given: dict[str, Any] = {"data": as_records(held_out), "records": scoring}
         cap = read_cap(data.person, self.rows_per_person)
         score = scores.named(self.score, rarest=self.rarest, **given, rows_per_person=cap)

@@ -33,7 +33,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
 from dphypo.integrations.persons import I64, PersonKeys, Persons, words_of
 from dphypo.integrations.scores import Floats, TrainedModel, Value
-from dphypo.integrations.split import Origin, remember
+from dphypo.integrations.split import Origin
 from dphypo.mechanisms import Plain, transfer
 from dphypo.mechanisms.outcome import or_none
 
@@ -130,8 +130,6 @@ def _as_tree(data: Any) -> TreeRecords:
     sizes = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)]
     if not sizes or None in sizes or len(set(sizes)) > 1:
         raise ValueError("the arrays of data have different numbers of rows: give one row per record in each")
-    for leaf in jax.tree.leaves(tree):
-        remember(leaf, Origin.of(data))
     return TreeRecords(tree, Origin.of(data))
 
 

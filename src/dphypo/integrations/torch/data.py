@@ -28,7 +28,7 @@ from dphypo.dpsgd import Tensors
 from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.persons import PersonKeys, Persons
 from dphypo.integrations.record_hash import fields_of
-from dphypo.integrations.split import Origin, SideDataset, remember
+from dphypo.integrations.split import Origin, SideDataset
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import TARGET, Fields, by_name
 from dphypo.mechanisms.fingerprint import read_twice
@@ -342,7 +342,6 @@ def _rows(
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
-        remember(part, origin)
     return TensorRecords(inputs, targets, like, origin, fields)
 
 

@@ -15,7 +15,7 @@ from dphypo.entropy import Seeded
 from dphypo.integrations.cost import batch_size
 from dphypo.integrations.persons import read_cap
 from dphypo.integrations.scores import TrainedModel, named, names_in, scoring_share
-from dphypo.integrations.split import Origin, split_by_hash
+from dphypo.integrations.split import Origin, split_within
 from dphypo.integrations.torch import hyperparameters, runs
 from dphypo.integrations.torch import runs as torch_runs
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
@@ -199,14 +199,16 @@ class DPSGD(GradientTraining):
 
     def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
         """The records that train, and those that score."""
+        side = records.origin.side
         if isinstance(records, DatasetRecords):
-            parts = split_by_hash(records.dataset, share=share, workers=records.workers, person=records.person)
+            how: dict[str, Any] = {"share": share, "workers": records.workers, "person": records.person}
+            parts = split_within(side, records.dataset, **how)
             training, held_out = (
-                replace(records, dataset=part, origin=part.origin, person=part.person) for part in parts
+                replace(records, dataset=part, origin=Origin.of(part), person=part.person) for part in parts
             )
             return training, held_out
         if records.fields is not None or records.person is not None:
-            pairs = split_by_hash(records.inputs, records.targets, share=share, person=records.person)
+            pairs = split_within(side, records.inputs, records.targets, share=share, person=records.person)
             trains, scores = (
                 replace(records, inputs=one[0], targets=one[1], origin=Origin.of(one), person=one.person)
                 for one in pairs
@@ -214,7 +216,7 @@ class DPSGD(GradientTraining):
             return trains, scores
         pair = getattr(self.data, "tensors", self.data)  # of a TensorDataset
         pair = pair if isinstance(pair, tuple | list) else (records.inputs, records.targets)
-        first, second = split_by_hash(*pair, share=share)
+        first, second = split_within(side, *pair, share=share)
         return as_records(first, self.example), second
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
