@@ -27,10 +27,11 @@ import dp_accounting as dp
 import numpy as np
 
 import dphypo
+from benchmarks.many_runs import audit, audit_mechanism, gradient_canary, input_canary
 from benchmarks.worst_case import WorstCase
 from dphypo.accounting import PureDp, account
 from dphypo.accounting.second_opinion import epsilon_from_below
-from dphypo.audit import Audit, audit, audit_mechanism, gradient_canary, input_canary
+from dphypo.audit import Audit
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.search import LastRun, Survey

@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting import NeighboringRelation
 
+from benchmarks.many_runs import audit
 from dphypo import _validate
 from dphypo.accounting import PureDp
-from dphypo.audit import Audit, audit, lower_bound
+from dphypo.audit import Audit, lower_bound
 from dphypo.band import KL, Band
 from dphypo.laws import Law
 from dphypo.mechanisms import Outcome, mechanism

@@ -11,16 +11,10 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 import dphypo
+from benchmarks.many_runs import audit, audit_mechanism, gradient_canary, input_canary
 from benchmarks.worst_case import WorstCase
 from dphypo.accounting import PureDp, account
-from dphypo.audit import (
-    audit,
-    audit_mechanism,
-    audit_observations,
-    gradient_canary,
-    input_canary,
-    lower_bound,
-)
+from dphypo.audit import audit_observations, lower_bound
 from dphypo.band import Band
 from dphypo.laws import Geometric, Pmf
 

@@ -5,9 +5,5 @@ from dphypo.audit.canaries import one_run as one_run
 from dphypo.audit.canaries import one_run_of as one_run_of
 from dphypo.audit.guessing import OneRunAudit as OneRunAudit
 from dphypo.audit.neighbours import Audit as Audit
-from dphypo.audit.neighbours import audit as audit
-from dphypo.audit.neighbours import audit_mechanism as audit_mechanism
 from dphypo.audit.neighbours import audit_observations as audit_observations
-from dphypo.audit.neighbours import gradient_canary as gradient_canary
-from dphypo.audit.neighbours import input_canary as input_canary
 from dphypo.audit.neighbours import lower_bound as lower_bound
