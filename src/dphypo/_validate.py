@@ -228,13 +228,13 @@ def warn_of_delta(delta: float, records: object) -> None:
     )
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(message: str) -> None:
     """Warn, pointing to the line that called the library."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dphypo":
         level, frame = level + 1, frame.f_back
     with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed or cannot be written
-        warnings.warn(message, category, stacklevel=level)
+        warnings.warn(message, stacklevel=level)
 
 
 def warn_of_score_noise(noise: float) -> None:

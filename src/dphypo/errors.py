@@ -45,10 +45,6 @@ class JournalMissingError(JournalError, FileNotFoundError):
     """There is no journal at this address."""
 
 
-class JournalReadOnlyError(JournalError):
-    """The journal can be read but not written."""
-
-
 class LedgerError(ValueError):
     """A ledger cannot hold this: it would exceed the total, or is stated in other terms. Nothing was reserved."""
 
@@ -71,11 +67,10 @@ class SamplerError(RuntimeError):
 
 
 class UnsupportedModelError(TypeError):
-    """The model, its loss or its training loop cannot be trained privately, or saved, as it is."""
+    """The model, its loss or its training loop cannot be trained privately, or saved, as it is.
 
-
-class RehearsalError(ValueError):
-    """A rehearsal on made-up records failed. Nothing was drawn, and no private record was read."""
+    Nothing was drawn, and no private record was read.
+    """
 
 
 class UnaccountableError(ValueError):
@@ -92,10 +87,6 @@ class UnfitRecordsError(RuntimeError):
     def __init__(self, message: str, certificate: Any) -> None:
         self.certificate = certificate
         super().__init__(message)
-
-
-class OrderWarning(UserWarning):
-    """The best Rényi order is the largest or smallest one given: more orders would give a smaller ε."""
 
 
 class AllFailedError(RuntimeError):

@@ -17,7 +17,7 @@ from dphypo.accounting.dp_library import to_pld
 from dphypo.accounting.profiles import smallest
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.band import Band
-from dphypo.errors import OrderWarning, UnaccountableError
+from dphypo.errors import UnaccountableError
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson
 
 DELTA = 1e-5
@@ -200,7 +200,7 @@ def test_means_up_to_a_million_are_accounted():
 
 
 def test_an_rdp_curve_whose_best_order_is_its_last_is_worth_a_warning():
-    with pytest.warns(OrderWarning, match="larger orders"):
+    with pytest.warns(UserWarning, match="larger orders"):
         account(RdpCurve([1.5, 2.0], [1e-6, 2e-6]), Geometric(mean=10)).epsilon(1e-9)
 
 

@@ -8,7 +8,7 @@ from support.slow import mostly_slow
 from support.study_world import EVENT, RELATION, SPACE, make, train
 
 import dphypo
-from dphypo.errors import RehearsalError, UnsupportedModelError
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Mechanism
 
 
@@ -40,9 +40,9 @@ def fails(params, seed):
     ("answer", "error", "match"),
     [
         (fails, IndexError, "label 10 is out of range"),
-        (lambda params, seed: 3, RehearsalError, "neither an Outcome nor a"),
-        (lambda params, seed: (1, "0.9"), RehearsalError, "not a number"),
-        (lambda params, seed: (1, float("nan")), RehearsalError, "not finite"),
+        (lambda params, seed: 3, UnsupportedModelError, "neither an Outcome nor a"),
+        (lambda params, seed: (1, "0.9"), UnsupportedModelError, "not a number"),
+        (lambda params, seed: (1, float("nan")), UnsupportedModelError, "not finite"),
         (lambda params, seed: (object(), 0.5), UnsupportedModelError, "saver"),
     ],
 )

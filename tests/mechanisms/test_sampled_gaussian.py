@@ -12,7 +12,7 @@ from scipy.stats import loguniform
 
 import dphypo
 from dphypo.accounting import account
-from dphypo.errors import RehearsalError
+from dphypo.errors import UnsupportedModelError
 from dphypo.laws import Pmf
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches, transfer
 from dphypo.mechanisms.mechanism import rehearse
@@ -141,7 +141,7 @@ def test_a_loop_of_ones_own_is_rehearsed_on_made_up_records_before_anything_is_s
 
 def test_a_rehearsal_that_returns_no_pair_is_refused():
     wrong = OwnTraining(train, RUN, scores="public", rehearsal=lambda params, *, seed, run: ("a model", "no number"))
-    with pytest.raises(RehearsalError, match="failed at"):
+    with pytest.raises(UnsupportedModelError, match="failed at"):
         rehearse(wrong, Space({"lr": loguniform(0.1, 1)}))
     rehearse(OwnTraining(train, RUN, scores="public"), Space({"lr": loguniform(0.1, 1)}))
 

@@ -61,12 +61,12 @@ def test_it_is_frozen_and_its_law_is_the_one_that_was_given():
 def test_studies_may_share_a_declaration_but_not_what_is_secret():
     stage = Stage(train, LAW, Band(0.5, 2.0), Nearest(), candidates=64)
     declared = Declaration.of(SPACE, [stage], delta=1e-6, private=False)
-    one, two = (Study.of(declared, journal=None, entropy=Seeded(seed)) for seed in (14, 15))
+    one, two = (Stages.of(declared, journal=None, entropy=Seeded(seed)) for seed in (14, 15))
     assert one.run(progress=False).params != two.run(progress=False).params
     assert one.guarantee is two.guarantee
-    assert one.curator().trials() == _whole().curator().trials(), "it is the study that the arguments declare"
+    assert one.curator(1).trials() == _whole().curator().trials(), "it is the study that the arguments declare"
     with pytest.raises(ValueError, match="entropy"):
-        Study.of(declared, journal=None, entropy=SYSTEM)
+        Stages.of(declared, journal=None, entropy=SYSTEM)
 
 
 def _whole():

@@ -23,7 +23,7 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
-from dphypo.search import Stage, Study, next_run, runner
+from dphypo.search import Stage, Stages, next_run, runner
 from dphypo.search.declaration import Declaration
 
 FALSE_ALARM = 1e-6
@@ -104,7 +104,7 @@ def observed(band: tuple[Fraction, Fraction], mechanism: Any = run, studies: int
     stage = Stage(mechanism, law, held, Rule(), Greedy(), candidates=64)
     declared = Declaration.of(SPACE, [stage], delta=1e-6, private=False)
     for number in range(studies):
-        release = Study.of(declared, journal=store, name=str(number), entropy=Seeded(number)).run(progress=False)
+        release = Stages.of(declared, journal=store, name=str(number), entropy=Seeded(number)).run(progress=False)
         key = release.ending.name if release.params is None else (release.params["x"], int(release.score))
         found[key] += 1
     store.close()

@@ -25,7 +25,6 @@ from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import HistoryProfile
 from dphypo.band import Band
 from dphypo.band.band import BandLike
-from dphypo.errors import OrderWarning as OrderWarning
 from dphypo.laws import Law
 
 if TYPE_CHECKING:
@@ -289,7 +288,7 @@ class Guarantee:
         epsilon, order = self._renyi.epsilon(delta)
         if 0 < epsilon <= min(found.values()) and order == self._renyi.orders[-1]:
             why = f"the best Rényi order is the largest one given, {order:g}"
-            _validate.warn(f"{why}: with larger orders in the RdpCurve, ε would be smaller", OrderWarning)
+            _validate.warn(f"{why}: with larger orders in the RdpCurve, ε would be smaller")
 
 
 _remembered = lru_cache(maxsize=32)(Guarantee)  # what is computed from equal values is computed once

@@ -36,7 +36,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from sqlalchemy.pool import NullPool, StaticPool
 
 from dphypo import _validate
-from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, JournalReadOnlyError
+from dphypo.errors import JournalError, JournalInUseError, JournalMissingError
 
 try:
     import fcntl
@@ -306,7 +306,7 @@ class Database:
     def connect(self, *, read_only: bool = False) -> Connection:
         """One connection; a commit that has returned survives a power failure.
 
-        With ``read_only`` nothing is created, converted or changed. Otherwise raises ``JournalReadOnlyError`` if the
+        With ``read_only`` nothing is created, converted or changed. Otherwise raises :func:`not_writable` if the
         database cannot be written.
         """
         raise NotImplementedError
@@ -369,8 +369,8 @@ class SQLite(Database):
         lock = FileLock(Path(f"{path}-lock"))
         try:
             lock.acquire(_WAIT_S)
-        except JournalReadOnlyError:
-            if not read_only:
+        except JournalError as error:
+            if error.reason != NOT_WRITABLE or not read_only:
                 raise
             if _has_log(path) and os.access(path.parent, os.W_OK):  # reading it without a lock could remove the log
                 raise in_use() from None
@@ -806,7 +806,9 @@ class Store:
             try:
                 connection = self._database.connect(read_only=self._read_only)
                 read_only = self._read_only
-            except JournalReadOnlyError:
+            except JournalError as error:
+                if error.reason != NOT_WRITABLE:
+                    raise
                 connection, read_only = self._database.connect(read_only=True), True
             try:
                 connection.info["read only"] = read_only
@@ -909,12 +911,15 @@ def in_use() -> JournalInUseError:
     )
 
 
-def not_writable() -> JournalReadOnlyError:
+NOT_WRITABLE = "it cannot be written"
+
+
+def not_writable() -> JournalError:
     """The error for a journal that can only be read."""
-    return JournalReadOnlyError(
+    return JournalError(
         "the journal cannot be written: its file, its folder or its file system is read-only. A release that it holds "
         "can be read; to resume a study, copy the file to a writable folder",
-        "it cannot be written",
+        NOT_WRITABLE,
     )
 
 

@@ -31,7 +31,7 @@ from dphypo.accounting import Split
 from dphypo.accounting.composition import Sides, read_sides
 from dphypo.accounting.events import Event
 from dphypo.entropy import Seeded
-from dphypo.errors import RehearsalError, Stopped, UnsupportedModelError
+from dphypo.errors import Stopped, UnsupportedModelError
 from dphypo.mechanisms.outcome import Outcome, settle
 from dphypo.mechanisms.savers import Plain, Saver
 from dphypo.space import Space
@@ -549,7 +549,9 @@ def rehearse(mechanism: Mechanism, space: Space) -> None:
         return
     outcome = Outcome.of(returned)
     if not outcome.ok:
-        raise RehearsalError(f"a dry run of {mechanism!r} on made-up records failed at {params!r}: {outcome.failure}")
+        raise UnsupportedModelError(
+            f"a dry run of {mechanism!r} on made-up records failed at {params!r}: {outcome.failure}"
+        )
     mechanism.saver.load(bytes(mechanism.saver.dump(outcome.model)))
 
 

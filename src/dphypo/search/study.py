@@ -131,13 +131,6 @@ class Search:
 
     _runner: Runner
 
-    @classmethod
-    def _over(cls, runner: Runner) -> Self:
-        """A search whose parts were declared before."""
-        search = cls.__new__(cls)
-        search._runner = runner
-        return search
-
     @property
     def declaration(self) -> Declaration:
         """What determines the guarantee."""
@@ -324,21 +317,6 @@ class Study(Search):
         declared = Declaration.of(space, [only], delta=delta, epsilon=epsilon, **public)
         self._runner = Runner(declared, journal, name, entropy, ledger)
 
-    @classmethod
-    def of(
-        cls,
-        declaration: Declaration,
-        *,
-        journal: str | Path | Store | None = "study.db",
-        name: str = "study",
-        entropy: Entropy = SYSTEM,
-        ledger: Ledger | str | Path | None = None,
-    ) -> Study:
-        """A study that was declared before: many studies may share a declaration, which is accounted for once."""
-        if not declaration.alone:
-            raise _validate.fail("declaration", declaration, "it has more parts than one stage: use dphypo.Stages.of")
-        return cls._over(Runner(declaration, journal, name, entropy, ledger))
-
     def ask(self) -> Trial | None:
         """The next run to execute, with its ``params`` and ``seed``; None if there is none now.
 
@@ -458,7 +436,9 @@ class Stages(Search):
         ledger: Ledger | str | Path | None = None,
     ) -> Stages:
         """A search that was declared before: many searches may share a declaration, which is accounted for once."""
-        return cls._over(Runner(declaration, journal, name, entropy, ledger))
+        search = cls.__new__(cls)
+        search._runner = Runner(declaration, journal, name, entropy, ledger)
+        return search
 
     def ask(self) -> StageTrial | None:
         """The next run to execute, of the part in progress; None if there is none now.
