@@ -27,8 +27,8 @@ from dphypo.integrations.persons import PersonKeys
 from dphypo.integrations.record_hash import fields_of, record_bytes, structure_bytes
 from dphypo.mechanisms.outcome import or_none
 
-_SALT = secrets.token_bytes(16)
-"""Of this process: keeps the name of what was split from revealing records."""
+_NAMES: dict[int, tuple[weakref.ref[Any], bytes]] = {}
+"""Random names of arrays and data sets that were split, by their ids, for as long as they live."""
 
 
 class SideRecords(tuple[Any, Any]):
@@ -145,7 +145,7 @@ def split_within(
     if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another one, or all records"
         raise _validate.fail("key", key, remedy)
-    split = replace(split, of=hashlib.sha256(_SALT + b"".join(hashes)).hexdigest())
+    split = replace(split, of=hashlib.sha256(_name_of(inputs) + b"".join(hashes)).hexdigest())
     sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
 
     def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
@@ -286,6 +286,18 @@ class Origin:
 
     def __reduce__(self) -> Any:
         return Origin, (self.side,)
+
+
+def _name_of(values: object) -> bytes:
+    """A random name of an array or a data set.
+
+    Values alone would not do: two forms of the records may be equal unless one record is unusual, and a refusal would
+    then reveal that record. What cannot be watched gets another name every time.
+    """
+    key, name = id(values), secrets.token_bytes(16)
+    with contextlib.suppress(TypeError):
+        _NAMES.setdefault(key, (weakref.ref(values, lambda _: _NAMES.pop(key, None)), name))
+    return _NAMES[key][1] if key in _NAMES else name
 
 
 def sides_of(train: object, held_out: object, split: Sides | Split | str | None = None) -> Sides | None:
