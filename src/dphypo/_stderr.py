@@ -47,7 +47,7 @@ def usable() -> Iterator[None]:
 
 
 _nowhere: list[object] = []
-"""What stands for standard error where there is none."""
+"""Used where there is no standard error."""
 
 
 def say(text: str, end: str = "\n") -> bool:

@@ -1,7 +1,7 @@
-"""Every error that a user can meet. No message holds T, a count of runs, a score or a seed.
+"""All errors that the library raises. No message holds T, a count of runs, a score or a seed.
 
-A class exists where a caller must tell it apart; the message, written where the error is raised, says what is wrong and
-what to do.
+A class exists where a caller must distinguish it. The message, written where the error is raised, says what is wrong
+and what to do.
 """
 
 from __future__ import annotations

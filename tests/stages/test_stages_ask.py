@@ -182,7 +182,7 @@ def test_run_takes_over_what_ask_gave_out():
         late = search.ask()
         assert facts(search) == facts(make())
         if late is not None:
-            with pytest.raises(errors.Refusal, match="already been told"):
+            with pytest.raises(errors.Refusal, match="already has an outcome"):
                 search.tell(late, (1, 9.0))
 
 
@@ -204,10 +204,10 @@ def test_a_trial_is_told_once_also_in_the_next_stage():
     trials = asked(search)
     for trial in trials:
         search.tell(trial, outcome(trial))
-        with pytest.raises(errors.Refusal, match="already been told"):
+        with pytest.raises(errors.Refusal, match="already has an outcome"):
             search.tell(trial, outcome(trial))
     assert search.ask().stage == 2
-    with pytest.raises(errors.Refusal, match="already been told"):
+    with pytest.raises(errors.Refusal, match="already has an outcome"):
         search.tell(trials[0], outcome(trials[0]))
 
 
@@ -223,7 +223,7 @@ def test_a_trial_of_another_search_or_stage_is_refused():
         search.tell(trial, outcome(trial))
     second = search.ask()
     for wrong in (dataclasses.replace(second, stage=1), dataclasses.replace(mine, stage=2)):
-        with pytest.raises((ValueError, errors.Refusal), match=r"not of th|already been told"):
+        with pytest.raises((ValueError, errors.Refusal), match=r"not of th|already has an outcome"):
             search.tell(wrong, (1, 2.0))
     assert [row["done"] for row in search.curator(2).trials()] == [False]
     search.tell(second, outcome(second))
@@ -299,7 +299,7 @@ def test_no_refusal_and_no_repr_tells_a_secret():
             messages.add(str(caught.value))
             search.tell(trial, outcome(trial))
             assert repr(trial) == "<trial of stage 1>"
-        with pytest.raises(errors.Refusal, match="already been told") as caught:
+        with pytest.raises(errors.Refusal, match="already has an outcome") as caught:
             search.tell(trial, (1, 2.0))
         messages.add(str(caught.value))
     assert len(messages) == 2

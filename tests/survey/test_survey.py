@@ -274,7 +274,7 @@ def test_runs_are_asked_for_one_at_a_time():
         assert plan.ask() is None  # until it is told
         plan.tell(first, Outcome({"weight": 0.0}, 0.5))
         assert plan.ask() is not None
-        with pytest.raises(errors.Refusal, match="already been told"):
+        with pytest.raises(errors.Refusal, match="already has an outcome"):
             plan.tell(first, Outcome({"weight": 0.0}, 0.6))
     assert told.told == [(0, 0), (1, 0)]
     assert repr(plan).startswith("<stages: a survey of 6 runs")

@@ -1,9 +1,9 @@
 """Certificates: the guarantee of a search as a document of public values, which anyone can recompute.
 
-A certificate can be tied to what it certifies: the day of the declaration (and no other time: a second date would tell
-how long the search took), the public name of the data set, and the bytes of the model and the parameters released. The
+A certificate can be tied to what it certifies: the day of the declaration (and no other time: a second date would show
+how long the search took), the public name of the data set, and the bytes of the released model and parameters. The
 folder of a release must hold what ``Release.save`` wrote, and nothing else. An Ed25519 signature (RFC 8032) adds who
-states it, by the ``cryptography`` package: the extra ``sign``.
+issued it; this needs the ``cryptography`` package, from the extra ``sign``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The guarantee of several releases from the same records, each free to look at what was published before it.
 
 A *term* is a mechanism (a search that releases its best run, or runs that are all published) together with the side
-whose records it reads. Each term has a dominating pair, whatever it was told beforehand, so all together are dominated
+whose records it reads. Each term has a dominating pair, whatever was published before it, so all together are dominated
 by the product of the pairs: the adaptive composition of privacy loss distributions, direction by direction (Zhu, Dong
 and Wang 2022). Which terms use a record depends on its sides: Proposition G.
 Runs that are all published may each be at any setting: k of them are the k-fold product of the pointwise supremum.
@@ -11,8 +11,8 @@ term, whose event composes both: two searches, one for each part, can cost less 
 Proofs: docs/theory/surveys.md.
 
 **Sides.** A side is the set of records that a stated rule assigns to a mechanism, not a name. A *split* puts each
-record on one of two sides, looking at that record alone. Two splits are one and the same if all that is stated of them
-is equal; a record may be on either side of any other.
+record on one of two sides, looking at that record alone. Two splits are the same if they are of the same records and
+everything stated about them is equal. A record may be on either side of any other split.
 
 **Proposition G.** If neighbours differ by one record that is added, removed, or blanked, all terms together cost the
 **maximum, over all combinations of parts, of the composition of the terms that read such a record**. A term that states
@@ -390,7 +390,7 @@ def _in_order(parts: Iterable[tuple[Split, Role]]) -> list[tuple[Split, Role]]:
 
 
 def _name(parts: set[tuple[Split, Role]], splits: Sequence[Split]) -> str:
-    """What tells a combination of parts from the others."""
+    """A name that distinguishes a combination of parts from the others."""
     if len(parts) <= 1:
         return next((part.value for _, part in parts), "every record")
     return ", ".join(f"{part.value} of split {splits.index(split) + 1}" for split, part in _in_order(parts))

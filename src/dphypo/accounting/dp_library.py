@@ -1,4 +1,4 @@
-"""The one place that reaches into dp_accounting: the privacy loss distribution and the RDP curve of an event.
+"""The only place that uses private parts of dp_accounting: the privacy loss distribution and the RDP curve of an event.
 
 dp_accounting composes events but gives no public access to the two directions of a privacy loss distribution, nor to
 an RDP curve. The private attributes are read here and nowhere else; ``test_dp_accounting.py`` fails when a new version
@@ -109,7 +109,7 @@ def _convolutions(event: DpEvent) -> int:
 def spread(event: DpEvent) -> float:
     """About how far the privacy losses of an event reach: usually too large, by a factor of up to ten.
 
-    A step that is made n times at rate q, and whose loss without sampling is s²/2 ± 9s, is met by about qn of them. Or,
+    A record is in about qn of the n executions of a step at rate q, whose loss without sampling is s²/2 ± 9s. Or,
     by the central limit theorem, the sum has a variance v of n q² (e^(s²) − 1) and a mean of v/2. The smaller counts.
     """
     total = 0.0
@@ -125,7 +125,7 @@ def spread(event: DpEvent) -> float:
 
 
 def leaves(event: DpEvent, count: int = 1, rate: float = 1.0) -> Iterator[tuple[DpEvent, int, float]]:
-    """The single steps of an event, how often each is made, and the rate at which it is sampled."""
+    """The single steps of an event, how often each is executed, and the rate at which it is sampled."""
     match event:
         case dp_event.SelfComposedDpEvent():
             yield from leaves(event.event, count * event.count, rate)

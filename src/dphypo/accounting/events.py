@@ -1,8 +1,8 @@
-"""The gate for events: what is known about the privacy of one run, in canonical form.
+"""Canonical events: what is known about the privacy of one run.
 
 Every event passes :func:`canonical` before an accountant sees it, and certificates are written from what it returns.
-An accountant may treat 3 and 3.0 differently, or take a sampling rate of 30 for no event at all: behind the gate there
-are only Python floats and integers in their ranges, tuples, and the kinds of event listed here. Four of them are ours.
+An accountant may treat 3 and 3.0 differently, or ignore an event whose sampling rate is 30. Canonical events hold only
+Python floats and integers within their ranges, tuples, and the kinds of event listed here, four of which are ours.
 """
 
 from __future__ import annotations

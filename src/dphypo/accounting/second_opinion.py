@@ -1,7 +1,7 @@
-"""A second opinion on ε: a lower and an upper bound, by other means than the accountant's.
+"""A second opinion on ε: a lower and an upper bound, computed independently of the accountant.
 
-Of the library's code this file shares the gate of events, the laws of T and what rounding adds. For several releases
-the lower bound is the largest of theirs, and the upper bound is that of all together.
+This file uses the library's canonical events, its laws of T and its bounds on rounding, and no other of its code. For
+several releases the lower bound is the largest of theirs, and the upper bound is that of all together.
 
 One run. A single step is cut into intervals of its outcome on which both probabilities are known in closed form, p on D
 and q on D′. From above, the mass of an interval goes to both ends of its range of losses so that p and q are kept (that

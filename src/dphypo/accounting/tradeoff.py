@@ -17,7 +17,7 @@ and linear between its vertices, and G_μ is convex: it is enough to compare the
 Each line is off by a few units in the last place of 1, and so is f at a vertex that rounding moved: f is lowered by
 ``_ROUNDING``. Proof: Lemma T of docs/theory/tools.md.
 
-The second half of the file words these numbers for the reviewers of a release.
+The second half of the file puts these numbers into words, for the reviewers of a release.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def rounded(found: Mapping[str, float]) -> dict[str, float]:
 
 
 def lines(document: Json) -> list[str]:
-    """For the statement of a certificate: one person, Gaussian DP, δ beside the number of records, other releases."""
+    """For the statement: one person, Gaussian DP, δ compared with the number of records, other releases."""
     public = document["public"]
     unit, delta = printable(public.get("unit", "record"), 50), float(document["delta"])
     words = []

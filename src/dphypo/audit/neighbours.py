@@ -41,7 +41,7 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether the claim stands."""
+        """Whether the claim is consistent with the observations."""
         return self.claimed is None or self.epsilon <= self.claimed
 
     def delta_at(self, epsilon: float) -> float:

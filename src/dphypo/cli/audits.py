@@ -52,7 +52,7 @@ def audit(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Draw the bound against the number of canaries: .png, .svg.")] = None,
 ) -> None:
-    """Audit one training run with canaries: a lower bound on ε, beside what is claimed.
+    """Audit one training run with canaries: a lower bound on ε, compared with the claim.
 
     The file is executed. A copy of its DPSGD runs on made-up records; an OwnTraining runs as it is, with --public. Its
     model is not a release. The exit status is 1 if the claim is false.

@@ -212,7 +212,7 @@ def reserve(
     try:
         print(f"{book}\nreserved under the key {key}")
         sys.stdout.flush()
-    except (OSError, ValueError):  # it is reserved: whoever runs the command again would pay twice
+    except (OSError, ValueError):  # it is reserved: running the command again would pay twice
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)  # the interpreter would try again when it ends
         try:

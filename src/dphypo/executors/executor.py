@@ -226,7 +226,7 @@ class Execution:
 
 
 def _named(name: str) -> Factory | None:
-    """The executor that a name stands for."""
+    """The executor with a given name."""
     if name == "processes":
         from dphypo.executors.processes import Processes
 

@@ -127,7 +127,7 @@ class TrainedModel(ABC):
 
     @abstractmethod
     def classes(self, records: Any) -> int | None:
-        """How many classes the model tells apart; None if that is not known."""
+        """How many classes the model distinguishes; None if that is not known."""
 
     @abstractmethod
     def labelled(
@@ -681,7 +681,7 @@ def scored(score: Any, model: TrainedModel, seed: int) -> tuple[float, dict[str,
 
 
 def on_synthetic(score: Any, records: Callable[[RecordScore], Any]) -> Any:
-    """A score on made-up records. A private score of one's own reads its own records: 0 takes its place."""
+    """A score on made-up records. A user's private score reads its own records, so 0 takes its place."""
     if isinstance(score, Metrics):
         return Metrics({name: on_synthetic(one, records) for name, one in score.scores.items()})
     if isinstance(score, RecordScore):

@@ -1,4 +1,4 @@
-"""Setting records apart for scoring, in a way that costs no more than either part.
+"""Setting records apart for scoring, so that both parts together cost no more than the more expensive one.
 
 A record's part is a function of that record alone (``record_hash.py``); where records are persons, of the person's key
 alone (``persons.py``), so that all rows of a person are in one part.
@@ -111,7 +111,7 @@ def split_by_hash(
         workers: how many threads read a data set.
         person: whose row each row is: an array or a column of keys, the name of a field, or a function of a record. A
             hash of the person's key decides, and all rows of a person are in one part. Rows whose key is missing are in
-            neither. Give a secret ``key``: whoever knows it and a person's key knows that person's part.
+            neither. Give a secret ``key``: anyone who knows it and a person's key knows that person's part.
 
     >>> train, held_out = split_by_hash(np.arange(1000.0).reshape(-1, 1), np.zeros(1000), share=0.2)
     >>> len(train[0]), len(held_out[0])

@@ -256,7 +256,7 @@ class GradientTraining(Mechanism):
     @property
     @abstractmethod
     def classes(self) -> int | None:
-        """How many classes the model tells apart; None while that depends on hyperparameters that are not fixed."""
+        """How many classes the model distinguishes; None while that depends on hyperparameters that are not fixed."""
 
     @property
     def ranking_score(self) -> Any:
@@ -420,7 +420,7 @@ class GradientTraining(Mechanism):
         return {**given, "learning_rate": rate}
 
     def known_space(self, searched: Mapping[str, Any]) -> Space:
-        """The learning rate where public values put it, beside what else is searched where no space is given."""
+        """The learning rate about where public values put it, and what else is searched if no space is given."""
         if self.wants_scale:
             return Space({rates.DRIFT: rates.OPEN, **searched})
         found = self.known()
@@ -499,7 +499,7 @@ class GradientTraining(Mechanism):
             if isinstance(score, RecordScore):
                 found[f"score {name}"] = self.library.records(score.data, score.example).held()
             elif is_private(score):
-                with contextlib.suppress(TypeError):  # a score of one's own may hold its records in a way of its own
+                with contextlib.suppress(TypeError):  # a user's score may hold its records in another way
                     found[f"score {name}"] = held(score.data)
         return found
 
@@ -566,7 +566,7 @@ def make_in_groups(
         if not isinstance(models, Exception):
             for (at, one), model in zip(group.items(), models, strict=True):
                 found[at] = _tried(partial(finish, at, one, model))
-        elif len(group) > 1:  # it failed as a whole: its runs are made one by one
+        elif len(group) > 1:  # it failed as a whole: its runs are executed one by one
             waiting[:0] = [{at: one} for at, one in group.items()]
         else:
             found[next(iter(group))] = models

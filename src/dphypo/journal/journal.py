@@ -217,7 +217,7 @@ def _require(holds: bool, otherwise: str) -> None:
 
 @dataclass(frozen=True)
 class Stop:
-    """A search ends with a part before its last: the guarantee of the parts that were made, and their names."""
+    """A search ends with a part before its last: the guarantee of the parts that were run, and their names."""
 
     guarantee: Composition
     made: tuple[str, ...]
@@ -227,7 +227,7 @@ class Journal:
     """One study in a store. Every method is one transaction; ``record`` is what has been committed.
 
     Every commit checks in the database that this process still has the study and that the journal ends where this
-    process left it: a process that was replaced can commit nothing. With a reservation, the ledger is told of every
+    process left it: a process that was replaced can commit nothing. With a reservation, the ledger learns of every
     commit before it is acted on.
     """
 

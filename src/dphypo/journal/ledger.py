@@ -16,13 +16,13 @@ whose heads it holds.
 
 **A search and its entry.** The journal commits a random key together with T; the ledger reserves under that key; runs
 start. A process that is killed after the first step has reserved nothing, and reserves on resume. After the second
-step the ledger knows the key: nothing is paid for twice. From then on every commit is made in the journal, then
-compared and swapped in the ledger, then acted on. So an entry holds the head of the one journal that may continue: of
-two copies the first that commits is that journal, and the other is refused. A journal may be one commit ahead of its
+step the ledger knows the key: nothing is paid for twice. From then on every change is committed to the journal,
+then compared and swapped in the ledger, then acted on. So an entry holds the head of the one journal that may continue:
+of two copies the first that commits is that journal, and the other is refused. A journal may be one commit ahead of its
 entry, if its process was killed in between; the entry catches up on resume. A release closes its part of the entry
 before the journal commits it.
 
-**A ladder that stops early** (``search/ladder.py``) is charged for the rungs that it made. Its journal commits that it
+**A ladder that stops early** (``search/ladder.py``) is charged for the rungs that it ran. Its journal commits that it
 stopped; one change of the ledger closes the whole entry and settles it, so that no part of it can begin or continue;
 then the release is committed. A search of any other kind is charged what it declared (docs/theory/ladders.md).
 """
@@ -800,13 +800,13 @@ class Reservation:
         return key
 
     def agree(self, declaration: Mapping[str, Any], end: End | None) -> None:
-        """Tell the ledger where the journal ends, before its last commit is used; None if it has released."""
+        """Record in the ledger where the journal ends, before its last commit is used; None if it has released."""
         key = self.enter(declaration)
         if end is not None:
             self._ledger.advance(key, end.name, end.before, end.head)
 
     def claim(self, name: str) -> None:
-        """Take a part of the entry that is executed at most once, by whoever claims it first: a trial of Optuna."""
+        """Claim a part of the entry that is executed at most once, by the first to claim it: a trial of Optuna."""
         assert self._key is not None
         self._ledger.advance(self._key, name, "", secrets.token_hex(32))
 

@@ -2,11 +2,11 @@
 
 A *book* is a sequence of changes; a journal is a book, and so is a ledger. A change is JSON and is never rewritten. Its
 head is SHA-256(head of the change before, content, SHA-256 of its secret). A secret (a seed, a model) is stored in
-pieces beside its change and can be erased; the chain keeps only its hash. Every commit compares the head of the book,
+pieces next to its change and can be erased; the chain keeps only its hash. Every commit compares the head of the book,
 and its owner if it has one, and replaces the head. So two processes cannot both continue a book, and damaged rows are
-detected. The chain is not a signature: whoever can write the file can also write a consistent chain.
+detected. The chain is not a signature: anyone who can write the file can also write a consistent chain.
 
-No table holds a time: times would reveal T to whoever sees a copy.
+No table holds a time: times would reveal T to anyone who sees a copy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PIECE = 2**24
 """Bytes of a secret in one row: neither database stores a model of 1 GB in one value."""
 _OLD = {"dphypo_study", "about"}  # tables of dphypo 0.1 and 0.2
 _SHORT = 64  # bytes; shorter secrets (keys, seeds) are read together with their book, models when they are needed
-_LONGEST_NAME = 200  # bytes of a file name; the files beside it have longer names, and 255 is the usual limit
+_LONGEST_NAME = 200  # bytes of a file name; the files next to it have longer names, and 255 is the usual limit
 _WAIT_S = 2.0  # for another process that has the file open
 _WAIT_FOR_SERVER_S = 10.0  # for the first sign of life of another coordinator
 _LEASE_S = 60.0  # how long a coordinator may be silent before another one takes its study
@@ -571,7 +571,7 @@ class PostgreSQL(Database):
     """A database reached by URL. It may hold many studies and ledgers, each with its own name.
 
     A beaten model leaves the files of the tables when it is beaten, and the rest of a study when it is shredded: the
-    tables are then created anew, so that neither their statistics (``pg_stat_user_tables``) nor the transaction numbers
+    tables are then recreated, so that neither their statistics (``pg_stat_user_tables``) nor the transaction numbers
     of their rows reveal the number of runs. Privileges on the tables are those of new tables afterwards: grant them by
     ``ALTER DEFAULT PRIVILEGES``. **What remains** is out of a client's reach: the counters of the whole database
     (``pg_stat_database``, ``pg_stat_statements``), the server's write-ahead log and transaction counter, its log if it
@@ -687,7 +687,7 @@ def _key(name: str) -> int:
 # The store.
 
 inherited: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Open stores and locks. In a forked child each of them is told to ``leave``, so that the parent's stay as they are."""
+"""Open stores and locks. A forked child calls ``leave`` on each of them, so that the parent's are unaffected."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.leave() for one in list(inherited)])
@@ -716,7 +716,7 @@ class Store:
         return self._database.address
 
     def beside(self, ending: str) -> Path | None:
-        """A file beside it, for what is as secret as it is; None if it is not a file."""
+        """A file next to it, for what is as secret; None if the journal is not a file."""
         path = self._database.path if isinstance(self._database, SQLite) else None
         return None if path is None else path.with_name(path.name + ending)
 

@@ -85,7 +85,7 @@ class Law(Protocol):
 
     The accountant reads ``mean``, ``pgf`` and ``log_g``; the study draws from ``sample``. Both must describe one and
     the same law. Functions of x, v and k take a number or an array and answer in kind. A law of your own is a
-    :class:`Pmf`: a certificate names its law, and whoever verifies it must know the law.
+    :class:`Pmf`: a certificate names its law, and anyone who verifies it must know the law.
     """
 
     @property
@@ -117,7 +117,7 @@ class Law(Protocol):
         """The law given T ≤ ``limit``, as a list of probabilities: another law, with its own generating function."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A public description, fit for JSON, from which the law can be made again; ``"law"`` is its name."""
+        """A public description, fit for JSON, from which the law can be restored; ``"law"`` is its name."""
 
 
 class Drawable(Law, Protocol):

@@ -1,4 +1,4 @@
-"""Any law of T on finitely many values, and a law of T with a cap, which is such a list."""
+"""Any law of T on finitely many values. A law of T with a cap is one of them."""
 
 from __future__ import annotations
 

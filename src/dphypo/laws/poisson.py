@@ -1,4 +1,4 @@
-"""The Poisson law of T, the one that allows no run at all."""
+"""The Poisson law of T. It allows T = 0."""
 
 from __future__ import annotations
 

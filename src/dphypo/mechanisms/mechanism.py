@@ -3,8 +3,8 @@
 ``M_λ(D)`` of the paper. The data are inside the function (a closure, a global, a file): the package never sees them.
 :class:`Mechanism` is the one base class; the decorator :func:`mechanism` makes one from a training function.
 
-:func:`attempt` executes one run: whatever happens inside is its outcome. A search says with :func:`followed_by` who
-follows the steps of the runs inside the block; training asks with :func:`current_follower`. Nothing that a follower
+:func:`attempt` executes one run: whatever happens inside is its outcome. A search sets with :func:`followed_by` who
+follows the steps of the runs inside the block; training reads it with :func:`current_follower`. Nothing that a follower
 does changes what a run returns.
 """
 
@@ -566,7 +566,7 @@ class Pace:
 
 
 class Follower(Protocol):
-    """Is told of the steps of runs that are executed at once. What it raises never reaches the runs."""
+    """Is notified of the steps of runs that are executed at once. What it raises never reaches the runs."""
 
     def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
         """The runs begin. Returns a file with what :meth:`step` stored of a killed run, or None to begin at step 0."""

@@ -134,10 +134,10 @@ class Outcome:
 
 
 def well_formed(outcome: Any) -> Any:
-    """Return the outcome that was told, checked. Errors have constant texts, since the outcome is secret."""
+    """Check and return the outcome given to ``tell``. Errors have constant texts, since the outcome is secret."""
     pair = _pair(outcome)
     if pair is None:
-        raise TypeError(f"what was told is neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
+        raise TypeError(f"tell() was given neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
     if isinstance(outcome, Outcome) and outcome.failure is not None:
         return outcome
     number = True
@@ -148,7 +148,7 @@ def well_formed(outcome: Any) -> Any:
     except Exception:
         number = False
     if not number:  # raised outside the handler, so that the caught error, which may quote the value, is not chained
-        raise TypeError(f"the score that was told is not a number. {_TELL_AGAIN}")
+        raise TypeError(f"the score given to tell() is not a number. {_TELL_AGAIN}")
     return outcome
 
 

@@ -206,7 +206,7 @@ class OwnTraining(Mechanism):
             field, or a function of a record. The guarantee is then for persons, ``run.rate`` is that of sampling a
             person, and the gradients of a person's rows are averaged before clipping, as ``make_private`` does.
         rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
-        rehearsal: the same loop on a few records that are made up, called as ``train`` is, for two steps, before
+        rehearsal: the same loop on a few made-up records, called as ``train`` is, for two steps, before
             anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
 
     >>> def train(params, *, seed, run):

@@ -1,4 +1,4 @@
-"""The report of a release: one page of public values for whoever decides, checks or cites.
+"""The report of a release: one page of public values, for people who approve, check or cite it.
 
 A release that is read from a folder is not trusted: it is refused unless it verifies, and its model is not loaded. The
 page shows only what the certificate covers: the parameters and the tables of surveys, both by their hashes.
@@ -35,7 +35,7 @@ from dphypo.search.release import Ending, SurveyTable, at_edge, read_description
 
 # Where readers get this package: change these two lines when it is published.
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
-WHERE = "Get the wheel from whoever gave you the release, or build it in dphypo's repository with make wheel."
+WHERE = "Get the wheel from the person who gave you the release, or build it in dphypo's repository with make wheel."
 _MOST_ROWS = 300
 _ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
 

@@ -1,4 +1,4 @@
-"""The checkpoint of a last run: its state between two steps, in a file beside the journal.
+"""The checkpoint of a last run: its state between two steps, in a file next to the journal.
 
 The file holds unpublished weights and the state of the optimiser, so only its owner may read it. A run that resumes
 from it has the same seed and ends in the same model: nothing more is released or paid. The file is erased when the

@@ -40,7 +40,7 @@ RULE, FIRST = "search rule", "first_from_prior"
 
 @dataclass(frozen=True)
 class PartSetting:
-    """What a part is given when it begins: the prior that the parts before have made, and what they have published."""
+    """What a part is given when it begins: the prior that earlier parts determine, and what they have published."""
 
     declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
@@ -311,7 +311,7 @@ class Declaration:
         """The parts: their terms as certificates state them, what they publish, and how lost runs are treated.
 
         The search rule is part of it only if the guarantee relies on one that sees nothing but the history. A rule that
-        is chosen on the way may have been chosen by somebody who saw the journal.
+        is chosen later may have been chosen by somebody who saw the journal.
         """
         found = []
         for part, terms in zip(self.parts, self.terms, strict=True):
@@ -333,7 +333,7 @@ def check(
     """
     if found.get("form") != FORM:
         raise JournalError(f"{where} was begun by another version of dphypo: finish the search with that version")
-    if "model" not in found:  # a journal that does not know its model belongs to whoever has it
+    if "model" not in found:  # an old journal that does not state its model fits any
         declared = {name: value for name, value in declared.items() if name != "model"}
     rule, found_rule = (parts[0].get(RULE) if len(parts := one["parts"]) == 1 else None for one in (declared, found))
     before, after = _without(found_rule, found), _without(rule, declared)

@@ -83,7 +83,7 @@ class FitCount:
         return found
 
     def check(self, counts: Mapping[str, int], mechanism: Mechanism, delta: float, stated: Mapping[str, Any]) -> None:
-        """Refuse to go on if clearly fewer than half of the declared records of a side fit.
+        """Refuse to continue if clearly fewer than half of the declared records of a side fit.
 
         ``stated`` is what every certificate of the search states.
         """

@@ -4,8 +4,8 @@ A ladder declares totals ε₁ < … < ε_k. Rung j is one full run, scored; its
 together cost ε_j at δ. The first rung whose score reaches the target is released, and no further rung is run.
 
 **Guarantee.** All rungs together cost (ε_k, δ), and whatever stops the ladder early is a function of what it published:
-a rung that is not run is dominated by every pair. So the release is (ε_k, δ)-DP. What was *not* climbed is returned to
-a ledger, if one keeps the books. Proofs: docs/theory/ladders.md.
+a rung that is not run is dominated by every pair. So the release is (ε_k, δ)-DP. The cost of rungs that were
+*not* run is returned to a ledger, if there is one. Proofs: docs/theory/ladders.md.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Policy:
         return self.first if self.adaptive else 0
 
     def describe(self) -> dict[str, Any]:
-        """The search rule with its settings, as JSON: a history-only study may not change it on the way."""
+        """The search rule with its settings, as JSON: a history-only study may not change it later."""
         cells = None if self.cells is None else dict(self.cells)
         settings = {"projection": repr(self.projection), "candidates": self.candidates, "grid": cells}
         return {**description(self.sampler), **settings}

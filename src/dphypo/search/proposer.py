@@ -92,7 +92,7 @@ class SamplerProposer:
 
 @dataclass(frozen=True)
 class Evenly:
-    """Spreads runs evenly over the prior of the only hyperparameter, whatever they give. They can be made at once.
+    """Spreads runs evenly over the prior of the only hyperparameter, whatever they give. They can be executed at once.
 
     >>> from scipy.stats import loguniform
     >>> space, none = Space({"drift": loguniform(0.01, 100)}), History.empty(features=1, unit=1)

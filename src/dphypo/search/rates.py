@@ -275,7 +275,7 @@ class InputScale(Survey):
         return None if found is None else around(found, space)
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        """One run, which has no hyperparameters: those of the middle of the prior stand for it."""
+        """One run, which has no hyperparameters: the middle of the prior is recorded for it."""
 
         def propose(*_: object) -> dict[str, Any]:
             return middle(setting.prior)
@@ -291,7 +291,7 @@ and the deviation of one run. Each is a·(S/1000)^−b, where S = B·√T/σ is 
 MEASURED = (200.0, 5000.0)
 """The signals between which these laws were measured; beyond them they stay as they are at the ends."""
 GAIN = 0.002
-"""The least expected gain for which a search is made: it takes compute, too."""
+"""The least expected gain for which a search is worthwhile: it takes compute, too."""
 RUNS_OF_KNOWN = 5
 """How many short runs correct a rate that is nearly known."""
 

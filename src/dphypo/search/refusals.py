@@ -23,18 +23,18 @@ UNFINISHED = (
     "Some runs of this search have no outcome yet, so there is nothing to release. The number of runs must not depend "
     "on their results, as it would if the search stopped at a good score or when time is up. To spend less, declare "
     "less before the search starts: runs.capped(K) in a study, fewer runs in a survey. Call run(), or continue until "
-    "ask() returns None and every trial has been told (a failed one with Outcome.failed)."
+    "ask() returns None and tell() was called for every trial (for a failed one with Outcome.failed)."
 )
 NOT_RELEASED = (
     "A search can be shredded only after its release: destroying unreleased runs and starting again would be a way to "
     "choose among several searches. Finish it with run(), or keep the journal."
 )
 SHREDDED = (
-    "The journal of this search was reduced to its certificate. The release was made and cannot be made again: load "
+    "The journal of this search was reduced to its certificate. The release was published and cannot be repeated: load "
     "the saved one with dphypo.load_release(folder)."
 )
 TOLD_TWICE = (
-    "This trial has already been told. A run has one outcome: a second one would replace a draw from the mechanism by "
+    "This trial already has an outcome. A run has one outcome: a second one would replace a draw from the mechanism by "
     "a choice between two, which the event does not bound."
 )
 TELL_FIRST = (

@@ -317,7 +317,7 @@ class Ending(StrEnum):
     MODEL = "a model is released"
     ALL_FAILED = "no model: every run failed"
     SURVEYED = "no model: the table of a survey is released"
-    NO_RUN = "no model: no run was made, because the number of runs drawn was 0"
+    NO_RUN = "no model: no run was executed, because the number of runs drawn was 0"
 
 
 _REASONS = (
@@ -412,7 +412,7 @@ class Release:
         if self.ending is not Ending.MODEL:
             return f"<release: {self.ending}>"
         score = "one model" if self.score is None else f"score {self.score:g}"
-        again = "" if self.read_from is None else f"; it was made before and read again from {self.read_from}"
+        again = "" if self.read_from is None else f"; it was released before and read again from {self.read_from}"
         return f"<release: {score} with {self.params!r}{again}>"
 
 

@@ -162,7 +162,7 @@ def interruptible(journal: str | None) -> Iterator[None]:
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
 DAY, TOTAL, LAG, COUNTS = "declared on", "total", "lag", "counts"
-"""In the journal, beside the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
+"""In the journal, next to the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
 of rules that see results in order; the noisy counts of the records that fit."""
 
 
@@ -219,7 +219,7 @@ class Runner:
             devices = chosen_devices(parts[0].mechanism, execution.devices)
             execution = replace(execution, devices=devices, workers=max(execution.workers, len(devices)))
         with _stderr.usable(), interruptible(self.address), self.turn.long(), orderly():
-            ours = False  # whether this process has the journal, and with it the file beside it
+            ours = False  # whether this process has the journal, and with it the live file
             try:
                 self._workers = execution.workers
                 finished, ours = self.finished(), True
@@ -358,7 +358,7 @@ class Runner:
         return published
 
     def release(self, *, again: bool = False) -> Release:
-        """The release of the last part, with the tables of the surveys before it; ``again`` if it was made before."""
+        """The release of the last part, with the tables of earlier surveys; ``again`` if it was released before."""
         setting, part = self._setting(self.last), self.part(self.last)
         release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
         own = [*release.surveys] if self.declaration.parts[self.last].table else []
@@ -682,7 +682,7 @@ class RunningPart:
     def finish(self, trial: Trial, outcome: Outcome) -> None:
         """Commit how a run ended; keep the model if it is the best so far, and erase the one it beats.
 
-        Seeds of published runs are erased: whoever knew one could subtract the noise.
+        Seeds of published runs are erased: anyone who knew one could subtract the noise.
         """
         with self._turn.short():
             record = self.record()

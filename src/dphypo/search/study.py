@@ -188,7 +188,7 @@ class Search:
         return self._runner.run(execution, progress=progress, on_run=on_run, options=options)
 
     def release(self) -> Release:
-        """Release the best run of the last part, once, after every outcome has been told. Random keys break ties."""
+        """Release the best run of the last part, once, after the last ``tell``. Random keys break ties."""
         return self._runner.publish_last()
 
     def shred(self) -> None:
@@ -200,7 +200,7 @@ class Search:
         self._runner.shred()
 
     def close(self) -> None:
-        """Let other processes use the journal. A trial that was asked for and not told counts as lost."""
+        """Let other processes use the journal. A trial without an outcome counts as lost."""
         self._runner.close()
 
     def __enter__(self) -> Self:
@@ -257,7 +257,7 @@ class Study(Search):
         first_from_prior: how many of the first runs are drawn from the prior, without asking the search rule: the more,
             the less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else
             1.
-        lag: how many of the latest runs a history-only rule does not see, so that lag + 1 runs can be made at a time.
+        lag: how many of the latest runs a history-only rule does not see, so that lag + 1 can be executed at a time.
             It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
         ledger: a :class:`dphypo.Ledger`, or its file: the study reserves there what it costs, once, before its first
             run, and is refused if the total would be exceeded. A killed study still counts.

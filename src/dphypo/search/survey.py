@@ -1,8 +1,8 @@
 """Published runs: a survey, whose results are all published, and the last run of a search.
 
 The runs, their number and their scores are public. Seeds are not, nor why a run failed, nor how long runs take: λ of a
-run may depend on results, and not on when they came. With w runs at a time, λ of run j is proposed from the results of
-runs 0 to j − w, whichever ended first.
+run may depend on results, but not on when they arrived. With w runs at a time, λ of run j is proposed from the results
+of runs 0 to j − w, whichever ended first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
 from dphypo.space import Space
 
 RUNS, FRACTION = 20, 0.1
-"""How many short runs a survey makes by default, and the part of a full run's steps that each makes."""
+"""How many short runs a survey has by default, and the fraction of a full run's steps that each takes."""
 
 
 def terms_of_runs(
@@ -69,8 +69,8 @@ class Survey(Part):
             side then use results as they arrive; otherwise run j uses those of the runs up to j − workers.
         within: a public function of λ; λ for which it is false are neither run nor accounted for. If one is proposed,
             the nearest allowed λ takes its place.
-        lag: how many of the latest runs λ of the next one does not depend on, so that lag + 1 runs can be made at a
-            time. By default one less than there are workers, and 0 with ``ask`` and ``tell``.
+        lag: how many of the latest runs λ of the next one does not depend on, so that lag + 1 runs can be executed
+            at a time. By default one less than there are workers, and 0 with ``ask`` and ``tell``.
         counts: a noisy count of the records that fit, which is paid for with the survey and taken before its first run;
             the search is refused where few fit. :func:`dphypo.tune` buys it.
 

@@ -39,7 +39,7 @@ def is_number(value: object) -> bool:
 
 
 def key(value: Value) -> Hashable:
-    """What tells values apart: type and value, so that True, 1 and 1.0 are three values."""
+    """What distinguishes values: type and value, so that True, 1 and 1.0 are three values."""
     return tuple(key(part) for part in value) if isinstance(value, tuple) else (type(value), value)
 
 

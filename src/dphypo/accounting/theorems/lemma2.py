@@ -1,4 +1,4 @@
-"""Lemma 2: what an adaptive choice of λ costs one run, and τ, what it can do to the probability of an event.
+"""Lemma 2: what an adaptive choice of λ costs in one run; and τ, how far it can change the probability of an event.
 
 Proof: docs/theory.md, section "Selection".
 """

@@ -1,4 +1,4 @@
-"""φ(z) = max over v of (g(v) − z g(τ(v)))₊, certified: what the choice among T runs does to one run's losses.
+"""φ(z) = max over v of (g(v) − z g(τ(v)))₊, certified: how selecting the best of T runs changes the losses of one run.
 
 g(v) = f′(1−v), where f is the probability generating function of T. A maximum over a grid of v would not be an upper
 bound. On a *cell* [v_i, v_{i+1}] the line a_i − z b_i with a_i = g(v_i), b_i = g(τ(v_{i+1})) is one, because g

@@ -1,11 +1,11 @@
 """Theorem H: the privacy profile of a search whose policy sees only the history, for any law of T.
 
-Theorem 4 lets the policy know the data. Real search rules see the earlier (λ, score) and nothing else, so that what
-they do on D and on D′ differs only as far as the histories do. Conditions, beyond those of Theorem 4:
+Theorem 4 allows the policy to know the data. Real search rules see the earlier (λ, score) and nothing else, so their
+choices on D and on D′ differ only as far as the histories do. Conditions, beyond those of Theorem 4:
 
 * the law of λ_j is one and the same function, on D and on D′, of (λ₁, y₁, …, λ_{j−1}, y_{j−1}) and of randomness that
   depends neither on the data nor on T;
-* y is all the policy sees of a run, and the dominating pair (P, Q) speaks of the whole of it;
+* y is all that the policy sees of a run, and the dominating pair (P, Q) bounds all of it;
 * runs are ranked by (score, key) with a fresh uniform key; the mechanism is the same at every index;
 * the first n₀ runs are drawn from the prior exactly.
 
@@ -38,15 +38,15 @@ Q instead of P: both terms are then sums of non-negative numbers, whose rounding
 
 Proof: docs/theory/history-only.md.
 
-A genuine pair (P, Q) on a lattice of losses that dominates a run: what the history-only bound is computed on.
+**The lattice.** The bound is computed with a pair (P, Q) on a lattice of losses that dominates a run.
 
 Theorem H follows sums of losses. If every loss is a whole multiple of one step h, so is every sum, and nothing is
 rounded on the way. The lower convex envelope of the points (e^ε, δ(ε)) at ε ∈ hℤ is the profile of a pair that
-dominates the run; its losses are the kinks. A trace of "told the answer" is mixed in, and a pair is refused if the
-profile of the floats as stored is not above the points. Proof: docs/theory.md, "The history-only bound".
+dominates the run; its losses are the kinks. A small probability of an infinite loss is mixed in, and a pair is refused
+if the profile of the floats as stored is not above the points. Proof: docs/theory.md, "The history-only bound".
 
 Small losses and large ones need different coordinates: δ for ε ≥ 0, and for ε ≤ 0 the profile of the exchanged pair at
-−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r tells how much is missing.
+−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r shows how much is missing.
 """
 
 from __future__ import annotations

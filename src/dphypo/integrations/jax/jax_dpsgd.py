@@ -138,7 +138,7 @@ class DPSGD(GradientTraining):
 
     @property
     def classes(self) -> int | None:
-        """How many classes the model tells apart; None while it takes hyperparameters that are not fixed."""
+        """How many classes the model distinguishes; None while it takes hyperparameters that are not fixed."""
         return self.program(self.values({})).classes if self.complete else None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
@@ -196,7 +196,7 @@ class DPSGD(GradientTraining):
 
     @property
     def regression(self) -> bool:
-        """Whether targets are no whole numbers, with a loss of one's own."""
+        """Whether targets are not whole numbers, with a user's loss."""
         tree = self.data.tree
         pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[1], np.ndarray)
         return self.loss is not None and pair and tree[1].dtype.kind == "f"

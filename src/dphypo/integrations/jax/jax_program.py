@@ -539,7 +539,7 @@ class Program:
         return jax.jit(of_runs, static_argnums=0)
 
     def _same_everywhere(self, shape: tuple[int, ...], keys: jax.Array) -> bool:
-        """Whether a made-up record has the same gradient, bit by bit, in other places and beside other records.
+        """Whether a made-up record has the same gradient, bit by bit, at other positions and next to other records.
 
         Otherwise records are differentiated one after the other. The other records are not numbers, or as large as
         numbers can be. Weights are made up too: initial ones may be zeros, which round nothing.
@@ -684,7 +684,7 @@ class JaxModel(TrainedModel):
         return found
 
     def targets(self, measure: str, records: TreeRecords) -> dict[str, Any]:
-        """The loss is a function of one's own: whether it is one of regression cannot be seen."""
+        """The loss is a user's function: whether it is one of regression cannot be seen."""
         tree = records.tree
         if not isinstance(tree, tuple | list) or len(tree) != 2 or not isinstance(tree[1], np.ndarray):
             raise _validate.fail("score", measure, "it compares labels: give it pairs, data=(inputs, labels)")

@@ -77,7 +77,7 @@ _PARAMETERS = """
             ``fit(X, y, groups=)`` records are persons, and it is their number.
         rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
         device: where to train; a GPU if there is one.
-        random_state: None draws from the operating system. **A seed voids the guarantee** for whoever knows it.
+        random_state: None draws from the operating system. **A seed voids the guarantee** for anyone who knows it.
 """
 
 
