@@ -1,6 +1,6 @@
 """An Optuna script, and the five lines that make it private. Storage, sampler, pruner and dashboard stay Optuna's.
 
-    python examples/tune_optuna.py --storage sqlite:///tuned.db
+    python examples/tune_optuna.py --storage sqlite:///tuned.db --folder release
     optuna-dashboard sqlite:///tuned.db
 
 What changed:
@@ -71,11 +71,12 @@ def last(lr: float, max_grad_norm: float) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Tune an Optuna script.")
     parser.add_argument("--storage", default=None, help="of the Optuna study, such as sqlite:///tuned.db")
-    storage = parser.parse_args().storage
+    parser.add_argument("--folder", default=None, help="where the release is kept, and read again by a second start")
+    storage, folder = (given := parser.parse_args()).storage, given.folder
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(storage=storage, study_name="tuned", direction="maximize", load_if_exists=True)
     SURVEY.optimize(study, objective)
-    (_, accuracy), params, certificate = SURVEY.last_run(study, last)
+    (_, accuracy), params, certificate = SURVEY.last_run(study, last, folder=folder)
     print(SURVEY.table(study).table())
     print(f"accuracy on public digits: {accuracy:.3f} with {params}\n{certificate.statement()}")
 

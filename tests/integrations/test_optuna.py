@@ -37,8 +37,9 @@ def test_a_study_makes_the_declared_trials_and_no_more(tmp_path):
     driven = study(storage=storage, study_name="tuned")
     SURVEY.optimize(driven, objective)
     assert len(driven.trials) == 8
-    with pytest.raises(Refusal, match="All declared trials"):
+    with pytest.warns(UserWarning, match="No trial is left"):
         SURVEY.optimize(driven, objective)
+    assert len(driven.trials) == 8
     again = optuna.load_study(study_name="tuned", storage=storage)  # as the dashboard reads it
     assert [trial.value for trial in again.trials] == [trial.value for trial in driven.trials]
     assert all(trial.datetime_start is not None for trial in again.trials)
@@ -51,6 +52,34 @@ def test_a_study_makes_the_declared_trials_and_no_more(tmp_path):
     assert "how long runs take was published" in certificate.statement()
     with pytest.raises(Refusal, match="last_runs=2"):
         SURVEY.last_run(again, lambda lr: {"lr": lr})
+
+
+def test_a_finished_script_gets_its_release_back(tmp_path):
+    driven, made = study(), []
+
+    def last(lr):
+        made.append(lr)
+        return {"weights": [lr, 2.0]}
+
+    SURVEY.optimize(driven, objective)
+    first = SURVEY.last_run(driven, last, folder=tmp_path / "release")
+    with pytest.warns(UserWarning, match="No trial is left"):
+        SURVEY.optimize(driven, objective)
+    again = SURVEY.last_run(driven, last, folder=tmp_path / "release")
+    assert again[:2] == first[:2]
+    assert len(made) == 1
+    assert verify(tmp_path / "release")
+    assert again[2].epsilon == first[2].epsilon
+    other = study()
+    SURVEY.optimize(other, objective)
+    with pytest.raises(ValueError, match="holds the release of another survey"):
+        SURVEY.last_run(other, last, folder=tmp_path / "release")
+    with pytest.warns(UserWarning, match="was not saved, so save the model now"):
+        model, _, _ = SURVEY.last_run(other, lambda lr: last, folder=tmp_path / "unsaved")
+    assert model is last
+    with pytest.raises(Refusal, match=r"folder=\.\.\..*gets it back"):
+        SURVEY.last_run(other, last, folder=tmp_path / "unsaved")
+    assert len(made) == 1
 
 
 def test_an_interrupted_study_goes_on_and_counts_what_was_begun():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import random
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -52,11 +53,9 @@ def take_part(survey: OptunaSurvey, study: optuna.Study, rng: random.Random) -> 
         return float(-abs(trial.suggest_float("x", 0.0, 1.0) - 0.3))
 
     def optimize() -> None:
-        try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "No trial is left")
             survey.optimize(study, objective)
-        except Refusal as refusal:
-            expect(refusal, "All declared trials")
-            said.append(["refused", "trials"])
 
     def last() -> None:
         for _ in range(200):
@@ -64,7 +63,7 @@ def take_part(survey: OptunaSurvey, study: optuna.Study, rng: random.Random) -> 
                 _, _, certificate = survey.last_run(study, lambda **params: said.append(["last"]), {"x": 0.5})
                 said.append(["certificate", certificate.to_dict()["public"]["released"][0]["sha256"]])
             except Refusal as refusal:
-                expect(refusal, "All declared trials")
+                expect(refusal, "started before")
                 said.append(["refused", "last run"])
             except ValueError:  # trials are still running
                 time.sleep(0.01)

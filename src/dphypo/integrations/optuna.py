@@ -45,12 +45,12 @@ from dphypo.accounting.composition import EVERYONE, Sides, account_published, re
 from dphypo.entropy import SYSTEM, below
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation, make_reservation
-from dphypo.mechanisms import SampledGaussian
+from dphypo.mechanisms import Plain, SampledGaussian, Saver
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
-from dphypo.search.release import Row, SurveyTable
+from dphypo.search.release import Release, Row, SurveyTable, load_release
 from dphypo.search.runner import refuse_in_worker_start
 from dphypo.search.tune import FEWEST_STEPS
 from dphypo.space import Space
@@ -107,7 +107,7 @@ class OptunaSurvey:
         ledger: a :class:`dphypo.Ledger`, or its file, where the whole cost is reserved before the first trial.
         unit: who is protected: "person" if the objective samples persons, as a ``DPSGD`` with ``person=`` does.
 
-    >>> from dphypo.mechanisms import SampledGaussian
+    >>> from dphypo.mechanisms import Plain, SampledGaussian, Saver
     >>> survey = OptunaSurvey(
     ...     SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0),
     ...     epsilon=4.25, delta=1e-5, durations="public", scores="public")
@@ -194,7 +194,8 @@ class OptunaSurvey:
     def optimize(self, study: Study, objective: Callable[[Trial], float], **options: Any) -> None:
         """``study.optimize(objective)`` for the declared trials that remain.
 
-        An exception in the objective is a failed trial. Its message is not kept, because it may quote a record.
+        An exception in the objective is a failed trial. Its message is not kept, because it may quote a record. If no
+        trial remains, a warning says so, and a finished script goes on to its :meth:`last_run`.
 
         Args:
             study: a study without trials, or one that this survey has begun.
@@ -209,7 +210,9 @@ class OptunaSurvey:
         from optuna import TrialPruned
 
         claims = self._begin(study)
-        claims.refuse_late()
+        if claims.used_up:
+            _validate.warn(_TOO_MANY)
+            return
 
         def made(trial: Trial) -> float:
             if not claims.claim_run(trial.number):  # other processes have executed the rest
@@ -249,20 +252,45 @@ class OptunaSurvey:
         return PosteriorMean()(space, rows, maximize=study.direction.name == "MAXIMIZE")
 
     def last_run(
-        self, study: Study, train: Callable[..., Model], fallback: Mapping[str, Any] | None = None
+        self,
+        study: Study,
+        train: Callable[..., Model],
+        fallback: Mapping[str, Any] | None = None,
+        *,
+        folder: str | Path | None = None,
+        saver: Saver | None = None,
     ) -> tuple[Model, dict[str, Any], Certificate]:
         """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
 
         ``train`` makes the steps of ``survey.full`` with its noise. The run counts from its start: of
         all processes that share the study's storage, ``last_runs`` may execute one, and the others are refused. It
         closes the survey: no further trial is executed.
+
+        With ``folder``, the release is saved there (:func:`dphypo.load_release`), and a finished script that is started
+        again gets it back from there. ``saver`` says how, ``Safetensors(net)`` for a model of PyTorch; by default
+        arrays and plain values are saved.
         """
         claims = self._begin(study)
+        kept = None if folder is None else _validate.path(folder=folder)
+        how = Plain() if saver is None else saver
+        if kept is not None and kept.is_dir() and any(kept.iterdir()):
+            found = load_release(kept, how)
+            if not claims.closed or found.surveys != (self.table(study),):
+                remedy = "it holds the release of another survey: give a new folder, or open that survey's study"
+                raise _validate.fail("folder", str(folder), remedy)
+            return found.model, dict(found.params or {}), found.certificate
         self.params(study, fallback)  # an error now closes nothing
         claims.close()
         params = self.params(study, fallback)
         claims.claim_last_run(self.last_runs)
-        return train(**params), params, self.certificate(study)
+        model, certificate = train(**params), self.certificate(study)
+        if kept is not None:
+            release = Release(params, model, None, certificate, saver=how, surveys=(self.table(study),))
+            try:
+                release.save(kept)
+            except Exception as error:  # the model is paid for: return it in any case
+                _validate.warn(f"folder = {str(folder)!r}: the release was not saved, so save the model now ({error})")
+        return model, params, certificate
 
     def certificate(self, study: Study) -> Certificate:
         """The guarantee of the study and of the last run, with the hash of the published table, which is complete."""
@@ -417,13 +445,14 @@ _REMADE_STUDY = (
     "paid for. Create a study with another study_name: it is a new survey, and the two compose."
 )
 _TOO_MANY = (
-    "All declared trials have been executed. One more would not be paid for, and a number of runs chosen from the "
-    "results is not covered. Execute the last run, or start a new survey on a new study: the two compose."
+    "No trial is left: all that were declared have been executed, or the last run has closed the survey. One more "
+    "would not be paid for, and a number of runs chosen from the results is not covered. Execute the last run, or "
+    "start a new survey on a new study: the two compose."
 )
-_LATE = "(The survey was closed for its last run: the table in its certificate is complete.)"
 _AGAIN = (
-    "(The last run was started before, and what it returned is the release: save the model and the certificate there, "
-    "and load them here. last_runs=2 would have allowed for one that is lost.)"
+    "The last run was started before, and one more would not be paid for. What it returned is the release: "
+    "last_run(..., folder=...) saves it, and then gets it back. last_runs=2 would have allowed for one that is lost. "
+    "Or start a new survey on a new study: the two compose."
 )
 
 
@@ -492,12 +521,10 @@ class TrialClaims:
                 order.append(claim["trial"])
         return order
 
-    def refuse_late(self) -> None:
-        """Refuse to begin a trial if none is left."""
-        if self.closed:
-            raise errors.Refusal(f"{_TOO_MANY} {_LATE}")
-        if len(self._counted()) >= self._runs:
-            raise errors.Refusal(_TOO_MANY)
+    @property
+    def used_up(self) -> bool:
+        """Whether no trial is left."""
+        return self.closed or len(self._counted()) >= self._runs
 
     def claim_run(self, number: int) -> bool:
         """Claim a trial before it is executed; False if it is surplus."""
@@ -526,12 +553,12 @@ class TrialClaims:
     def claim_last_run(self, allowed: int) -> None:
         """Claim a last run; refused if ``allowed`` of them were begun before, by whatever process."""
         if len(self._all("last")) >= allowed:
-            raise errors.Refusal(f"{_TOO_MANY} {_AGAIN}")
+            raise errors.Refusal(_AGAIN)
         mine = {"token": secrets.token_hex(16)}
         self._claim("last", mine)
         place = self._all("last").index(mine)
         if place >= allowed:  # another process was faster
-            raise errors.Refusal(f"{_TOO_MANY} {_AGAIN}")
+            raise errors.Refusal(_AGAIN)
         self._pay(f"last run {place}")
 
     def _pay(self, part: str) -> None:
