@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 import torch
 from scipy.stats import loguniform
@@ -16,6 +17,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.executors.executor import Execution
 from dphypo.executors.processes import Groups
+from dphypo.integrations.torch import DPSGD
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search import LastRun, Stages, Survey
@@ -122,6 +124,16 @@ def test_dp_sgd_knows_the_devices_of_the_machine():
     assert chosen_devices(mechanism, "all") == expected
     each = on_each_device(Execution(devices=TWO), mechanism, one=False)
     assert [str(one.device) for one in each] == TWO
+
+
+def test_tune_moves_training_where_the_scale_of_the_inputs_is_measured_first():
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(300, 4)).astype(np.float32), rng.integers(0, 2, 300)
+    mechanism = DPSGD(model=lambda: torch.nn.Linear(4, 2), data=data, score="accuracy", epochs=1)
+    common = {"epsilon": 8, "delta": 1e-4, "journal": None, "progress": False}
+    release = dphypo.tune(mechanism, **common, search="never", devices=["cpu"])
+    assert "scale of the inputs" in release.certificate.statement()
+    assert release.model is not None
 
 
 @pytest.mark.parametrize("devices", ["cuda", [], [0]])

@@ -45,6 +45,15 @@ def test_every_published_run_is_told_in_order(durations):
     assert made[-4:] == ([0, 1, 2, 3] if durations == "public" else [0, 0, 0, 0]), "told before each run was made"
 
 
+def test_a_search_without_a_survey_has_no_runs_to_tell():
+    seen = []
+    release = dphypo.Stages(SPACE, [dphypo.LastRun(train)], delta=1e-6, journal=None).run(
+        progress=False, on_run=seen.append
+    )
+    assert release.model is not None
+    assert seen == []
+
+
 @pytest.mark.parametrize("best", [0.0011, 0.1])
 def test_a_survey_remarks_that_its_best_run_lies_at_the_edge_and_a_study_does_not(best, capsys):
     @declare

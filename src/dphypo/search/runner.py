@@ -211,12 +211,12 @@ class Runner:
         """Execute the runs that are left, part by part, and return the release; an earlier release is read again."""
         refuse_in_worker_start()
         declaration, parts, refused = self.declaration, self.declaration.parts, dict(options or {})
-        if on_run is not None and not (declaration.timed and any(part.table for part in parts)):
+        if on_run is not None and not declaration.timed:
             refused["on_run"] = on_run
         if refused:
             refusals.refuse_options(refused)
         if execution.devices is not None:
-            devices = chosen_devices(parts[0].mechanism, execution.devices)
+            devices = chosen_devices(parts[-1].mechanism, execution.devices)
             execution = replace(execution, devices=devices, workers=max(execution.workers, len(devices)))
         with _stderr.usable(), interruptible(self.address), self.turn.long(), orderly():
             ours = False  # whether this process has the journal, and with it the live file
@@ -473,7 +473,7 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
     """A block in which the runs are executed; ``show`` shows published runs."""
     mechanism, runs = part.mechanism, part.runs
     part.lost_runs.check(execution)
-    if part.last_run and execution.devices is not None:
+    if execution.devices is not None and (part.last_run or not mechanism.devices()):
         execution = replace(execution, workers=1)
     groups = None
     if execution.executor is None and mechanism.makes_many:
@@ -499,8 +499,11 @@ def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequen
 
 
 def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
-    """The same training on each device that was asked for; on the first of them if there is ``one`` run."""
-    if execution.devices is None:
+    """The same training on each device that was asked for; on the first of them if there is ``one`` run.
+
+    A part that cannot be moved, such as the scale of the inputs, stays where it is.
+    """
+    if execution.devices is None or not mechanism.devices():
         return [mechanism]
     return [mechanism.at(device=name) for name in (execution.devices[:1] if one else execution.devices)]
 

@@ -179,7 +179,8 @@ class Search:
             checkpoint_every: a ``datetime.timedelta`` or a number of steps; None writes none. A last run that was
                 killed resumes from its checkpoint, a secret file next to the journal. A study has none.
             on_run: called on the curator's side with every published run of a survey, a row with ``params``, ``score``
-                and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended.
+                and ``status``: at once if the survey has ``durations="public"``, and if not when it has ended. It is
+                never called if there is no survey, and refused if there is a study.
         """
         _validate.flag(progress=progress)
         if self.declaration.alone and checkpoint_every != FIVE_MINUTES:
