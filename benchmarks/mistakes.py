@@ -1,4 +1,4 @@
-"""Forty mistakes that people make first, and what the library answers: ``python -m benchmarks.mistakes``.
+"""Mistakes that people make first, and what the library answers: ``python -m benchmarks.mistakes``.
 
 It writes docs/mistakes.md. Each mistake must be answered by an error that this library raises, or by a warning, with
 nothing in the ledger: the command ends with status 1 if one comes from elsewhere, or after something was reserved.
@@ -6,6 +6,8 @@ nothing in the ledger: the command ends with status 1 if one comes from elsewher
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import sys
 import tempfile
 import traceback
@@ -20,6 +22,7 @@ import torch
 from scipy.stats import loguniform
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -29,6 +32,7 @@ import dphypo
 from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, private_test
+from dphypo.integrations.transformers import from_trainer
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
 PAGE = Path(__file__).parents[1] / "docs" / "mistakes.md"
@@ -92,6 +96,31 @@ def positional(ledger: Path) -> Any:
     return PrivateAccuracy(part, noise_multiplier=5.0)
 
 
+def trainer(**changes: Any) -> Any:
+    """A ``Trainer`` of a small BERT on made-up tokens."""
+    import transformers
+    from datasets import Dataset  # type: ignore[import-untyped]
+
+    config = transformers.BertConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    records = Dataset.from_dict({"input_ids": [[1, 2, 3]] * 64, "label": [0, 1] * 32})
+    args = transformers.TrainingArguments(output_dir=tempfile.gettempdir(), report_to="none", **changes)
+    model: Any = transformers.BertForSequenceClassification(config)  # type: ignore[no-untyped-call]
+    return transformers.Trainer(model=model, args=args, train_dataset=records, eval_dataset=records)
+
+
+def another_journal(ledger: Path) -> Any:
+    given: Any = {"journal": ledger.with_name("journal.db"), "search": "never", "progress": False}
+    dphypo.tune(MECHANISM, epsilon=4, delta=1e-5, **given)
+    return dphypo.tune(dataclasses.replace(MECHANISM, epochs=3), epsilon=4, delta=1e-5, **given)
+
+
+def saved(ledger: Path) -> Path:
+    """The folder of a release without a model that anyone trained."""
+    certificate = dphypo.account(RUN.event, dphypo.Geometric(mean=2)).certificate(1e-5)
+    return dphypo.Release({"lr": 0.1}, [1.0], 0.5, certificate).save(ledger.with_name("saved"))
+
+
+MECHANISM = DPSGD(model=net, data=(X, Y), score="accuracy", epochs=2)
 CLASSIFIER = DPSGDClassifier(hidden=(), classes=(0, 1), bounds=(-3, 4), epochs=2)
 CASES: dict[str, Callable[[Path], Any]] = {
     "the model has another number of inputs": dpsgd(model=lambda: nn.Linear(5, 2)),
@@ -121,17 +150,37 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "a misspelt argument": dpsgd(learning_rates=0.1),
     "a hyperparameter that nothing takes": tuned(space=dphypo.Space({"lr": loguniform(0.1, 1)})),
     "a tuple as a range": lambda ledger: dphypo.Space({"learning_rate": (0.1, 1.0)}),
-    "a dict as space": tuned(space={"learning_rate": [0.1, 1.0]}),
+    "a list as space": tuned(space=["learning_rate"]),
     "neither ε nor δ": untuned,
     "a negative ε": tuned(epsilon=-1),
     "a pipeline given to tune": lambda ledger: tune(ledger, make_pipeline(StandardScaler(), LogisticRegression())),
+    "a Trainer given to tune": lambda ledger: tune(ledger, trainer()),
+    "a model given to tune": lambda ledger: tune(ledger, net()),
+    "n_trials= of Optuna": tuned(n_trials=20),
+    "timeout= of Optuna": tuned(timeout=60),
+    "no score": lambda ledger: tune(ledger, DPSGD(model=net, data=(X, Y), epochs=2)),  # type: ignore[call-arg]
+    "a score that is no number": dpsgd(score=lambda model: "good"),
+    "fewer outputs than classes": dpsgd(model=lambda: nn.Linear(8, 1)),
+    "a ledger that is not there": lambda ledger: tune(ledger.with_name("other.db"), MECHANISM),
+    "a journal of another search": another_journal,
+    "a release that is not there": lambda ledger: dphypo.load_release(ledger.with_name("release")),
+    "a release given to verify": lambda ledger: dphypo.verify(dphypo.load_release(saved(ledger))),  # type: ignore[arg-type]
+    "a Trainer that evaluates while it trains": lambda ledger: from_trainer(trainer(eval_strategy="epoch")),
     "a pipeline that learns from records": table(make_pipeline(StandardScaler(), CLASSIFIER)),
+    "a pipeline that learns from records, and persons": lambda ledger: PrivateSearch(
+        make_pipeline(StandardScaler(), CLASSIFIER), epsilon=4, ledger=ledger
+    ).fit(FRAME, Y, groups=Y),
+    "a hyperparameter without the name of its step": table(Schema({"c0": (-3, 4)}).pipeline(CLASSIFIER)),
+    "a grid search over a private estimator": lambda ledger: GridSearchCV(
+        CLASSIFIER, {"learning_rate": [0.5, 1.0]}, cv=2
+    ).fit(FRAME, Y),
     "an estimator that is not private": table(LogisticRegression()),
     "cv= of scikit-learn": lambda ledger: PrivateSearch(CLASSIFIER, {"learning_rate": [1.0]}, cv=5),
     "a scorer that is not private": table(CLASSIFIER, scoring="precision"),
     "class_weight='balanced'": table(DPSGDClassifier(hidden=(), classes=(0, 1), class_weight="balanced")),  # type: ignore[arg-type]
     "classes of another type": table(DPSGDClassifier(hidden=(), classes=("no", "yes"))),
     "a regression without bounds": table(DPSGDRegressor(hidden=()), X[:, 0]),
+    "incomes from zero": lambda ledger: Schema({"income": (0, 1_000_000)}).fit(pd.DataFrame({"income": [3e4]})),
     "years from zero": lambda ledger: Schema({"born": (0, 2030)}).fit(pd.DataFrame({"born": [1970.0]})),
     "a schema with a column that is missing": table(Schema({"age": (18, 90)}).pipeline(CLASSIFIER)),
     "a split by position for a private score": positional,
@@ -179,7 +228,8 @@ def page(found: dict[str, tuple[str, str]]) -> str:
         "|---|---|",
     ]
     for name, (message, _) in found.items():
-        shown = " ".join(message.replace("|", "\\|").split())
+        shown = " ".join(message.replace("|", "\\|").replace("`", "'").split())
+        shown = re.sub(r" at 0x\w+|/\S+/(?=[\w.]+)", "", shown)  # of this process
         lines.append(f"| {name} | `{shown if len(shown) < 500 else shown[:499] + '…'}` |")
     return "\n".join([*lines, ""])
 

@@ -39,6 +39,10 @@ def test_the_folder_holds_no_pickle_and_nothing_but_the_release(release, tmp_pat
 
 def test_a_release_is_not_written_over_another(release, tmp_path):
     release.save(tmp_path / "out")
+    assert release.save(tmp_path / "out") == tmp_path / "out"  # a finished script, executed again
+    with pytest.raises(FileExistsError, match="new folder"):
+        replace(release, score=0.5).save(tmp_path / "out")
+    (tmp_path / "out" / "notes.txt").touch()
     with pytest.raises(FileExistsError, match="new folder"):
         release.save(tmp_path / "out")
 

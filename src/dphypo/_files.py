@@ -214,12 +214,21 @@ def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> Pat
     return write(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+
+
 def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
-    """Write files into a new or empty folder, the last one last; if anything goes wrong, take back all of it."""
+    """Write files into a new or empty folder, the last one last; if anything goes wrong, take back all of it.
+
+    A folder that holds exactly these files is left as it is.
+    """
     target = Path(folder)
     made = not target.exists()
     target.mkdir(parents=True, exist_ok=True)
-    if any(target.iterdir()):
+    if found := list(target.iterdir()):
+        if {one.name for one in found} == files.keys() and all(_holds(one, files[one.name]) for one in found):
+            return target
         raise FileExistsError(f"{printable(target)} is not empty: give a new folder")
     written: list[Path] = []
     try:

@@ -51,10 +51,23 @@ def ensure(holds: object, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("n_trials", "n_iter", "n_runs"), "give survey=20, the number of short runs"),
+    **dict.fromkeys(("timeout", "max_time"), "time depends on the data, so give compute=, in full runs"),
+    **dict.fromkeys(("callbacks", "callback"), "give on_run=, which is called with every published run"),
+    "n_jobs": "give workers=",
+    "lr": "give learning_rate=",
+    "seed": "seeds come from the operating system; for a simulation without a guarantee, give entropy=Seeded(1)",
+}
+"""Arguments of other optimisers, and what to write instead."""
+
+
 def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
     """Refuse an argument that does not exist, and suggest the nearest one that does."""
     for name in given:
         if name not in names:
+            if (instead := _ELSEWHERE.get(name)) is not None and any(f" {one}=" in f" {instead}" for one in names):
+                raise TypeError(f"{called}() has no {name}: {instead}")
             close = difflib.get_close_matches(name, names, 1)
             meant = f". Did you mean {close[0]!r}?" if close else ""
             raise TypeError(f"{called}() got an unexpected keyword argument {name!r}{meant}")

@@ -15,6 +15,8 @@ import pytest
 import torch
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from scipy.stats import loguniform
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -309,6 +311,8 @@ def test_groups_of_scikit_learn_are_refused_where_they_are_features_or_not_used(
     own = type("Own", (DPSGDClassifier,), {"fit": lambda self, X, y: DPSGDClassifier.fit(self, X, y)})
     with pytest.raises(ValueError, match="fit takes no groups"):
         PrivateSearch(own(hidden=(), classes=(0, 1)), space).fit(ROWS, LABELS, groups=KEYS)
+    with pytest.raises(TypeError, match=r"(?s)'standardscaler'.*Schema\("):
+        PrivateSearch(make_pipeline(StandardScaler(), estimator), space).fit(table, LABELS, groups=KEYS)
 
 
 # A loop of one's own, and Optuna

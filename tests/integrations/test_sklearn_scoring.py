@@ -91,9 +91,19 @@ def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
     assert fitting.error_bound == 25
 
 
-def test_years_from_zero_are_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"columns\['born'\] = \(0, 2030\).*such as \(1990, 2030\)"):
-        Schema({"born": (0, 2030)}).fit(pd.DataFrame({"born": [1970.0]}))
+def test_wide_ranges_are_warned_of_in_one_message() -> None:
+    frame = pd.DataFrame({"born": [1970.0], "income": [3e4], "age": [40], "year": [2001], "height": [1700.0]})
+    fine: dict[str, Any] = {"age": (0, 120), "year": (1900, 2030), "height": (1000, 2200)}
+    with pytest.warns(UserWarning, match=r"'born': \(0, 2030\), 'income': \(-5, 1000000\)\. A range.*log1p") as warned:
+        Schema({"born": (0, 2030), "income": (-5, 1_000_000), **fine}).fit(frame)
+    assert len(warned) == 1
+    Schema(fine).fit(frame)
+
+
+def test_columns_without_ranges_are_warned_of() -> None:
+    frame, search = pd.DataFrame(X, columns=list("abc")), PrivateSearch(classifier(bounds=None), {"wrong": [1]})
+    with pytest.warns(UserWarning, match=r"bounds = None.*Schema\("), pytest.raises(ValueError, match="'wrong'"):
+        search.fit(frame, Y)
 
 
 def test_tune_says_what_an_estimator_needs() -> None:

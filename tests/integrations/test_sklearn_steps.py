@@ -134,6 +134,8 @@ def test_a_space_over_the_schema_is_refused() -> None:
     for name in ("schema__columns", "schema", "learning_rate"):
         with pytest.raises(ValueError, match=f"{name}', which is not a parameter of DPSGDClassifier"):
             PrivateSearch(pipeline, {name: [1]}, ONCE).fit(PEOPLE, Y)
+    with pytest.raises(ValueError, match=r"by this name: write 'estimator__learning_rate'"):
+        PrivateSearch(pipeline, {"learning_rate": [1]}, ONCE).fit(PEOPLE, Y)
 
 
 def test_steps_around_a_search_are_refused() -> None:

@@ -153,6 +153,9 @@ def _verify(
     if isinstance(certificate, Certificate):
         document = certificate.to_dict()
     else:
+        if hasattr(certificate, "certificate"):
+            remedy = "it is a release: give its folder, verify(release.save('release')), or release.certificate"
+            raise _validate.fail("certificate", certificate, remedy)
         path = _validate.path(certificate=certificate)
         folder, document = path if _files.is_folder(path) else None, read(path)
     if problems := list(_shape(Certificate.from_dict(document).document)):

@@ -677,7 +677,12 @@ def scored(score: Any, model: TrainedModel, seed: int) -> tuple[float, dict[str,
         return score(model, seed=seed), {}
     if isinstance(score, PublicAccuracy):
         return score(model), {}
-    return float(score(model.model, seed=seed) if is_private(score) else score(model.model)), {}
+    found = score(model.model, seed=seed) if is_private(score) else score(model.model)
+    try:
+        return float(found), {}
+    except (TypeError, ValueError):
+        kind = type(found).__name__  # not the value, which may be a record's
+    raise TypeError(f"score returned an object of type {kind}: return one number, the larger the better")
 
 
 def on_synthetic(score: Any, records: Callable[[RecordScore], Any]) -> Any:

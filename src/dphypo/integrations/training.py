@@ -197,8 +197,13 @@ class GradientTraining(Mechanism):
         object.__setattr__(self, "fixed", dict(self.fixed))
 
     def __new__(cls, *_: object, **given: object) -> Self:
-        """Name the nearest argument if one is misspelt."""
+        """Name the nearest argument if one is misspelt, and what a score may be if there is none."""
         _validate.spelled(cls.__name__, given, [one.name for one in fields(cls) if one.init])
+        if given and "score" not in given:
+            raise TypeError(
+                f'{cls.__name__} needs a score, by which runs are ranked: give score="accuracy", which sets private '
+                "records apart, or a function of the model that looks at public records"
+            )
         return super().__new__(cls)
 
     @property

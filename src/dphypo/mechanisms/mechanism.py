@@ -293,8 +293,12 @@ def check_is_mechanism(mechanism: object) -> None:
             "it is an estimator: use dphypo.integrations.sklearn.PrivateSearch(estimator, epsilon=..., delta=...)"
             ".fit(X, y)"
         )
+    elif hasattr(mechanism, "train_dataset"):
+        remedy = "it is a Trainer: use dphypo.integrations.transformers.from_trainer(trainer, max_length=...)"
+    elif hasattr(mechanism, "state_dict"):
+        remedy = "it is a model: use dphypo.integrations.torch.DPSGD(model=lambda: ..., data=(x, y), score='accuracy')"
     else:
-        remedy = "declare the function with @dphypo.mechanism(event=...)"
+        remedy = "declare the function with @dphypo.mechanism(event=...), or use a DPSGD"
     raise _validate.fail("mechanism", mechanism, remedy)
 
 

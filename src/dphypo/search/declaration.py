@@ -371,4 +371,6 @@ def _changes(name: str, was: Any, now: Any) -> Iterator[str]:
 def check_space(space: object) -> None:
     """Refuse a value that is not a space, and say how to make one."""
     if not isinstance(space, Space):
-        raise _validate.fail("space", space, 'give a dphypo.Space, such as dphypo.Space({"lr": loguniform(1e-4, 10)})')
+        raise _validate.fail(
+            "space", space, 'give a dphypo.Space, such as dphypo.Space({"learning_rate": loguniform(1e-4, 10)})'
+        )

@@ -6,7 +6,7 @@ import concurrent.futures
 import functools
 import math
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -60,8 +60,8 @@ QUIET = 0.01
 
 @_validate.named_right
 def tune(
-    *searched: Space | Mechanism,
-    space: Space | None = None,
+    *searched: Space | Mapping[str, Any] | Mechanism,
+    space: Space | Mapping[str, Any] | None = None,
     mechanism: Mechanism | None = None,
     epsilon: float,
     delta: float,
@@ -105,7 +105,8 @@ def tune(
     Args:
         searched: the space and the mechanism, or the mechanism alone: ``tune(space, mechanism, ...)`` or
             ``tune(mechanism, ...)``. Both may be given by name.
-        space: the hyperparameters of the full run, and a prior of them; by default those that the mechanism names
+        space: the hyperparameters of the full run, and a prior of them, or the dict that makes a space; by default
+            those that the mechanism names
             (:meth:`dphypo.integrations.torch.DPSGD.default_space`).
         mechanism: the full run, such as :class:`dphypo.integrations.torch.DPSGD`. It offers
             ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
@@ -176,7 +177,9 @@ def tune(
 
 
 def _subject(
-    searched: Sequence[Space | Mechanism], space: Space | None, mechanism: Mechanism | None
+    searched: Sequence[Space | Mapping[str, Any] | Mechanism],
+    space: Space | Mapping[str, Any] | None,
+    mechanism: Mechanism | None,
 ) -> tuple[Space, Mechanism, bool]:
     """The space and the mechanism, given by place or by name, and whether the space is the mechanism's own."""
     places = list(searched)
@@ -189,7 +192,7 @@ def _subject(
     if places:
         raise TypeError("tune takes a space and a mechanism: tune(space, mechanism, ...) or tune(mechanism, ...)")
     check_is_mechanism(mechanism)
-    found = mechanism.default_space() if space is None else space
+    found = mechanism.default_space() if space is None else Space(space) if isinstance(space, Mapping) else space
     if found is None:
         remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
         raise _validate.fail("space", None, remedy)

@@ -347,7 +347,10 @@ def read(name: object, given: Any) -> Parameter:
     if listed or isinstance(given, tuple):
         parts = (given, []) if listed else given
         if len(parts) != 2 or not all(isinstance(part, (list, range, np.ndarray, tuple)) for part in parts):
-            remedy = "a tuple is (choices, probabilities), two lists; write choices as a list"
+            remedy = (
+                "write a range as scipy.stats.loguniform(low, high) or uniform(low, high - low), and choices as a "
+                "list; a tuple is (choices, probabilities), two lists"
+            )
             raise _validate.fail(where, given, remedy)
         choices = finite(where, parts[0], None if listed else parts[1])
         description: dict[str, Any] = {"choices": [describe(value) for value in choices.choices]}

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import secrets
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -237,6 +239,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+        warn_of_repeats(self)
         X, y = self.check_data(X, y)
         targets = places(y, self.classes_)
         self._train(X, targets, targets >= 0, len(self.classes_), groups)
@@ -311,6 +314,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+        warn_of_repeats(self)
         X, y = self.check_data(X, y)
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
         self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, groups)
@@ -330,6 +334,23 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """The value for each row."""
         return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+
+
+def warn_of_repeats(estimator: Any) -> None:
+    """Warn if ``fit`` is called by a search or a cross-validation of scikit-learn, found among its callers."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        owner, called = frame.f_locals.get("self"), frame.f_code.co_name
+        name = called if called == "cross_validate" else type(owner).__name__ if isinstance(owner, BaseSearchCV) else ""
+        if name and str(frame.f_globals.get("__name__")).startswith("sklearn."):
+            kind = type(estimator).__name__
+            _validate.warn(
+                f"{kind} is fitted inside {name}: every fit costs its own epsilon, scores on private records have no "
+                f"noise, and no epsilon covers the choice. Use PrivateSearch({kind}(...), epsilon=...), which pays for "
+                "all of it"
+            )
+            return
+        frame = frame.f_back
 
 
 def _weighted(weights: tuple[float, ...], outputs: Any, targets: Any) -> Any:

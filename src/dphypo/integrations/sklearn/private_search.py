@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import inspect
 import math
 import sys
@@ -36,7 +37,7 @@ from dphypo.integrations.sklearn.fitting import (
     usable,
     usable_rows,
 )
-from dphypo.integrations.sklearn.schema import split_pipeline
+from dphypo.integrations.sklearn.schema import is_frame, split_pipeline
 from dphypo.integrations.split import hash_split, hashed_apart
 from dphypo.journal import Ledger
 from dphypo.laws import Law, NegativeBinomial
@@ -177,21 +178,31 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self._refuse_reuse()
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None")
-        X, person = self._persons(X, groups)
         check_estimator(self.estimator, X)
+        X, person = self._persons(X, groups)
         refuse_steps_around(self)
         X, y = indexable(X, y)
         whole = clone(self.estimator)
         schema, last, prefix = split_pipeline(whole)
         if schema is not None:
             schema.fit(X)
+        elif is_frame(X) and getattr(last, "bounds", ()) is None and last.input_scale is None:
+            _validate.warn(
+                "bounds = None: columns are used as they are, and training fails unless each is about -1 to 1. Give "
+                "their ranges from public knowledge, Schema({'age': (18, 90), ...}).pipeline(estimator); "
+                "bounds=(-1, 1) states that they are"
+            )
         if hasattr(last, "check_data"):
             clone(last).check_data(X if schema is None else schema.transform(X), y)
         space = self.space if self.space is None or isinstance(self.space, Space) else Space(self.space)
         known = {f"{prefix}{name}" for name in last.get_params()}
         names = () if space is None else space.names
         if unknown := [name for name in names if name not in known]:
-            raise ValueError(f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__}")
+            close = difflib.get_close_matches(f"{prefix}{unknown[0]}", sorted(known), 1)
+            meant = f": write {close[0]!r}" if close else ""
+            raise ValueError(
+                f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__} by this name{meant}"
+            )
         surveys = self._surveys(last, prefix, names)
         mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE, person)
         rehearse(self.estimator, X, y, holdout, mechanism.scorer)
@@ -244,7 +255,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if person is not None and self.records is not None:
             raise _validate.fail("records", self.records, "records are persons here: declare their number, persons=")
         if person is not None and "groups" not in inspect.signature(last.fit).parameters:
-            remedy = f"{type(last).__name__}.fit takes no groups, so it protects single rows: leave groups out"
+            remedy = (
+                f"{type(last).__name__}.fit takes no groups, so it would protect single rows and not persons: use "
+                "DPSGDClassifier or DPSGDRegressor, alone or after a Schema"
+            )
             raise _validate.fail("groups", "given", remedy)
         return X, person
 

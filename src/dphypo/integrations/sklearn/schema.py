@@ -23,7 +23,7 @@ from dphypo.mechanisms.outcome import or_none
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-_YEARS = (1900, 2200)
+_WIDE = 1000  # a range from about 0 to this or more; most values of such columns lie in a small part of it
 
 
 class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -68,11 +68,13 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             words = not (isinstance(given, tuple) or np.isfinite(numbers(np.array(list(given), dtype=object))).any())
             if words and holds(X[name]) is Holds.NUMBERS:
                 raise ValueError(f"column {name!r} holds numbers, but none of its categories {list(given)!r} is one")
-            if isinstance(given, tuple) and given[0] == 0 and _YEARS[0] <= given[1] <= _YEARS[1]:
-                _validate.warn(
-                    f"columns[{name!r}] = {given!r}: if these are years, all are mapped close to 1, and nothing is "
-                    f"learnt from them. Give the range in which they lie, such as (1990, {given[1]})"
-                )
+        if wide := [f"{name!r}: {given!r}" for name, given in self.columns.items() if _is_wide(given)]:
+            _validate.warn(
+                f"columns with wide ranges: {', '.join(wide)}. A range is mapped to [-1, 1], so values that lie in a "
+                "small part of it (years near 2000, most incomes) become nearly one number, and little is learnt from "
+                "them. Give the range in which most values lie, such as (1990, 2030): others are clipped to it. Or "
+                "give the logarithm of the column, np.log1p(...), and its range"
+            )
         self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
@@ -116,6 +118,14 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for name, given in self.columns.items():
             names += [name] if isinstance(given, tuple) else [f"{name}={value}" for value in given]
         return np.asarray(names, dtype=object)
+
+
+def _is_wide(given: Any) -> bool:
+    """Whether a range has a far end that is 1 000 or more, and many times the near one."""
+    if not isinstance(given, tuple):
+        return False
+    near, far = sorted(map(abs, given))
+    return bool(far >= _WIDE and near < far / 10)
 
 
 def _check_column(where: str, given: Any) -> None:

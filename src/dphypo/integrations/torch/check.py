@@ -44,6 +44,8 @@ def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor |
         remedy += ". Targets are a column: where the loss takes one number a record, give y[:, 0]"
     elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
         remedy += ". Targets are fractions: where they are labels, give y.astype('int64')"
+    elif isinstance(error, IndexError) and "out of bounds" in str(error):
+        remedy = "The model has fewer outputs than there are classes: give it one output a class"
     return UnsupportedModelError(
         f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
         f"({type(error).__name__}: {error}{place_of(error)}). {remedy}"

@@ -5,6 +5,7 @@ The optimisers are functions of made-up gradients, too, for the rehearsal of a t
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -59,9 +60,11 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
     known, takes_any = _named(factory)
     for name in () if takes_any else names:
         if name not in known | option_names() and name not in OWN:
+            close = "learning_rate" if name == "lr" else "".join(difflib.get_close_matches(name, [*OWN, *known], 1))
+            meant = f". Did you mean {close!r}?" if close else ""
             raise ValueError(
                 f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
-                f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'})"
+                f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'}){meant}"
             )
 
 

@@ -19,6 +19,7 @@ record through any noise. And noise is drawn in double precision.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -202,7 +203,8 @@ def make_private(
         worker_init_fn=loader.worker_init_fn,
     )
     try:
-        with _no_writes_in_forward(model), padded_attention():
+        with _no_writes_in_forward(model), padded_attention(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Full backward hook is firing")  # of Opacus's hooks, on every model
             yield module, private, batches
     finally:
         leave_plain(module, private)
