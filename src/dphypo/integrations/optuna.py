@@ -48,9 +48,10 @@ from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.mechanisms import Plain, SampledGaussian, Saver
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 from dphypo.mechanisms.transfer import COSTS
+from dphypo.search import Release, load_release
 from dphypo.search.progress import solving
 from dphypo.search.proposer import PosteriorMean
-from dphypo.search.release import Release, Row, SurveyTable, load_release
+from dphypo.search.release import Row, SurveyTable
 from dphypo.search.runner import refuse_in_worker_start
 from dphypo.search.tune import FEWEST_STEPS
 from dphypo.space import Space
