@@ -146,10 +146,11 @@ def one_run(
         if value not in known:
             raise _validate.fail(name, value, 'give kind="gradient" or "input", and see="steps" or "model"')
     if isinstance(mechanism, OwnTraining):
-        for name, value in (("kind", kind if kind == "input" else None), ("records", records)):
-            if value is not None:
-                remedy = "a loop of your own reads its own records: use one_run_of for others"
-                raise _validate.fail(name, value, remedy)
+        remedy = "a loop of your own reads its own records: use one_run_of for others"
+        if kind == "input":
+            raise _validate.fail("kind", kind, remedy)
+        if records is not None:
+            raise _validate.fail("records", type(records).__name__, remedy)
         return _loop(mechanism, size, see or "steps", params, public, said)
     declared = int(mechanism.records or 0)
     if size > declared:
@@ -503,7 +504,7 @@ def _in_jax(
             return -np.asarray(weights["canary"], dtype=np.float64)
 
         def of_record(*record: Any) -> Any:
-            tree = jax.tree.unflatten(structure, record)  # type: ignore[no-untyped-call]
+            tree = jax.tree.unflatten(structure, record)
             return program.loss_of(weights["model"], tree, jax.random.key(0))
 
         with quiet():
