@@ -95,21 +95,28 @@ def rates_page(a: Arguments) -> None:
     write()
 
 
+def rows(a: Arguments) -> None:
+    """train the tasks of paper/rows.py by every way, and add them to accuracy.json"""
+    from paper.rows import write
+
+    write(a.data, seconds=a.seconds)
+
+
 def accuracy(a: Arguments) -> None:
     """write accuracy.json and its page; add a row from a release, or check all rows"""
-    from paper.anchors import accuracy as rows
+    from paper.anchors import accuracy as table
 
     if a.check:
-        found = list(rows.problems())
+        found = list(table.problems())
         print("\n".join(found) or "every row matches its source, and every certificate verifies")
         raise SystemExit(bool(found))
     if a.add is None:
-        rows.write(rows.added_rows())
+        table.write(table.added_rows())
         return
     stated = {name: getattr(a, name) for name in ("task", "way", "score", "judged", "command")}
     if missing := [name for name, value in stated.items() if value is None]:
         raise SystemExit(f"--add needs --{missing[0]}")
-    print(json.dumps(rows.add(a.add, stated), indent=1))
+    print(json.dumps(table.add(a.add, stated), indent=1))
 
 
 def train(a: Arguments) -> None:
@@ -307,7 +314,7 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
-    for function in (rates_landscapes, rates_fit, rates_judge):
+    for function in (rates_landscapes, rates_fit, rates_judge, rows):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")
     command(rates_page, "rates-page")

@@ -1,6 +1,8 @@
 """Rivals that choose their own learning rate: one run each at a total (ε, δ), with all that they read charged.
 
-Any network of :mod:`paper.rates.tasks` trains on any of its tasks. Draws are seeded: this measures utility.
+Any network of :mod:`paper.rates.tasks` trains on any of its tasks. Draws are seeded: this measures utility. A record
+may have several rows, such as those of a person: inputs [records, rows, ...] and labels [records, rows]; rows with the
+label -100 do not exist. Its loss is the mean over its rows, and so is what it adds to a score.
 
 **Linear scaling** (Panda, Tang, Mahloujifar, Sehwag and Mittal, ICML 2024, arXiv 2212.04486), as their paper and
 ``linear_scaling.py`` of their repository do it: all records in every step, momentum 0.9, gradients clipped to 1, linear
@@ -19,14 +21,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from paper.anchors.charges import Part, cost, solve
+from paper.anchors.charges import DELTA, Part, cost, solve
 from paper.anchors.plans import RIVAL_SHARE
 from paper.anchors.probes import FIRST_RATE, next_rate
 from paper.rates.tasks import Task, network
@@ -39,11 +41,14 @@ LENGTH_OF_INPUTS = 100.0
 EVERY, RAISED = 5, 1.01
 CHUNK = 4096  # records at a time
 
+Network = str | Callable[[], nn.Module]
+"""The name of a network of the rates, or what makes one."""
+
 
 def gradient_sum(model: nn.Module, inputs: Tensor, labels: Tensor, clip: float | None) -> list[Tensor]:
     """The sum of the records' gradients, each clipped to a norm, or of norm 1 if that is None."""
     layers = [one for one in model.modules() if next(one.parameters(recurse=False), None) is not None]
-    simple = all(isinstance(one, nn.Linear) for one in layers) and inputs.dtype.is_floating_point
+    simple = all(isinstance(one, nn.Linear) for one in layers) and inputs.dtype.is_floating_point and labels.dim() == 1
     made = _of_linear_layers if simple else _of_any
     parts = [
         made(model, layers, *part, clip)
@@ -104,10 +109,18 @@ def _of_any(
 
 
 @torch.no_grad()
-def right(model: nn.Module, inputs: Tensor, labels: Tensor) -> int:
-    """How many records the model gets right."""
+def right(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
+    """How many records the model gets right; of a record with rows, the share of its rows."""
     pairs = zip(torch.split(inputs, CHUNK), torch.split(labels, CHUNK), strict=True)
-    return int(sum((model(part).argmax(1) == wanted).sum() for part, wanted in pairs))
+    return float(sum(_means((model(part).argmax(1) == wanted).float(), wanted).sum() for part, wanted in pairs))
+
+
+def _means(values: Tensor, labels: Tensor) -> Tensor:
+    """Of each record over its rows."""
+    if labels.dim() == 1:
+        return values
+    there = (labels >= 0).float()
+    return (values * there).sum(1) / there.sum(1).clamp_min(1)
 
 
 def _tensors(task: Task, records: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -116,24 +129,26 @@ def _tensors(task: Task, records: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return a, b, c, d
 
 
-def noises(epsilon: float) -> dict[str, Any]:
+def noises(epsilon: float, delta: float = DELTA) -> dict[str, Any]:
     """Of linear scaling, each run as one Gaussian: its trials, their scores and the last run cost ε together."""
-    trials = [solve(lambda one: [Part(one, "training")], 20.0, share * epsilon) for share in BUDGETS]
+    trials = [solve(lambda one: [Part(one, "training")], 20.0, share * epsilon, delta) for share in BUDGETS]
     shorts = [Part(noise, "training", TRIALS) for noise in trials]
-    last = solve(lambda one: [*shorts, Part(one, "both")], 2.0, epsilon)
-    scores = solve(lambda one: [Part(one, "scoring", 2 * TRIALS), Part(last, "both")], 20.0, epsilon)
+    last = solve(lambda one: [*shorts, Part(one, "both")], 2.0, epsilon, delta)
+    scores = solve(lambda one: [Part(one, "scoring", 2 * TRIALS), Part(last, "both")], 20.0, epsilon, delta)
     parts = [*shorts, Part(last, "both"), Part(scores, "scoring", 2 * TRIALS)]
     return {"trials": trials, "last": last, "scores": scores, "parts": parts}
 
 
-def linear_scaling(task: Task, net: str, records: int, epsilon: float, seeds: Sequence[int]) -> dict[str, Any]:
-    """Test accuracies of what Panda's rule releases, one for each seed; ε is at δ = 1e-5."""
-    paid = _noises(epsilon)
+def linear_scaling(
+    task: Task, net: Network, records: int, epsilon: float, seeds: Sequence[int], *, delta: float = DELTA
+) -> dict[str, Any]:
+    """Test accuracies of what Panda's rule releases, one for each seed."""
+    paid = _noises(epsilon, delta)
     inputs, labels, tests, wanted = _tensors(task, records)
     if net == "linear":
         inputs, tests = (LENGTH_OF_INPUTS * nn.functional.normalize(one.flatten(1)) for one in (inputs, tests))
     low, high = (rate * records / 50_000 * steps for rate, steps in zip(RATES, (LENGTHS[0], 150), strict=True))
-    budget = cost([Part(paid["last"], "both")])
+    budget = cost([Part(paid["last"], "both")], delta)
     found, picked = [], []
     for seed in seeds:
         random = np.random.default_rng(seed)
@@ -175,8 +190,12 @@ def linear_scaling(task: Task, net: str, records: int, epsilon: float, seeds: Se
 _noises = functools.cache(noises)
 
 
-def _from_zero(net: str, task: Task) -> nn.Module:
-    model = network(net, task)
+def _made(net: Network, task: Task) -> nn.Module:
+    return network(net, task) if isinstance(net, str) else net()
+
+
+def _from_zero(net: Network, task: Task) -> nn.Module:
+    model = _made(net, task)
     if net == "linear":
         for one in model.parameters():
             nn.init.zeros_(one)
@@ -184,25 +203,33 @@ def _from_zero(net: str, task: Task) -> nn.Module:
 
 
 @functools.cache
-def probe_noises(rate: float, steps: int, epsilon: float) -> tuple[float, float]:
+def probe_noises(rate: float, steps: int, epsilon: float, delta: float = DELTA) -> tuple[float, float]:
     """Of HyFreeDP's gradients and losses; the three losses of a step are one Gaussian with √3 times the sensitivity."""
-    alone = solve(lambda one: [Part(one, "both", rate=rate, steps=steps)], 1.0, epsilon)
+    alone = solve(lambda one: [Part(one, "both", rate=rate, steps=steps)], 1.0, epsilon, delta)
     run, probes = Part(RAISED * alone, "both", rate=rate, steps=steps), math.ceil(steps / EVERY)
-    level = solve(lambda one: [run, Part(one, "both", rate=rate, steps=probes)], 10.0, epsilon)
+    level = solve(lambda one: [run, Part(one, "both", rate=rate, steps=probes)], 10.0, epsilon, delta)
     return run.noise, math.sqrt(3) * level
 
 
 def hyfree(
-    task: Task, net: str, records: int, epsilon: float, seeds: Sequence[int], *, batch: int, steps: int
+    task: Task,
+    net: Network,
+    records: int,
+    epsilon: float,
+    seeds: Sequence[int],
+    *,
+    batch: int,
+    steps: int,
+    delta: float = DELTA,
 ) -> dict[str, Any]:
-    """Test accuracies of what HyFreeDP releases, one for each seed; ε is at δ = 1e-5."""
+    """Test accuracies of what HyFreeDP releases, one for each seed."""
     rate = batch / records
-    noise, loss_noise = probe_noises(rate, steps, epsilon)
+    noise, loss_noise = probe_noises(rate, steps, epsilon, delta)
     inputs, labels, tests, wanted = _tensors(task, records)
     found, picked = [], []
     for seed in seeds:
         torch.manual_seed(seed)
-        model = network(net, task)
+        model = _made(net, task)
         weights, descent = list(model.parameters()), Descent(Memories(0.9, 0.999))
         eta, bound = torch.tensor([FIRST_RATE]), torch.tensor([math.log(task.classes)])
         for step in range(steps):
@@ -217,7 +244,8 @@ def hyfree(
                     for sign in (0.0, -1.0, 2.0):  # where it is, ahead, and behind from there
                         for weight, move in zip(weights, moves, strict=True):
                             weight.add_(sign * eta * move)
-                        losses = nn.functional.cross_entropy(model(inputs[drawn]), labels[drawn], reduction="none")
+                        each = nn.functional.cross_entropy(model(inputs[drawn]), labels[drawn], reduction="none")
+                        losses = _means(each, labels[drawn])
                         told.append((losses.minimum(bound).sum() + loss_noise * bound * torch.randn(1)) / batch)
                     for weight, move in zip(weights, moves, strict=True):
                         weight.sub_(eta * move)

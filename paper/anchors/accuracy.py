@@ -1,7 +1,8 @@
 """Accuracy with everything charged, as data: one file, its schema, its page, its check, and a way to add a row.
 
-A row of our own comes from what was trained (``paper/results/anchors``). Anybody else's comes with the certificate of a
-release, which is verified and kept, and with the score on public or held-out records that its owner states.
+A row of our own comes from what was trained (``paper/results/anchors``, ``paper/results/rows.jsonl``). Anybody else's
+comes with the certificate of a release, which is verified and kept, and with the score on public or held-out records
+that its owner states.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.stats import t
+
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.verify import guarantee_of
 from paper.anchors import page, plans
@@ -21,6 +25,8 @@ from paper.report.markdown import markdown
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "paper" / "accuracy.json"
 CERTIFICATES = FILE.with_name("certificates")
+ROWS = FILE.with_name("results") / "rows.jsonl"
+COMMAND = "python -m paper rows --data data"
 PAGE = ROOT / "docs" / "accuracy.md"
 TEXT = FILE.with_name("ACCURACY.in.md")
 SCHEMA: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -38,7 +44,7 @@ SCHEMA: dict[str, tuple[type | tuple[type, ...], str]] = {
     "command": (str, "that trained it"),
     "versions": (dict, "of what computed it"),
     "seed": ((int, type(None)), "of the searches; null if randomness was the system's"),
-    "certificate": ((str, type(None)), "file in paper/certificates; null if the plan of the anchors pays for the row"),
+    "certificate": ((str, type(None)), "file in paper/certificates; null if a plan fixed before pays for the row"),
 }  # fmt: skip
 
 
@@ -64,13 +70,29 @@ def of_anchors() -> list[dict[str, Any]]:
     return rows
 
 
+def of_rows() -> list[dict[str, Any]]:
+    """A row for every way of every task of :mod:`paper.rows`."""
+    made = []
+    for line in ROWS.read_text(encoding="utf-8").splitlines() if ROWS.exists() else ():
+        found = json.loads(line)
+        for way, scores in found["ways"].items():
+            half = float(t.ppf(0.975, len(scores) - 1) * np.std(scores, ddof=1) / len(scores) ** 0.5)
+            made.append({
+                "task": found["task"], "way": way, "charged": True, "epsilon": found["epsilon"],
+                "delta": found["delta"], "score": round(float(np.mean(scores)), 5), "half": round(half, 5),
+                "worst": min(scores), "searches": len(scores), "compute": None, "judged": found["judged"],
+                "command": COMMAND, "versions": found["versions"], "seed": 0, "certificate": None,
+            })  # fmt: skip
+    return made
+
+
 def read() -> dict[str, Any]:
     return dict(json.loads(FILE.read_text(encoding="utf-8")))
 
 
 def write(added: list[dict[str, Any]]) -> None:
-    """The file and its page, from the anchors and the rows that were added."""
-    rows = [*of_anchors(), *added]
+    """The file and its page, from what was trained and the rows that were added."""
+    rows = [*of_anchors(), *of_rows(), *added]
     schema = {name: text for name, (_, text) in SCHEMA.items()}
     FILE.write_text(json.dumps({"schema": schema, "rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(made_page(rows), encoding="utf-8")
@@ -127,8 +149,8 @@ def problems() -> Iterator[str]:
             yield f"row {number}: score = {row['score']!r} is no accuracy"
         if row["certificate"] is not None:
             yield from _against_certificate(number, row)
-    if [row for row in rows if row["certificate"] is None] != of_anchors():
-        yield "the rows of the anchors are not what was trained: run python -m paper accuracy"
+    if [row for row in rows if row["certificate"] is None] != [*of_anchors(), *of_rows()]:
+        yield "the rows without a certificate are not what was trained: run python -m paper accuracy"
     if PAGE.read_text(encoding="utf-8") != made_page(rows):
         yield "docs/accuracy.md is not made from the file: run python -m paper accuracy"
 

@@ -67,11 +67,13 @@ def guarantee(parts: list[Part]) -> Composition:
     return Composition(tuple(part.term() for part in parts))
 
 
-def solve(parts: Callable[[float], list[Part]], start: float = 1.0, epsilon: float = EPSILON) -> float:
+def solve(
+    parts: Callable[[float], list[Part]], start: float = 1.0, epsilon: float = EPSILON, delta: float = DELTA
+) -> float:
     """The smallest noise at which these parts cost ε together."""
-    return solve_noise(lambda noise: guarantee(parts(noise)), epsilon=epsilon, delta=DELTA, start=start).value
+    return solve_noise(lambda noise: guarantee(parts(noise)), epsilon=epsilon, delta=delta, start=start).value
 
 
-def cost(parts: list[Part]) -> float:
+def cost(parts: list[Part], delta: float = DELTA) -> float:
     """ε of these parts together."""
-    return float(guarantee(parts).epsilon(DELTA))
+    return float(guarantee(parts).epsilon(delta))

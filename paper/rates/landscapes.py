@@ -40,7 +40,7 @@ def cells() -> Iterator[dict[str, Any]]:
 
 
 @functools.cache
-def sigma(records: int, epsilon: float, epochs: float = EPOCHS) -> tuple[float, int, int]:
+def sigma(records: int, epsilon: float, epochs: float = EPOCHS, delta: float = DELTA) -> tuple[float, int, int]:
     """The noise of one run that costs ε, its batch size and its steps."""
     size = batch_size(records)
 
@@ -48,7 +48,7 @@ def sigma(records: int, epsilon: float, epochs: float = EPOCHS) -> tuple[float, 
         return SampledGaussian.of(records=records, batch_size=size, epochs=epochs, noise_multiplier=noise)
 
     alone = run_alone(lambda noise: exact(run(noise)), DPSGD.relation)
-    noise = equal_noise({None: alone}, epsilon=epsilon, delta=DELTA)[None]
+    noise = equal_noise({None: alone}, epsilon=epsilon, delta=delta)[None]
     return noise, size, run(1.0).steps
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from paper import rivals
 from paper.anchors.charges import Part, cost
 from paper.rates.tasks import Task
+from paper.rows import OfPersons
 
 
 def made(records: int = 400) -> Task:
@@ -55,6 +56,22 @@ def test_hyfree_pays_for_its_losses():
     assert cost([run]) < 2.0
     three = Part(losses / 3**0.5, "both", rate=0.1, steps=40)
     assert 2.0 - 1e-3 < cost([run, three]) <= 2.0
+
+
+def test_rows_of_a_person_are_averaged_before_they_are_clipped():
+    torch.manual_seed(0)
+    model, inputs = OfPersons(3), torch.randn(4, 5, 3)
+    labels = torch.randint(2, (4, 5))
+    labels[1, 2:] = -100  # two rows
+    model.linear.weight.data.normal_()
+    found = rivals.gradient_sum(model, inputs[1:2], labels[1:2], None)
+    model.zero_grad()
+    nn.functional.cross_entropy(model.linear(inputs[1, :2]), labels[1, :2]).backward()
+    wanted = [one.grad for one in model.parameters() if one.grad is not None]
+    norm = torch.cat([one.flatten() for one in wanted]).norm()
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other / norm, rtol=1e-4, atol=1e-6)
+    assert 0 <= rivals.right(model, inputs, labels) <= 4
 
 
 def test_rivals_learn_what_is_easy():
