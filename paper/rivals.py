@@ -145,8 +145,10 @@ def linear_scaling(
     """Test accuracies of what Panda's rule releases, one for each seed."""
     paid = _noises(epsilon, delta)
     inputs, labels, tests, wanted = _tensors(task, records)
-    if net == "linear":
-        inputs, tests = (LENGTH_OF_INPUTS * nn.functional.normalize(one.flatten(1)) for one in (inputs, tests))
+    if net == "linear" or labels.dim() == 2:  # rows of persons have linear models
+        inputs, tests = (
+            LENGTH_OF_INPUTS * nn.functional.normalize(one.flatten(labels.dim()), dim=-1) for one in (inputs, tests)
+        )
     low, high = (rate * records / 50_000 * steps for rate, steps in zip(RATES, (LENGTHS[0], 150), strict=True))
     budget = cost([Part(paid["last"], "both")], delta)
     found, picked = [], []
