@@ -99,7 +99,7 @@ def test_run_takes_over_what_ask_gave_out():
     late = study.ask()
     study.run(progress=False)
     assert study.curator().trials() == _whole().curator().trials()
-    with pytest.raises(errors.Refusal, match="already been told"):
+    with pytest.raises(errors.Refusal, match="already has an outcome"):
         study.tell(late, (1, 9.0))
 
 

@@ -145,7 +145,7 @@ def split_within(
     if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another one, or all records"
         raise _validate.fail("key", key, remedy)
-    split = replace(split, of=hashlib.sha256(_name_of(inputs) + b"".join(hashes)).hexdigest())
+    split = replace(split, of=hashlib.sha256(_name_of(inputs) + _name_of(targets) + b"".join(hashes)).hexdigest())
     sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
 
     def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
@@ -289,11 +289,13 @@ class Origin:
 
 
 def _name_of(values: object) -> bytes:
-    """A random name of an array or a data set.
+    """A random name of an array or a data set; none for None.
 
     Values alone would not do: two forms of the records may be equal unless one record is unusual, and a refusal would
     then reveal that record. What cannot be watched gets another name every time.
     """
+    if values is None:
+        return b""
     key, name = id(values), secrets.token_bytes(16)
     with contextlib.suppress(TypeError):
         _NAMES.setdefault(key, (weakref.ref(values, lambda _: _NAMES.pop(key, None)), name))
