@@ -1,22 +1,22 @@
-"""Ladders on MNIST subsets and a table: the realised ε against the smallest in hindsight, and wrong "reached".
+"""Ladders on subsets of pictures and on tables: the realised ε over the smallest in hindsight, and wrong "reached".
 
-    python -m paper.ladder measure TASK --data data --adult FOLDER    train, and add to paper/results/ladder.json
-    python -m paper.ladder landscape --data data --adult FOLDER       write src/dphypo/planning/reach.json
-    python -m paper.ladder show                                       print the tables of docs/howto/choosing-epsilon.md
+    python -m paper.ladder measure TASK [--rungs SHAPE] --data FOLDER    train, and add to paper/results/ladder.json
+    python -m paper.ladder landscape --data FOLDER                       write src/dphypo/planning/reach.json
+    python -m paper.ladder show                                          print the tables of docs/howto/choosing-epsilon
 
-``data`` is the folder of paper/data/sets.py, FOLDER that of examples/adult.py. A *search* draws its records afresh and
-trains all rungs of a ladder, each scored as ``tune(until=...)`` scores it. No rung depends on another, so where the
-ladder stops for a target follows, for any number of targets. The *smallest ε in hindsight* for a target is where the
-mean test accuracy of one run on all records, which spends all of ε and pays for no score, reaches it. Targets are not
-chosen by hand: they are the accuracies of that curve at ``HINDSIGHT``. Warm rungs start from the model before them.
+The folder is that of paper/rates/tasks.py. A *ladder* draws its records afresh and climbs to its end, each rung scored
+as ``tune(until=...)`` scores it. No rung depends on a score, so where it stops for a target follows, for any number of
+targets. The *smallest ε in hindsight* for a target is where the mean test accuracy of one run on all records, which
+spends all of ε and pays for no score, reaches it. Targets are not chosen by hand: they are the accuracies of that curve
+at ``HINDSIGHT``. A target that is not reached counts with an infinite ratio. The plan is paper/LADDER.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,8 @@ from dphypo.integrations.scores import reaching
 from dphypo.integrations.torch import DPSGD
 from dphypo.search import Ladder
 from dphypo.search.ladder import Rung, known_params, plan_ladder
+from paper.data.sets import load
+from paper.rates.tasks import TASKS
 from paper.simulate.worlds import CIFAR, MNIST, trained
 
 FILE = Path(__file__).parent / "results" / "ladder.json"
@@ -41,109 +43,115 @@ LANDSCAPES = (
     (MNIST, 2344, "MNIST, 60000 records, convolutional network"),
     (CIFAR, 1954, "CIFAR-10, 50000 records, convolutional network"),
 )
-EPSILON, DELTA = 8.0, 1e-5
-CLAIMS = (0.05, 0.5)  # the probabilities with which "reached" may be wrong that are compared
-CURVE = (0.5, 1.0, 2.0, 4.0, 8.0)
+DELTA, WRONG = 1e-5, (0.05, 0.5)  # the probabilities with which "reached" may be wrong that are compared
+CURVE = (0.5, 1.0, 2.0, 4.0, 8.0)  # of the last total over 8, as in HINDSIGHT
 HINDSIGHT = (0.7, 1.0, 1.4, 2.0, 2.8)
-SEARCHES, REPETITIONS, WARM = 20, 4, 2
-RATE = "drift"  # the learning rate in units of noise
-WARM_RATES = (1.0, 0.25)
-NAMES = {"mnist": "MNIST", "adult": "Adult"}
-TASKS = ("mnist-3000", "mnist-10000", "adult-10000")
+LADDERS, REPETITIONS = 20, 6
+CHOSEN_ON = ("fashion-3000-8",)
+JUDGED = (
+    "mnist-3000-8", "mnist-10000-8", "mnist-10000-2", "mnist-20000-1", "diamonds-20000-1", "diamonds-40000-0.5",
+    "adult-20000-0.25",
+)  # fmt: skip
+SHAPES = {"7": (7, True), "4": (4, True), "4 cold": (4, False)}  # rungs, and whether each starts from the one before
+NAMES = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "adult": "Adult", "diamonds": "Diamonds"}
+SCALES = {"mnist": 7.0, "fashion": 8.3, "adult": 2.2, "diamonds": 1.5}  # of the inputs about their mean, as declared
+WIDTHS = {"mnist": 64, "fashion": 64, "adult": None, "diamonds": None}  # of a hidden layer; None for a linear model
 _LEAST = 0.1  # noise that costs next to nothing
-_INPUTS = 7.0  # the norm of a record without the mean, a public constant: 6.96 for MNIST
-_SCALE = 3.3  # of Adult's columns, so that it holds there, too
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Records to draw from, records to test on, and how many are drawn."""
+    """Records to draw from, how many are drawn, and the last total. Those that are not drawn test, if no others do."""
 
     name: str
     pool: Pair
-    test: Pair
-    records: int
-    epochs: int
-    width: int | None  # of a hidden layer; None for a linear model
-    scale: float = 1.0  # of every ε: a task that is easier is tried with smaller ones
+    test: Pair | None
 
-    def draw(self, seed: int) -> Pair:
-        chosen = np.random.default_rng([seed, self.records]).permutation(len(self.pool[0]))[: self.records]
-        return self.pool[0][chosen], self.pool[1][chosen]
+    @property
+    def kind(self) -> str:
+        return self.name.split("-")[0]
+
+    @property
+    def records(self) -> int:
+        return int(self.name.split("-")[1])
+
+    @property
+    def epsilon(self) -> float:
+        return float(self.name.split("-")[2])
+
+    def draw(self, seed: int) -> tuple[Pair, Pair]:
+        """The records of a search, and those that test its models."""
+        order = torch.tensor(np.random.default_rng([seed, self.records]).permutation(len(self.pool[0])))
+        drawn, rest = ((self.pool[0][rows], self.pool[1][rows]) for rows in order.split_with_sizes(self._sizes))
+        return drawn, self.test or rest
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [self.records, len(self.pool[0]) - self.records]
 
     def mechanism(self, data: Pair, score: Any) -> DPSGD:
-        wide, classes = int(np.prod(data[0].shape[1:])), int(self.test[1].max()) + 1
+        wide, classes, width = data[0].shape[1], int(self.pool[1].max()) + 1, WIDTHS[self.kind]
 
         def network() -> nn.Module:
-            if self.width is None:
-                return nn.Sequential(nn.Flatten(), nn.Linear(wide, classes))
-            hidden = nn.Linear(wide, self.width), nn.ReLU(), nn.Linear(self.width, classes)
-            return nn.Sequential(nn.Flatten(), *hidden)
+            if width is None:
+                return nn.Linear(wide, classes)
+            return nn.Sequential(nn.Linear(wide, width), nn.ReLU(), nn.Linear(width, classes))
 
-        return DPSGD(model=network, data=data, score=score, epochs=self.epochs, input_scale=_INPUTS, device="cpu")
-
-    def accuracy(self, model: nn.Module) -> float:
-        with torch.no_grad():
-            return float((model(self.test[0]).argmax(1) == self.test[1]).float().mean())
+        epochs = 10 if self.records < 10_000 or width is None else 5
+        return DPSGD(model=network, data=data, score=score, epochs=epochs, input_scale=SCALES[self.kind], device="cpu")
 
 
-def task_of(name: str, data: Path, adult: Path) -> Task:
-    """One of ``TASKS``."""
-    from paper.data.sets import load
-
-    kind, _, size = name.partition("-")
-    if kind == "adult":
-        train, test = (_table(adult, file) for file in ("adult.data", "adult.test"))
-        return Task(name, train, test, int(size), epochs=5, width=None, scale=1 / 8)
+def task_of(name: str, data: Path) -> Task:
+    """A task by its kind, its number of records and the last total of its ladders."""
+    kind = name.split("-")[0]
+    if WIDTHS[kind] is None:
+        inputs, labels = TASKS[kind](data)
+        return Task(name, (torch.tensor(inputs), torch.tensor(labels)), None)
     found = load(kind, data)
     pairs = (found.train, found.train_labels), (found.test, found.test_labels)
-    train, test = ((torch.tensor(x / 255, dtype=torch.float32), torch.tensor(y.astype(int))) for x, y in pairs)
-    return Task(name, train, test, int(size), epochs=10 if int(size) < 10_000 else 5, width=64)
+    train, test = (
+        (torch.tensor(x / 255, dtype=torch.float32).flatten(1), torch.tensor(y.astype(int))) for x, y in pairs
+    )
+    return Task(name, train, test)
 
 
-def _table(folder: Path, file: str) -> Pair:
-    """UCI Adult: numbers in their public ranges, one column for each category."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-    from adult import NUMBERS, described, read
-
-    columns = described(folder / "adult.names")
-    frame, labels = read(folder / file, columns)
-    made = []
-    for name, values in columns.items():
-        if values:
-            made += [(frame[name] == value).to_numpy(float) for value in values]
-        elif name in NUMBERS:
-            low, high = NUMBERS[name]
-            made.append(((frame[name].astype(float) - low) / (high - low)).clip(0, 1).to_numpy())
-    return torch.tensor(_SCALE * np.stack(made, 1), dtype=torch.float32), torch.tensor(labels.to_numpy())
+def accuracy(model: nn.Module, on: Pair) -> float:
+    with torch.no_grad():
+        return round(float((model(on[0]).argmax(1) == on[1]).double().mean()), 5)
 
 
-def measured(task: Task) -> dict[str, Any]:
-    """The curve in hindsight, the rungs and all searches."""
-    first = task.mechanism(task.draw(0), "accuracy")
-    space = first.default_space()
-    rungs = plan_ladder(space, first, Ladder(0.5), epsilon=task.scale * EPSILON, delta=DELTA).rungs
-    found: dict[str, Any] = {"name": task.name, "scale": task.scale, "curve": {}, "searches": [], "warm": []}
-    found["scoring"] = [rung.mechanism.score_records for rung in rungs][:1]
-    found["rungs"] = [{"epsilon": rung.epsilon, "ex post": rung.ex_post} for rung in rungs]
-    found["noise"] = [_noise(rung) for rung in rungs]
-    for epsilon in (task.scale * one for one in CURVE):
-        found["curve"][str(epsilon)] = [_alone(task, epsilon, seed) for seed in range(REPETITIONS)]
-    for seed in range(SEARCHES):
-        data = task.draw(1000 + seed)
-        mine = [_on(rung, task.mechanism(data, "accuracy")) for rung in rungs]
-        made = [rung.mechanism(rung.params, seed=10 * seed + place) for place, rung in enumerate(mine)]
-        found["searches"].append([[one.score, task.accuracy(one.model)] for one in made])
-        if seed < WARM:
-            found["warm"].append({str(rate): _warm(task, mine, rate, seed) for rate in WARM_RATES})
+def measured(task: Task, shape: str) -> dict[str, Any]:
+    """The curve in hindsight, and all ladders of a shape, each climbed to its end."""
+    count, warm = SHAPES[shape]
+    first = task.mechanism(task.draw(0)[0], "accuracy")
+    totals = [task.epsilon * 8 ** (place / (count - 1) - 1) for place in range(count)]
+    planned = plan_ladder(
+        first.default_space(), first, Ladder(0.5, epsilons=totals), epsilon=task.epsilon, delta=DELTA
+    ).rungs
+    found: dict[str, Any] = {"name": task.name, "shape": shape, "scoring": first.score_records}
+    found["rungs"] = [
+        {"epsilon": rung.epsilon, "noise": _noise(rung), "kept": rung.kept if warm else None} for rung in planned
+    ]
+    ends = [task.epsilon / 8 * one for one in CURVE]
+    found["curve"] = {str(one): [_alone(task, one, seed) for seed in range(REPETITIONS)] for one in ends}
+    found["ladders"] = [_climbed(task, planned, warm, seed) for seed in range(LADDERS)]
     return found
 
 
-def _on(rung: Rung, mechanism: DPSGD) -> Rung:
-    noise, of_score = _noise(rung)
-    return replace(rung, mechanism=mechanism.with_noise(noise).with_score_noise(of_score))
+def _climbed(task: Task, planned: Sequence[Rung], warm: bool, seed: int) -> list[list[float]]:
+    """The noisy score and the test accuracy of each rung."""
+    data, test = task.draw(1000 + seed)
+    mechanism, model, found = task.mechanism(data, "accuracy"), None, []
+    for place, rung in enumerate(planned):
+        noise, of_score = _noise(rung)
+        own = mechanism.with_noise(noise).with_score_noise(of_score).at(kept=0.0)
+        run = replace(rung, mechanism=own).after(model if warm else None)
+        outcome = run(rung.params, seed=100 * seed + place)
+        model = outcome.model
+        found.append([round(float(outcome.score), 5), accuracy(model, test)])
+    return found
 
 
 def _noise(rung: Rung) -> list[float]:
@@ -155,43 +163,34 @@ def _noise(rung: Rung) -> list[float]:
 @cache
 def noise_of(task: Task, epsilon: float) -> float:
     """The noise of one run on all records that spends all of ε."""
-    mechanism = task.mechanism(task.draw(0), _unscored)
+    mechanism = task.mechanism(task.draw(0)[0], _unscored)
     at = run_alone(lambda noise: mechanism.with_noise(noise).event({}))
     return solve_noise(at, epsilon=epsilon, delta=DELTA).value
 
 
-def _alone(task: Task, epsilon: float, seed: int) -> float:
+def _alone(task: Task, epsilon: float, seed: int, noise: float | None = None) -> float:
     """The test accuracy of that run."""
-    full = task.mechanism(task.draw(seed), _unscored).with_noise(noise_of(task, epsilon))
-    return task.accuracy(full(known_params(full, full.default_space()), seed=seed).model)
+    data, test = task.draw(seed)
+    full = task.mechanism(data, _unscored).with_noise(noise_of(task, epsilon) if noise is None else noise)
+    return accuracy(full(known_params(full, full.default_space()), seed=seed).model, test)
 
 
 def _unscored(model: object) -> float:
     return 0.0
 
 
-def _warm(task: Task, rungs: list[Rung], rate: float, seed: int) -> list[float]:
-    """Test accuracies of rungs that start from the model before them, with this part of the learning rate."""
-    found, start = [], None
-    for place, rung in enumerate(rungs):
-        full: Any = rung.mechanism.without_score()
-        params = dict(rung.params)
-        if start is not None:
-            full, params[RATE] = full.at(start=start), rate * params[RATE]
-        start = full(params, seed=10 * seed + place).model
-        found.append(task.accuracy(start))
-    return found
-
-
-def measure(name: str, data: Path, adult: Path) -> None:
+def measure(name: str, shape: str, data: Path) -> None:
     """Train all that is asked of one task, and add it to the file."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    document = json.loads(FILE.read_text()) if FILE.exists() else {}
-    found = {one["name"]: one for one in document.get("tasks", ())} | {name: measured(task_of(name, data, adult))}
-    tasks = [found[one] for one in TASKS if one in found]
-    document = {"epsilon": EPSILON, "delta": DELTA, "tasks": tasks}
-    FILE.write_text(json.dumps(document, indent=1) + "\n")
+    made = measured(task_of(name, data), shape)
+    found = {(one["name"], one["shape"]): one for one in _tasks()} | {(name, shape): made}
+    order = [(one, how) for one in (*CHOSEN_ON, *JUDGED) for how in SHAPES if (one, how) in found]
+    FILE.write_text(json.dumps({"delta": DELTA, "tasks": [found[key] for key in order]}, indent=1) + "\n")
+
+
+def _tasks() -> list[dict[str, Any]]:
+    return json.loads(FILE.read_text())["tasks"] if FILE.exists() else []
 
 
 @dataclass(frozen=True)
@@ -200,67 +199,80 @@ class Judged:
 
     target: float
     smallest: float  # ε in hindsight
-    ratios: list[float]  # of the realised ε to it
-    reached: int
+    margin: float  # of the rung whose total is nearest to it
+    ratios: list[float]  # of the realised ε to it; infinite if the target was not reached
     wrong: int  # of those that were said to reach the target, how many did not
+
+    @property
+    def reached(self) -> int:
+        return int(np.isfinite(self.ratios).sum())
 
 
 def judged(task: dict[str, Any], wrong: float) -> list[Judged]:
     """Ladders on a task with every target, if "reached" may be wrong with this probability."""
     found, rungs = [], task["rungs"]
-    epsilons = np.log([float(one) for one in task["curve"]])
+    ends = [float(one) for one in task["curve"]]
     heights = np.maximum.accumulate([mean(one) for one in task["curve"].values()])
-    (scoring,), records = task["scoring"], int(task["name"].partition("-")[2])
-    for epsilon in HINDSIGHT:
-        target = round(float(np.interp(np.log(task["scale"] * epsilon), epsilons, heights)), 3)
-        smallest = float(np.exp(np.interp(target, heights, epsilons)))
-        of = {"records": scoring, "of": records}
-        starts = [reaching(target, wrong / len(rungs), noise_multiplier=noise, **of) for _, noise in task["noise"]]
-        ratios, reached, missed = [], 0, 0
-        for search in task["searches"]:
-            stops = [place for place, (score, _) in enumerate(search) if score >= starts[place]]
-            last = stops[0] if stops else len(rungs) - 1
-            reached += bool(stops)
-            missed += bool(stops) and search[last][1] < target
-            ratios.append(rungs[last]["epsilon"] / smallest)
-        found.append(Judged(target, smallest, ratios, reached, missed))
+    of = {"records": task["scoring"], "of": int(task["name"].split("-")[1])}
+    every = np.geomspace(ends[0], ends[-1], 10_000)
+    curve = np.interp(np.log(every), np.log(ends), heights)
+    for place in HINDSIGHT:
+        target = round(float(np.interp(ends[-1] / 8 * place, every, curve)), 4)
+        smallest = float(every[np.argmax(curve >= target - 5e-5)])
+        starts = [reaching(target, wrong / len(rungs), noise_multiplier=rung["noise"][1], **of) for rung in rungs]
+        ratios, missed = [], 0
+        for ladder in task["ladders"]:
+            stop = next((at for at, (score, _) in enumerate(ladder) if score >= starts[at]), None)
+            ratios.append(np.inf if stop is None else rungs[stop]["epsilon"] / smallest)
+            missed += stop is not None and ladder[stop][1] < target
+        margin = min(zip(rungs, starts, strict=True), key=lambda one: abs(one[0]["epsilon"] - smallest))[1] - target
+        found.append(Judged(target, smallest, margin, ratios, missed))
     return found
 
 
 def show() -> str:
     """The tables, from what was measured."""
-    document = json.loads(FILE.read_text())
-    lines = [
-        "| task | target | smallest ε in hindsight | ratio, `wrong=0.05` | reached; wrongly | ratio, `wrong=0.5` | "
-        "reached; wrongly |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    every: dict[float, list[Judged]] = {wrong: [] for wrong in CLAIMS}
-    for task in document["tasks"]:
-        both = {wrong: judged(task, wrong) for wrong in CLAIMS}
-        for wrong in CLAIMS:
-            every[wrong] += both[wrong]
-        for each in zip(*both.values(), strict=True):
-            first = f"| {task['name']} | {each[0].target:.3f} | {each[0].smallest:.3g} |"
-            lines.append(first + "".join(_cells([one]) for one in each))
-    lines.append("| all | | |" + "".join(_cells(every[wrong]) for wrong in CLAIMS))
-    lines += ["", "| task | rung | cold | warm, at its rate | at a quarter of it |", "|---|---|---|---|---|"]
-    for task in document["tasks"]:
-        for place in range(1, len(task["rungs"])):
-            cold = mean(search[place][1] for search in task["searches"][: len(task["warm"])])
-            warm = [mean(one[str(rate)][place] for one in task["warm"]) for rate in WARM_RATES]
-            lines.append(f"| {task['name']} | {place + 1} | {cold:.3f} | {' | '.join(f'{one:.3f}' for one in warm)} |")
+    lines = ["| task | rungs | records that score | margin | "]
+    lines[0] += " | ".join(f"ratio, `wrong={wrong}` | reached; wrongly" for wrong in WRONG) + " |"
+    lines.append("|---" * (4 + 2 * len(WRONG)) + "|")
+    every: dict[str, dict[float, list[Judged]]] = {}
+    for task in _tasks():
+        both = {wrong: judged(task, wrong) for wrong in WRONG}
+        margin = median(one.margin for one in both[WRONG[0]])
+        lines.append(f"| {_called(task)} | {task['shape']} | {task['scoring']} | {margin:.3f} |{_cells(both)}")
+        if task["name"] in JUDGED:
+            for wrong, one in both.items():
+                every.setdefault(task["shape"], {}).setdefault(wrong, []).extend(one)
+    lines += [f"| all judged tasks | {shape} | | |{_cells(both)}" for shape, both in every.items()]
+    lines += ["", "| task | rungs | total | alone, on all records | rung |", "|---|---|---|---|---|"]
+    for task in _tasks():
+        for place, rung in enumerate(task["rungs"]):
+            if (height := task["curve"].get(str(rung["epsilon"]))) is not None:
+                made = mean(ladder[place][1] for ladder in task["ladders"])
+                lines.append(
+                    f"| {_called(task)} | {task['shape']} | {rung['epsilon']:.3g} | {mean(height):.3f} | {made:.3f} |"
+                )
     return "\n".join(lines)
 
 
-def _cells(found: list[Judged]) -> str:
-    """The median ratio, how often the target was reached, and how often that was wrong."""
-    ratios = [ratio for one in found for ratio in one.ratios]
-    reached, wrong = sum(one.reached for one in found), sum(one.wrong for one in found)
-    return f" {median(ratios):.2f} | {reached} of {len(ratios)}; {wrong} |"
+def _called(task: dict[str, Any]) -> str:
+    kind, records, epsilon = task["name"].split("-")
+    return f"{NAMES[kind]}, {records} records, to ε = {epsilon}"
 
 
-def landscape(data: Path, adult: Path) -> None:
+def _cells(both: dict[float, list[Judged]]) -> str:
+    """For each probability, the median ratio, how often the target was reached, and how often that was wrong."""
+    cells = []
+    for found in both.values():
+        ratios = [ratio for one in found for ratio in one.ratios]
+        middle = median(ratios)
+        shown = f"{middle:.2f}" if np.isfinite(middle) else "not reached"
+        reached, wrong = sum(one.reached for one in found), sum(one.wrong for one in found)
+        cells.append(f" {shown} | {reached} of {len(ratios)}; {wrong} |")
+    return "".join(cells)
+
+
+def landscape(data: Path) -> None:
     """Reach and lost accuracy on all public tasks: the committed landscapes, and the curves in hindsight here.
 
     What is lost is compared with the least noise of a landscape; here, with two runs that have next to none.
@@ -271,20 +283,17 @@ def landscape(data: Path, adult: Path) -> None:
     for files, steps, called in LANDSCAPES:
         levels = {noise: float(scores.mean(axis=0).max()) for noise, scores in trained(files, steps).scores.items()}
         found[called] = _lost({256 * steps**0.5 / noise: height for noise, height in levels.items()})
-    for one in json.loads(FILE.read_text())["tasks"]:
-        task = task_of(one["name"], data, adult)
-        heights = {}
-        for epsilon, accuracies in one["curve"].items():
-            full = task.mechanism(task.draw(0), _unscored).with_noise(noise_of(task, float(epsilon)))
-            run = full.cost.run({})
-            heights[run.rate * task.records * run.steps**0.5 / run.noise_multiplier] = mean(accuracies)
-        full = full.with_noise(_LEAST)
-        params = known_params(full, full.default_space())
-        heights[run.rate * task.records * run.steps**0.5 / _LEAST] = mean(
-            task.accuracy(full(params, seed=seed).model) for seed in range(2)
-        )
-        model = "linear model" if task.width is None else "perceptron"
-        found[f"{NAMES[task.name.partition('-')[0]]}, {task.records} records, {model}"] = _lost(heights)
+    heights: dict[str, dict[float, float]] = {}
+    for name, curve in {one["name"]: one["curve"] for one in _tasks() if one["name"] in JUDGED}.items():
+        task = task_of(name, data)
+        run = task.mechanism(task.draw(0)[0], _unscored).with_noise(1.0).cost.run({})
+        moved = run.rate * task.records * run.steps**0.5
+        model = "perceptron" if WIDTHS[task.kind] else "linear model"
+        of_task = heights.setdefault(f"{NAMES[task.kind]}, {task.records} records, {model}", {})
+        of_task |= {moved / noise_of(task, float(epsilon)): mean(found) for epsilon, found in curve.items()}
+        if moved / _LEAST not in of_task:
+            of_task[moved / _LEAST] = mean(_alone(task, 0.0, seed, _LEAST) for seed in range(2))
+    found |= {name: _lost(one) for name, one in heights.items()}
     REACH.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -298,18 +307,18 @@ def _lost(heights: dict[float, float]) -> list[list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser("python -m paper.ladder", description="Ladders on MNIST subsets and a table.")
     parser.add_argument("what", choices=["measure", "landscape", "show"])
-    parser.add_argument("task", nargs="?", choices=TASKS)
+    parser.add_argument("task", nargs="?", choices=[*CHOSEN_ON, *JUDGED])
+    parser.add_argument("--rungs", choices=SHAPES, default="7")
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--adult", type=Path, default=Path("data/adult"))
     chosen = parser.parse_args()
     if chosen.what == "show":
         print(show())
     elif chosen.what == "landscape":
-        landscape(chosen.data, chosen.adult)
+        landscape(chosen.data)
     elif chosen.task is None:
-        parser.error(f"give a task: {', '.join(TASKS)}")
+        parser.error(f"give a task: {', '.join((*CHOSEN_ON, *JUDGED))}")
     else:
-        measure(chosen.task, chosen.data, chosen.adult)
+        measure(chosen.task, chosen.rungs, chosen.data)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,47 @@ def test_a_ladder_stops_where_a_noisy_accuracy_exceeds_the_target_by_its_margin(
     assert {table.rows[0].params["drift"] for table in release.surveys} == {training().known().value}
 
 
+def test_a_run_begins_on_the_way_from_an_untrained_model_to_an_earlier_one() -> None:
+    mechanism = training(score=lambda model: 0.0).with_noise(1.0)
+    earlier = linear()
+
+    def begun(kept: float, model: nn.Module | None, seed: int) -> dict[str, torch.Tensor]:
+        return mechanism.continued(kept, model)._run({}, seed).begin().model.state_dict()
+
+    untrained = begun(0.0, None, 1)
+    assert all(value.equal(begun(0.0, None, 2)[name]) for name, value in untrained.items()), "all rungs share it"
+    for name, value in begun(0.25, earlier, 3).items():
+        assert torch.allclose(value, 0.75 * untrained[name] + 0.25 * earlier.state_dict()[name], atol=1e-7)
+    assert training(learning_rate=0.1).continued(0.5) is None, "a rate that is not in units of noise"
+
+
+@pytest.mark.parametrize("rungs", [2, 7])
+def test_rungs_that_go_on_have_the_signal_and_the_noise_of_one_run_with_all_of_it(rungs: int) -> None:
+    """In closed form, for a constant gradient: weights move by ηT a rung, and noise adds (ησC/B)²T to their variance.
+
+    One run with 1/σ² = Σ 1/σ_i² and the same drift moves them as far, and leaves the same noise.
+    """
+    full = training()
+    totals = [8.0 * 2 ** ((place - rungs) / 2) for place in range(1, rungs + 1)]
+    planned = plan_ladder(full.default_space(), full, Ladder(0.8, epsilons=totals), epsilon=8.0, delta=1e-5).rungs
+    moved = variance = weights = 0.0
+    for rung in planned:
+        kept = rung.kept or 0.0
+        (rate, noise, size, steps), drift = _told(rung.after(linear()), rung.params), rung.params["drift"]
+        moved = kept * moved + rate * steps
+        variance = kept**2 * variance + (rate * noise / size) ** 2 * steps
+        weights += noise**-2
+        alone, _, _, _ = _told(rung.mechanism.with_noise(weights**-0.5), rung.params)
+        assert moved == pytest.approx(alone * steps, rel=1e-3)
+        assert variance == pytest.approx(drift**2, rel=1e-3)
+
+
+def _told(mechanism: DPSGD, params: dict) -> tuple[float, float, int, int]:
+    run = mechanism.cost.run(params)
+    told, _, _ = mechanism._run(params, 0)._told(run)
+    return told.learning_rate, run.noise_multiplier, mechanism.batch_size, run.steps
+
+
 def test_both_sides_cost_each_total_and_no_more() -> None:
     rungs = plan_ladder(training().default_space(), training(), Ladder(0.8, rungs=2), epsilon=4.0, delta=1e-5).rungs
     climbed: tuple[object, ...] = ()

@@ -49,6 +49,35 @@ MUTANTS = (
         "            if not is_number(stated):\n",
         ("survey/test_ladder.py::test_a_certificate_says_what_a_ladder_promises_and_its_totals_are_checked",),
     ),
+    Mutant(
+        "a rung trusts the model before it as if it were alone",
+        "rungs that begin from each other are as good as one run with all of their total",
+        "search/ladder.py",
+        "for one in (*before, replace(rung, mechanism=begun))]",
+        "for one in (*before[-1:], replace(rung, mechanism=begun))]",
+        (
+            "survey/test_ladder.py::test_a_rung_begins_from_the_model_before_it",
+            "integrations/test_torch_ladder.py::test_rungs_that_go_on_have_the_signal_and_the_noise_of_one_run_with_all_of_it",
+        ),
+    ),
+    Mutant(
+        "the rungs of a ladder begin untrained",
+        "a rung begins from the model before it",
+        "search/runner.py",
+        '            more["mechanism"] = rung.after(self.part(number - 1).best().model)\n',
+        '            more["mechanism"] = rung.after(None)\n',
+        ("survey/test_ladder.py::test_a_rung_begins_from_the_model_before_it",),
+    ),
+    Mutant(
+        "a rung that begins from a model learns as fast as one that does not",
+        "rungs that begin from each other leave the noise of one run",
+        "integrations/training.py",
+        "        drift *= math.sqrt(1 - (self.kept or 0.0) ** 2)",
+        "        drift *= 1.0",
+        (
+            "integrations/test_torch_ladder.py::test_rungs_that_go_on_have_the_signal_and_the_noise_of_one_run_with_all_of_it",
+        ),
+    ),
     # T.
     Mutant(
         "T is in the text of a study",

@@ -21,15 +21,22 @@ REACHES = 3
 
 
 class Training(Declared):
-    """A Gaussian mechanism: the less noise, the better its score."""
+    """A Gaussian mechanism: the less noise, the better its score. Its model lists the noise of those it began from."""
 
     def at(self, noise_multiplier: float) -> Training:
         return training(noise_multiplier)
 
+    @property
+    def noise_multiplier(self) -> float:
+        return float(self.event.noise_multiplier)
 
-def training(noise_multiplier: float) -> Training:
+    def continued(self, kept: float, model: Any = None) -> Training:
+        return training(self.noise_multiplier, [] if model is None else [*model["from"], [kept, model["noise"]]])
+
+
+def training(noise_multiplier: float, begun: Any = ()) -> Training:
     def train(params: Any, *, seed: int) -> Any:
-        return {"noise": noise_multiplier, "lr": params["lr"]}, -noise_multiplier
+        return {"noise": noise_multiplier, "lr": params["lr"], "from": [*begun]}, -noise_multiplier
 
     return Training(train, event=dp.GaussianDpEvent(noise_multiplier), relation=RELATION, seeded=True)
 

@@ -67,6 +67,29 @@ def test_it_stops_at_the_first_rung_that_reaches_the_target(reaches: int) -> Non
     assert dphypo.verify(release.certificate)
 
 
+def test_a_rung_begins_from_the_model_before_it(tmp_path: Path) -> None:
+    """Of which it keeps κ, κ² the share of the earlier rungs in Σ σ⁻²."""
+    found, weights = noises(climb()), np.square(noises(climb())) ** -1.0
+    kept = [None, *(round(float(np.sqrt(np.sum(weights[:j]) / np.sum(weights[: j + 1]))), 4) for j in (1, 2, 3))]
+    assert [rung.kept for rung in climb().rungs] == kept
+    for release in (make(reaches=0).run(progress=False), _told(make(reaches=0))):
+        assert release.model["from"] == [[kept[j], found[j - 1]] for j in (1, 2, 3)]
+    stated = release.certificate.document["public"]["releases"]
+    assert [one.get("kept of the model before") for one in stated] == kept
+
+
+def _told(search: dphypo.Stages) -> dphypo.Release:
+    while (trial := search.ask()) is not None:
+        search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+    return search.release()
+
+
+def test_a_rung_after_one_that_failed_begins_untrained() -> None:
+    rung = climb().rungs[1]
+    assert rung.after(None) is rung.mechanism
+    assert rung.after({"noise": 3.0, "from": []}) is not rung.mechanism
+
+
 def test_tune_climbs_until_a_score_is_reached(tmp_path: Path) -> None:
     target = climb().rungs[0].target
     journal = tmp_path / "tune.db"
@@ -112,10 +135,7 @@ def test_without_a_ledger_nothing_is_settled_and_the_journal_says_where_it_stopp
 
 
 def test_asking_and_telling_stops_too(ledger: Ledger) -> None:
-    search = make(ledger=ledger)
-    while (trial := search.ask()) is not None:
-        search.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
-    release = search.release()
+    release = _told(make(ledger=ledger))
     assert (release.reached, len(release.surveys)) == (True, 3)
     assert ledger.entries[0].settled is not None
 
@@ -187,6 +207,7 @@ def test_killed_at_any_commit_of_any_rung_it_pays_in_full_until_it_has_stopped(s
         assert entry.charged.renyi == pytest.approx(book.costs(alone(noises(climb())[:3])))
         release = make(journal, name="study", ledger=book).run(progress=False)
         assert (release.model["noise"], release.reached) == (noises(climb())[2], True)
+        assert [noise for _, noise in release.model["from"]] == noises(climb())[:2], "each began from the one before"
         if status == 0:
             break
         assert status == -signal.SIGKILL

@@ -174,6 +174,8 @@ class GradientTraining(Mechanism):
     """Hyperparameters that the mechanism reads itself."""
     same_fits: ClassVar[frozenset[str]]
     """Fields that what was found for an architecture depends on."""
+    kept: ClassVar[float | None] = None
+    """The share of an earlier model's way that a run keeps (:meth:`continued`); None if it begins by itself."""
     exact = True
     """Whether steps are Gaussian mechanisms to the last bit, up to the slack that the event then states."""
 
@@ -418,6 +420,7 @@ class GradientTraining(Mechanism):
             raise _validate.fail("drift", drift, remedy)
         if self.match and self.fraction < 1:
             run = self.cost.full_run(params, given)[0]
+        drift *= math.sqrt(1 - (self.kept or 0.0) ** 2)  # with the noise that is kept, it is the drift
         more: dict[str, Any] = {"momentum": given.get("momentum") or 0.0, "schedule": self.schedule}
         more |= {"hidden": self.hidden(params), "adam": name != "sgd"}
         size = given.get("batch_size", self.batch_size)

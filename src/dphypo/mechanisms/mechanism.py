@@ -177,6 +177,14 @@ class Mechanism(ABC):
         """The same training on all records, if it set records apart for its scores by itself; None if it did not."""
         return None
 
+    def continued(self, kept: float, model: Any = None) -> Mechanism | None:
+        """The same training, begun from a model that an earlier run with more noise published; None if it cannot.
+
+        It begins at w₀ + ``kept``·(w − w₀), where w are the weights of ``model`` and w₀ those of an untrained model
+        that is the same for all runs, with √(1 − ``kept``²) of the learning rate; without a model, at w₀.
+        """
+        return None
+
     def default_space(self) -> Space | None:
         """What is searched if no space is given."""
         return None

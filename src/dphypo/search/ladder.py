@@ -42,6 +42,7 @@ from dphypo.space import Space
 
 _SILENT = 1e6  # noise at which a score costs nothing
 _MOST_RUNGS = 20
+_DECIMALS = 4  # of the share of a model that is kept
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,19 @@ class Ladder:
 
     Args:
         target: the score that is wanted, such as an accuracy of 0.9.
-        rungs: how many totals, each twice the one before; the last is the ``epsilon`` of ``tune``.
+        rungs: how many totals, each √2 times the one before; the last is the ``epsilon`` of ``tune``.
         epsilons: the totals instead, in increasing order; the last is at most the ``epsilon`` of ``tune``.
         wrong: the probability with which "reached" may be wrong, over all rungs together: a score on private records
             must exceed the target by a margin that covers its noise and the sampling of the records that score.
 
-    >>> Ladder(0.9).totals(8.0)
-    (1.0, 2.0, 4.0, 8.0)
+    >>> [round(total, 2) for total in Ladder(0.9).totals(8.0)]
+    [1.0, 1.41, 2.0, 2.83, 4.0, 5.66, 8.0]
     >>> Ladder(0.9, epsilons=(0.5, 1.0)).totals(2.0)
     (0.5, 1.0)
     """
 
     target: float
-    rungs: int = 4
+    rungs: int = 7
     epsilons: Sequence[float] | None = None
     wrong: float = 0.05
 
@@ -78,7 +79,7 @@ class Ladder:
     def totals(self, epsilon: float) -> tuple[float, ...]:
         """ε₁ < … < ε_k: what rungs 1 to j cost together."""
         if self.epsilons is None:
-            return tuple(epsilon / 2**number for number in reversed(range(self.rungs)))
+            return tuple(epsilon / 2 ** (number / 2) for number in reversed(range(self.rungs)))
         if self.epsilons[-1] > epsilon:
             remedy = f"the last total may not exceed epsilon = {epsilon:g}"
             raise _validate.fail("epsilons", self.epsilons, remedy)
@@ -104,6 +105,8 @@ class Rung(Survey):
         ex_post: of a ladder of k rungs, ε at δ/k of this rung and those before it.
         target, reaching: the score that is wanted, and from which score on it counts as reached; None in a frontier.
         wrong: the probability that this rung is said to reach the target and does not; None if none is stated.
+        kept: how much of the model of the rung before it is kept (:meth:`dphypo.mechanisms.Mechanism.continued`); None
+            if it begins untrained.
     """
 
     runs: int = 1
@@ -114,6 +117,7 @@ class Rung(Survey):
     target: float | None = None
     reaching: float | None = None
     wrong: float | None = None
+    kept: float | None = None
 
     may_stop: ClassVar[bool] = True
 
@@ -122,7 +126,7 @@ class Rung(Survey):
 
     def publishes(self) -> dict[str, Any]:
         stated = {"epsilon": self.epsilon, "ex post": self.ex_post, "until": self.target}
-        stated |= {"reached from": self.reaching, "wrong": self.wrong}
+        stated |= {"reached from": self.reaching, "wrong": self.wrong, "kept of the model before": self.kept}
         known = {name: value for name, value in stated.items() if value is not None}
         found = super().publishes()
         releases = [*found["releases"], *([] if self.models else ["model"])]
@@ -137,6 +141,11 @@ class Rung(Survey):
             return moved_into(setting.prior, setting.declared, self.params)
 
         return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, self.within)
+
+    def after(self, model: Any) -> Mechanism:
+        """What is run after a rung that published this model; None if it has none, because its run failed."""
+        continued = None if self.kept is None or model is None else self.mechanism.continued(self.kept, model)
+        return self.mechanism if continued is None else continued
 
     def stops(self, published: SurveyTable) -> bool:
         """Whether the score reaches the target. It is noisy, published and paid for."""
@@ -191,10 +200,23 @@ def plan_ladder(
     for place, total in enumerate(totals, 1):
         made = solver.rung(rungs, total, place=place, counts=counts if place == 1 else None)
         reaching, wrong = _reaching(made.mechanism, ladder, len(totals))
-        made = replace(made, target=ladder.target, reaching=reaching, wrong=wrong)
+        made = _continuing(rungs, replace(made, target=ladder.target, reaching=reaching, wrong=wrong))
         ex_post = round_epsilon(solver.composed([*rungs, made]).epsilon(delta / len(totals)))
         rungs.append(replace(made, ex_post=ex_post))
     return Climb(tuple(rungs), epsilon)
+
+
+def _continuing(before: Sequence[Rung], rung: Rung) -> Rung:
+    """A rung that begins from the model of the one before, if it can: docs/theory/ladders.md, "Warm rungs".
+
+    The share that is kept is κ, κ² = Σ_{i<j} σ_i⁻² / Σ_{i≤j} σ_i⁻².
+    """
+    begun = None if "learning_rate" in rung.params else rung.mechanism.continued(0.0)
+    if begun is None:
+        return rung
+    weights = [float(one.mechanism.noise_multiplier) ** -2 for one in (*before, replace(rung, mechanism=begun))]  # type: ignore[attr-defined]
+    kept = round(math.sqrt(1 - weights[-1] / math.fsum(weights)), _DECIMALS)
+    return replace(rung, mechanism=begun, kept=kept if before else None)
 
 
 def _reaching(mechanism: Mechanism, ladder: Ladder, rungs: int) -> tuple[float, float | None]:

@@ -305,6 +305,9 @@ class Runner:
         live = self._live if declaration.timed else NOWHERE
         checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
         more: dict[str, Any] = {"live": live, "checkpoint": checkpoint, "records": self._records}
+        rung: Any = declaration.parts[number]
+        if getattr(rung, "kept", None) is not None:
+            more["mechanism"] = rung.after(self.part(number - 1).best().model)
         return RunningPart(declaration, number, setting, self._journal(number), entropy, self.turn, **more)
 
     def publish(self, number: int) -> None:
@@ -543,11 +546,12 @@ class RunningPart:
         live: LiveFile,  # shows published runs
         checkpoint: Path | None,  # the file in which a last run keeps its state, if the journal is a file
         records: SameRecords,
+        mechanism: Mechanism | None = None,  # if it begins from what another part published
     ) -> None:
         self._part = part = declaration.parts[number]
         self.declaration, self._number, self._prior = declaration, number, setting.prior
         self.runs = runs = part.begin(setting)
-        self.mechanism, self.lost_runs = part.executed, part.lost_runs
+        self.mechanism, self.lost_runs = mechanism or part.executed, part.lost_runs
         self.sampler_error: Exception | None = None
         self._counts = part.counts
         self.counted: str | None = None  # the noisy counts of the records that fit, in words

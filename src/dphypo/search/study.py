@@ -455,7 +455,7 @@ class Stages(Search):
         if found is None:
             return None
         number, trial = found
-        return StageTrial(number + 1, self.declaration.parts[number].executed, trial)
+        return StageTrial(number + 1, self._runner.part(number).mechanism, trial)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
         """How a run ended, as for :meth:`dphypo.Study.tell`."""

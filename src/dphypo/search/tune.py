@@ -118,8 +118,8 @@ def tune(
             the mechanism's own space. "always" searches, "never" trains once at what public values say.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
         until: a score that is good enough, such as an accuracy of 0.9, or a :class:`dphypo.search.Ladder`. Then
-            nothing is searched: full runs are executed at ε/8, ε/4, ε/2 and ε in total, each with the learning rate
-            that its noise determines, until one reaches the score, which is released.
+            nothing is searched: full runs are executed at ε/8, ε/5.7, ε/4, … and ε in total, each with the learning
+            rate that its noise determines and from the model before it, until one reaches the score and is released.
         workers: how many runs to execute at a time.
         progress: print what tuning costs, and every run of the survey.
         start_method, executor, devices, checkpoint_every, on_run: as for :meth:`dphypo.Stages.run`.

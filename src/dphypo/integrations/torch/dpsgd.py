@@ -104,6 +104,7 @@ class DPSGD(GradientTraining):
             the steps; or a function of the share of the steps made so far, in [0, 1), that returns a factor.
         threads: CPU threads of one run. One is fastest for small models; more pay off for large ones.
         start: a model whose weights a run starts from, where shapes agree; public, or paid for as a survey's are.
+        kept: how much of ``start`` is kept, as :meth:`continued` says; by default all of it.
         whole: all records, where ``score`` is a word and some were set apart; it is filled in.
 
     >>> mechanism = DPSGD(
@@ -132,6 +133,7 @@ class DPSGD(GradientTraining):
     autocast: str | None = None
     threads: int = 1
     start: nn.Module | None = None
+    kept: float | None = None  # type: ignore[misc]
 
     library: ClassVar[type[TrainedModel]] = TorchModel
     own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
@@ -242,6 +244,10 @@ class DPSGD(GradientTraining):
     def saver(self) -> Safetensors:
         """Models are saved with safetensors."""
         return Safetensors(self.model)
+
+    def continued(self, kept: float, model: nn.Module | None = None) -> DPSGD | None:
+        """Training that begins from an earlier model, where the learning rate is in units of noise."""
+        return self.at(start=model, kept=kept) if self.learning_rate is None and self.known() is not None else None
 
     def devices(self) -> list[str]:
         """The GPUs of this machine; the CPU if there is none."""

@@ -112,6 +112,9 @@ def everything_else(
         yield
 
 
+_UNTRAINED = 0  # the seed of the untrained model that runs which continue others share
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Begun:
     """A run whose untrained model is on its device; ``untrained`` is a hash of the weights that the factory gave."""
@@ -143,7 +146,9 @@ class TorchRun:
         untrained = saver.fingerprint(built)
         model = called(built.to(self._device), self.mechanism.data.fields)
         program, records = self._fit(model, views)
-        saver.start_from(built, self.mechanism.start)
+        if (kept := self.mechanism.kept) is not None:
+            saver.start_from(built, replace(self, seed=_UNTRAINED)._built())
+        saver.start_from(built, self.mechanism.start, 1.0 if kept is None else kept)
         return Begun(program, records, model, told, setting, untrained)
 
     def prepare(self) -> None:

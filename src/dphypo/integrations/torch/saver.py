@@ -192,10 +192,13 @@ def refuse_other_weights(before: bytes, model: nn.Module) -> None:
         )
 
 
-def start_from(model: nn.Module, start: nn.Module | None) -> None:
-    """Give a model the weights of another, if there is one and they fit: names and shapes are public."""
+def start_from(model: nn.Module, start: nn.Module | None, kept: float = 1.0) -> None:
+    """Move the weights of a model towards another's, if there is one and they fit: names and shapes are public."""
     given, own = {} if start is None else start.state_dict(), model.state_dict()
     if [(name, value.shape) for name, value in given.items()] == [(name, value.shape) for name, value in own.items()]:
+        if kept < 1:
+            floating = {name: value for name, value in own.items() if value.is_floating_point()}
+            given |= {name: value.lerp(given[name].to(value), kept) for name, value in floating.items()}
         model.load_state_dict(given)
 
 
