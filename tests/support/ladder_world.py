@@ -17,7 +17,7 @@ from dphypo.space import Space
 RELATION = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 SPACE = Space({"lr": loguniform(1e-3, 1.0)})
 DELTA, EPSILON = 1e-6, 2.0
-REACHES = 3
+REACHES, TOTALS = 3, (0.25, 0.5, 1.0, 2.0)
 
 
 class Training(Declared):
@@ -47,9 +47,9 @@ train = training(1.0)
 @cache
 def climb(reaches: int = REACHES) -> Climb:
     """A ladder that stops at this rung; at none if 0."""
-    rungs = plan_ladder(SPACE, train, Ladder(0.0), epsilon=EPSILON, delta=DELTA).rungs
+    rungs = plan_ladder(SPACE, train, Ladder(0.0, epsilons=TOTALS), epsilon=EPSILON, delta=DELTA).rungs
     target = 0.0 if not reaches else -1.01 * rungs[reaches - 1].mechanism({"lr": 0.1}, seed=0)[0]["noise"]
-    return plan_ladder(SPACE, train, Ladder(target), epsilon=EPSILON, delta=DELTA)
+    return plan_ladder(SPACE, train, Ladder(target, epsilons=TOTALS), epsilon=EPSILON, delta=DELTA)
 
 
 @cache

@@ -51,14 +51,18 @@ def law(rung: Rung, data: int) -> tuple[float, float]:
     return (truth, 1 - truth) if data == 0 else (1 - truth, truth)
 
 
-def transcripts(climb: Climb, stops: Rule) -> Iterator[tuple[float, float, int]]:
-    """Every transcript: its probability on both data sets, and after how many rungs it stopped."""
+def transcripts(climb: Climb, stops: Rule, asks: Rule = lambda _: True) -> Iterator[tuple[float, float, int]]:
+    """Every transcript: its probability on both data sets, and after how many rungs it stopped.
+
+    A rung may depend on all that was published, as one does that begins from the model before it: where ``asks`` is
+    false it answers the opposite.
+    """
 
     def ends(published: tuple[int, ...], at: tuple[float, float]) -> Iterator[tuple[float, float, int]]:
         if len(published) == len(climb.rungs) or (published and stops(published)):
             yield (*at, len(published))
             return
-        laws = [law(climb.rungs[len(published)], data) for data in (0, 1)]
+        laws = [law(climb.rungs[len(published)], data)[:: 1 if asks(published) else -1] for data in (0, 1)]
         for score in (0, 1):
             yield from ends((*published, score), (at[0] * laws[0][score], at[1] * laws[1][score]))
 
@@ -94,8 +98,8 @@ SETTINGS = list(itertools.product((0.5, 1.0, 3.0), (0.3, 0.05, 1e-3), (1, 2, 4))
 def test_whatever_stops_a_ladder_it_costs_no_more_than_all_its_rungs(epsilon: float, delta: float, rungs: int) -> None:
     climb = ladder(epsilon, delta, rungs)
     largest = 0.0
-    for stops in (lambda _: False, by_the_target(climb), *map(at_random, range(30))):
-        found = np.array(list(transcripts(climb, stops)))
+    for number, stops in enumerate((lambda _: False, by_the_target(climb), *map(at_random, range(30)))):
+        found = np.array(list(transcripts(climb, stops, at_random(100 + number))))
         assert found[:, :2].sum(axis=0) == pytest.approx(1.0)
         largest = max(largest, *deltas(found, epsilon))
         assert max(deltas(found, epsilon)) <= delta
