@@ -45,7 +45,8 @@ from dphypo.integrations import cost
 from dphypo.integrations.persons import GRID, I64, PersonKeys, person_cells, person_means, read_cap
 from dphypo.integrations.split import Origin
 
-_TAIL = 1e-13  # of each law: what lies beyond is added to the probability
+Floats = npt.NDArray[np.float64]
+_TAIL = 1e-10  # of each law: what lies beyond is added to the probability
 _DECIMALS = 4
 
 
@@ -63,10 +64,13 @@ def reaching(target: float, wrong: float, *, noise_multiplier: float, records: i
     0.916
     """
     target = _validate.within(0.0, 1.0, until=target)
-    unit = 10.0**-_DECIMALS
+    unit, (right, sizes, masses) = 10.0**-_DECIMALS, _counted(target, records, of)
 
     def probability(steps: int) -> float:
-        return _reached(target, steps * unit, noise_multiplier, records, of)
+        """An upper bound of the probability that a model of accuracy ``target`` shows at least so much."""
+        shown = steps * unit
+        spread = noise_multiplier * math.hypot(1 - shown, shown)
+        return float(np.sum(masses * ndtr((right - shown * sizes + 0.5) / spread))) * (1 + 1e-9) + 4 * _TAIL
 
     low, high = math.floor(target / unit), round(1 / unit)
     if probability(high) > wrong:
@@ -81,22 +85,17 @@ def reaching(target: float, wrong: float, *, noise_multiplier: float, records: i
     return round(high * unit, _DECIMALS)
 
 
-def _reached(target: float, shown: float, noise_multiplier: float, records: int, of: int | None) -> float:
-    """An upper bound of the probability that a model of accuracy ``target`` shows at least ``shown``."""
-    sizes, masses = np.array([records]), np.ones(1)
-    beyond = _TAIL
-    if of is not None:
-        law = binom(of, records / of)
-        sizes = np.arange(int(law.ppf(_TAIL)), int(law.isf(_TAIL)) + 1)
-        masses, beyond = law.pmf(sizes), 3 * _TAIL
-    least, most = int(binom.ppf(_TAIL, sizes[0], target)), int(binom.isf(_TAIL, sizes[-1], target))
-    right = np.arange(least, most + 1)[:, None]
-    spread = noise_multiplier * math.hypot(1 - shown, shown)
-    reached = ndtr((right - shown * sizes + 0.5) / spread)
-    return float(np.sum(binom.pmf(right, sizes, target) * reached * masses)) * (1 + 1e-9) + beyond
+@functools.lru_cache(4)
+def _counted(target: float, records: int, of: int | None) -> tuple[Floats, Floats, Floats]:
+    """How many records are right and how many there are, with what probability; but for tails, the less likely ones."""
+    law = binom(records, 1.0) if of is None else binom(of, records / of)
+    sizes = np.arange(law.ppf(_TAIL), law.isf(_TAIL) + 1)
+    middle = np.floor(target * sizes)
+    least, most = binom.ppf(_TAIL, sizes, target) - middle, binom.isf(_TAIL, sizes, target) - middle
+    right = middle + np.arange(least.min(), most.max() + 1)[:, None]
+    return right, sizes, binom.pmf(right, sizes, target) * law.pmf(sizes)
 
 
-Floats = npt.NDArray[np.float64]
 Value = Callable[[Floats, Floats, Floats | None], Floats]
 """Of the outputs, the labels and the groups of some records, one number per record."""
 
