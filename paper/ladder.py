@@ -230,13 +230,14 @@ def judged(task: dict[str, Any], wrong: float) -> list[Judged]:
     return found
 
 
-def show() -> str:
+def show(result: dict[str, Any]) -> str:
     """The tables, from what was measured."""
+    tasks = result["tasks"]
     lines = ["| task | rungs | records that score | margin | "]
     lines[0] += " | ".join(f"ratio, `wrong={wrong}` | reached; wrongly" for wrong in WRONG) + " |"
     lines.append("|---" * (4 + 2 * len(WRONG)) + "|")
     every: dict[str, dict[float, list[Judged]]] = {}
-    for task in _tasks():
+    for task in tasks:
         both = {wrong: judged(task, wrong) for wrong in WRONG}
         margin = median(one.margin for one in both[WRONG[0]])
         lines.append(f"| {_called(task)} | {task['shape']} | {task['scoring']} | {margin:.3f} |{_cells(both)}")
@@ -244,14 +245,15 @@ def show() -> str:
             for wrong, one in both.items():
                 every.setdefault(task["shape"], {}).setdefault(wrong, []).extend(one)
     lines += [f"| all judged tasks | {shape} | | |{_cells(both)}" for shape, both in every.items()]
-    lines += ["", "| task | rungs | total | alone, on all records | rung |", "|---|---|---|---|---|"]
-    for task in _tasks():
-        for place, rung in enumerate(task["rungs"]):
-            if (height := task["curve"].get(str(rung["epsilon"]))) is not None:
-                made = mean(ladder[place][1] for ladder in task["ladders"])
-                lines.append(
-                    f"| {_called(task)} | {task['shape']} | {rung['epsilon']:.3g} | {mean(height):.3f} | {made:.3f} |"
-                )
+    lines += ["", "| task | rungs | one run on all records, with ε/8, ε/4, ε/2, ε | the rung |", "|---|---|---|---|"]
+    for task in tasks:
+        ends = [float(one) for one in task["curve"]]
+        places = [
+            place for place, rung in enumerate(task["rungs"]) if np.isclose(ends, rung["epsilon"], rtol=1e-6).any()
+        ]
+        alone = ", ".join(f"{mean(one):.3f}" for one in list(task["curve"].values())[-len(places) :])
+        made = ", ".join(f"{mean(ladder[place][1] for ladder in task['ladders']):.3f}" for place in places)
+        lines.append(f"| {_called(task)} | {task['shape']} | {alone} | {made} |")
     return "\n".join(lines)
 
 
@@ -312,7 +314,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     chosen = parser.parse_args()
     if chosen.what == "show":
-        print(show())
+        print(show(json.loads(FILE.read_text())))
     elif chosen.what == "landscape":
         landscape(chosen.data)
     elif chosen.task is None:
