@@ -283,7 +283,7 @@ def watchers(rng: random.Random, folder: Path) -> Iterator[Callable[[], int]]:
             with pytest.MonkeyPatch.context() as patch:
                 stream = module.Stream(call if call in ("write", "flush", "isatty") else "unused", kind, terminal=True)
                 patch.setattr(sys, "stderr", stream)
-                patch.setattr(module.live, "PAGE_S", 0.0)
+                patch.setattr(module.progress, "PAGE_S", 0.0)
                 if call in module.CALLS:
                     owner, attribute = module.CALLS[call]
                     patch.setattr(owner, attribute, fail)

@@ -12,6 +12,7 @@ from support.slow import mostly_slow
 from dphypo.accounting import account
 from dphypo.accounting.one_run import describe
 from dphypo.accounting.profiles import epsilon_for, randomised_response
+from dphypo.accounting.theorems import theorem_h_history_only as theorem_h
 from dphypo.accounting.theorems.lemma2 import corners
 from dphypo.accounting.theorems.theorem4_profile import SearchProfile
 from dphypo.accounting.theorems.theorem_h_history_only import Effort, Lattice, Payoff, Survivors, lattice_pair
@@ -98,6 +99,24 @@ def test_a_lattice_that_begins_too_shallow_ends_near_the_same(profiles):
 @pytest.mark.slow
 def test_the_other_direction_is_the_smaller_one(profiles):
     assert epsilon(profiles, SHAPE_8, Band(0.75, 2), direction=1) < epsilon(profiles, SHAPE_8, Band(0.75, 2))
+
+
+@pytest.mark.parametrize(("law", "band"), [(SHAPE_8, Band(0.75, 2)), (Poisson(6), Band(0.5, 4))])
+def test_points_that_are_left_out_change_nothing(monkeypatch, law, band):
+    """The lattice ends where sums and payoffs are as good as 0: one that goes on gives the same bound."""
+    step = dp_accounting.PoissonSampledDpEvent(0.0128, dp_accounting.GaussianDpEvent(3.0))
+    run = describe([dp_accounting.SelfComposedDpEvent(step, 782)], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    light = Effort(atoms=64, coarse_atoms=64, cells=24)
+    bound = theorem_h.HistoryProfile(*run.profiles, law, band, effort=light)
+    found, cells, pair = epsilon_for(bound, DELTA), bound.cells, bound._pair
+    far = theorem_h.HistoryProfile(*run.profiles, law, band, effort=light)
+    object.__setattr__(far, "_bottom", 14.0)
+    object.__setattr__(far, "_reach", (14.0, 14.0))
+    object.__setattr__(far, "_pair", pair)
+    object.__setattr__(far, "cells", cells)
+    monkeypatch.setattr(theorem_h, "_HIGHEST", 14.0)
+    assert bound._lattice(pair, bound._bottom).count < far._lattice(pair, 14.0).count / 2
+    assert found == pytest.approx(epsilon_for(far, DELTA), rel=1e-6)
 
 
 def test_more_work_only_tightens(profiles):

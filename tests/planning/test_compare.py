@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dphypo
+from dphypo.accounting.calibrate import watch
 from dphypo.cli.app import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
@@ -27,6 +28,24 @@ KINDS = {"none", "survey", "uniform", "stages", "composition"}
 def found():
     """Without bands, which take the longest: the slow test has them."""
     return plan(epsilon=2.0, delta=DELTA, compute=5, bands=(), **TASK)
+
+
+@pytest.mark.parametrize(("epsilon", "epochs"), [(0.5, 20), (4.0, 10)])
+def test_few_values_of_the_noise_are_tried(epsilon, epochs):
+    tried: list[list[float]] = []
+
+    def counted(wanted):
+        for design in wanted:
+            tried.append([])
+            yield design
+        tried.append([])  # of larger batches
+
+    given = {"records": 20_000, "batch_size": 200, "epochs": epochs, "compute": 3}
+    with watch(lambda cost: tried[-1].append(cost) if tried else None):
+        plan(epsilon=epsilon, delta=DELTA, bands=(), watch=counted, **given)
+    counts = [len(costs) for costs in tried[:-1]]
+    assert max(counts) <= 8
+    assert np.mean(counts) <= 4.5
 
 
 @pytest.mark.slow

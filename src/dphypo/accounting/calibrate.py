@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -33,7 +34,7 @@ from dphypo.errors import UnreachableError
 from dphypo.laws import Law
 
 _MOST_STEPS = 60
-_SLOWEST, _FASTEST, _FURTHER = 1.02, 16.0, 1.02  # of the first step from the start
+_FASTEST, _AIMED, _FURTHER = 16.0, 4, 1.02  # steps from the start: the first four aim at ε, the next go beyond
 CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
 Costly = TypeVar("Costly")
 _watcher: ContextVar[Callable[[float], object] | None] = ContextVar("watcher", default=None)
@@ -147,7 +148,9 @@ def solve_noise(
     def solve() -> Calibration[Made]:
         first = start if start is not None else _guess(guarantee_at, epsilon, delta)
         first = min(max(first, smallest), largest)
-        return _spend(Knob(guarantee_at, cost, first, smallest, largest, decimals, close), epsilon, delta, remedy)
+        power = steepness(guarantee_at, first, delta)
+        knob = Knob(guarantee_at, cost, first, smallest, largest, decimals, close, power)
+        return _spend(knob, epsilon, delta, remedy)
 
     if keep is None:
         return solve()
@@ -169,16 +172,22 @@ def solve_noise(
 
 def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
     """Solve for the value that spends ε; ``remedy`` says what to do if even the largest value costs more."""
-    made = knob.make(knob.start)
-    if isinstance(made, Guarantee) and made.run.has_losses:
+    search = _only_search(knob.make(knob.start))
+    if search is not None and search.run.has_losses:
         # Profile bounds are nearly always the smallest, and quick. If another turns out smaller, start again.
-        quick: Knob[Made] = replace(knob, cost=lambda one: one.sharpest_epsilon(delta))  # type: ignore[union-attr]
+        quick: Knob[Made] = replace(knob, cost=lambda one: _only_search(one).sharpest_epsilon(delta))  # type: ignore[union-attr]
         with contextlib.suppress(UnreachableError):
             found = quick.spend(epsilon, delta, remedy)
             exact = knob.cost(found.guarantee)
             if 0 <= found.epsilon - exact <= knob.close:
                 return replace(found, epsilon=exact)
     return knob.spend(epsilon, delta, remedy)
+
+
+def _only_search(made: Guarantee | Composition) -> Guarantee | None:
+    """The search, if that is all that is released."""
+    first, *others = Composition.of(made).terms
+    return first.releases if not others and isinstance(first.releases, Guarantee) else None
 
 
 def solve_settings(
@@ -248,6 +257,19 @@ def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: fl
     return _LOOSE * math.exp(high)
 
 
+def steepness(guarantee_at: Callable[[float], Guarantee | Composition], noise: float, delta: float) -> float:
+    """The p for which ε is about proportional to noise^(−p) near this noise: 1 for much noise, and more for little."""
+    return _power(*((value, _renyi(guarantee_at(value), delta)) for value in (noise, 1.1 * noise)))
+
+
+def _power(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """The p for which the ε of these two (noise, ε) are proportional to noise^(−p), if that is plausible; else 1."""
+    (noise, epsilon), (other_noise, other_epsilon) = one, other
+    if noise == other_noise or not (0 < epsilon < math.inf and 0 < other_epsilon < math.inf):
+        return 1.0
+    return min(max(math.log(epsilon / other_epsilon) / math.log(other_noise / noise), 0.25), 20.0)
+
+
 def _renyi(whole: Guarantee | Composition, delta: float) -> float:
     """About what all parts cost, by few Rényi orders; infinite where an event has no such curve."""
     costs = []
@@ -301,6 +323,7 @@ class Knob(Generic[Costly]):
     largest: float
     decimals: int | None = None  # values are rounded up before they are tried: what is found can be written down
     close: float = CLOSE  # how far below the target the answer may lie
+    power: float = 1.0  # about: ε is proportional to the knob's value to minus this
 
     def spend(self, epsilon: float, delta: float, remedy: str) -> Calibration[Costly]:
         """Lower the knob as far as ``epsilon`` allows; an ``UnreachableError`` says that the largest value costs more.
@@ -330,18 +353,23 @@ class Knob(Generic[Costly]):
         current = self._at(self.start)
         inside = round_epsilon(current.epsilon) <= epsilon
         end = self._tried(self.smallest if inside else self.largest)
-        # As if ε were inversely proportional to the knob, and a little further.
-        factor = 2.0
-        if 0 < current.epsilon < math.inf:
-            factor = min(max(_FURTHER * max(current.epsilon / epsilon, epsilon / current.epsilon), _SLOWEST), _FASTEST)
-        while current.value != end:
+        target = max(epsilon - self.close / 2, epsilon / 2)
+        power, factor = self.power, 1.0
+        for step in itertools.count():
+            if current.value == end:
+                return (current, current) if inside else (None, current)
             if inside and epsilon - current.epsilon <= self.close:
                 return current, current
+            aim = 2.0
+            if 0 < current.epsilon < math.inf:
+                aim = min(max(current.epsilon / target, target / current.epsilon) ** (1 / power), _FASTEST)
+            factor = aim if step < _AIMED else max(_FURTHER * aim, factor * factor)
             following = self._at(max(current.value / factor, end) if inside else min(current.value * factor, end))
             if (round_epsilon(following.epsilon) <= epsilon) != inside:
                 return (current, following) if inside else (following, current)
-            current, factor = following, factor * factor
-        return (current, current) if inside else (None, current)
+            power = _power((current.value, current.epsilon), (following.value, following.epsilon))
+            current = following
+        raise AssertionError
 
     def _tried(self, value: float) -> float:
         return value if self.decimals is None else round_up(value, self.decimals)

@@ -193,7 +193,7 @@ def plan(
     task: Task,
     as_json: o.AsJson = False,
 ) -> None:
-    """Compare designs to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes under a minute.
+    """Compare designs to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes about ten seconds.
 
     Each design gets the least noise with which everything it releases costs at most ε. The last line is the Python
     code that runs the recommended design.

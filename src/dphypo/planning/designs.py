@@ -12,6 +12,7 @@ import numpy as np
 
 from dphypo import _validate
 from dphypo.accounting import Composition, solve_noise
+from dphypo.accounting.calibrate import steepness
 from dphypo.accounting.certificate import to_json
 from dphypo.accounting.guarantee import UNIFORM, PolicyClass
 from dphypo.band import Band
@@ -185,6 +186,7 @@ def survey(runs: int, fraction: float) -> Design:
 
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
+_DEARER = 0.25  # a band (c, C) costs about (C/c)^0.25 times the ε of a uniform search
 SHARES = (0.01, 0.05, 0.10)
 """The best parts of the prior whose chances are shown."""
 _NEAR = 2.5e-3  # of ε: how far below it a design with a study may stay; its bound moves by 0.001 as cells are chosen
@@ -227,9 +229,12 @@ class Spent:
 
 
 def spend(
-    design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, start: float | None = None
+    design: Design, mechanism: Mechanism, space: Space, *, epsilon: float, delta: float, found: Sequence[Spent] = ()
 ) -> Spent:
-    """The least noise with which a design costs ε at δ, never more and at most a 400th of ε less."""
+    """The least noise with which a design costs ε at δ, never more and at most a 400th of ε less.
+
+    What others were ``found`` to need tells where to start, which saves time and nothing else.
+    """
 
     if design.kind == "none":  # it needs no score, so that no record is set apart for one
         mechanism = (mechanism.on_all_records() or mechanism).without_score()
@@ -237,10 +242,16 @@ def spend(
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
         return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee
 
+    start = None
+    uniform = {one.design.parts[0].runs: one.noise_multiplier for one in found if one.design.kind == "uniform"}
+    if design.kind == "uniform" and uniform:
+        start = max(uniform.values())
+    elif design.kind == "band" and (alike := uniform.get(design.parts[0].runs)) is not None:
+        start = alike * math.exp(_DEARER * design.band.log_ratio / steepness(at, alike, delta))
     close = _CLOSE if design.kind in ("none", "survey", "composition") else _NEAR * epsilon
-    found = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
-    found.guarantee.check_total(epsilon, delta)
-    return Spent(design, found.value, design.at(found.value), found.guarantee)
+    solved = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
+    solved.guarantee.check_total(epsilon, delta)
+    return Spent(design, solved.value, design.at(solved.value), solved.guarantee)
 
 
 Watch = Callable[[Iterable[Design]], Iterable[Design]]
@@ -255,25 +266,12 @@ def spend_all(
     left_out: list[tuple[str, str]] = []
     for design in watch(wanted):
         try:
-            found.append(spend(design, mechanism, space, epsilon=epsilon, delta=delta, start=_guess(design, found)))
+            found.append(spend(design, mechanism, space, epsilon=epsilon, delta=delta, found=found))
         except UnreachableError:
             if design.kind == "none":
                 raise
             left_out.append((design.name, "no noise pays for it"))
     return found, left_out
-
-
-def _guess(design: Design, found: Sequence[Spent]) -> float:
-    """Where to start the search for noise, which saves time and nothing else."""
-    if not found:
-        return 1.0
-    alone = found[0].noise_multiplier
-    shaped = next((1.02 * one.noise_multiplier for one in found if one.design.kind == "uniform"), 1.1 * alone)
-    if design.kind == "band":
-        return shaped * (1 + 0.025 * design.band.log_ratio)
-    if design.kind == "uniform":
-        return shaped * (1.17 if len(set(design.quantiles())) == 1 else 1.0)
-    return alone * {"stages": 1.09, "composition": 1.37}.get(design.kind, 1.002)
 
 
 @dataclass(frozen=True)
@@ -299,14 +297,12 @@ def batches(
             if cost > compute or steps < 1:
                 continue
             larger = SampledGaussian(rate=factor * size / records, steps=steps, noise_multiplier=1.0)
-            guess = alone * math.sqrt(factor)
             found = spend(
                 untuned(),
                 OwnTraining(untrained, larger, scores="public"),
                 SPACE,
                 epsilon=epsilon,
                 delta=delta,
-                start=guess,
             )
             noise = found.noise_multiplier
             yield Batch(factor * size, steps, cost, noise, noise / factor / alone)

@@ -58,6 +58,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
 
 from dphypo.accounting.profiles import Floats, Profile, RunProfile, end, lower_hull
 from dphypo.accounting.theorems.lemma2 import Corner, Tau, corners
@@ -384,9 +385,11 @@ def _join(value: Payoff, certain: Floats, active: int, count: int) -> Payoff:
 
 _FIRST_CELLS = 16
 _MOST_RUNS = 6000
-_MOST_POINTS, _FEWEST_ATOMS = 1500, 8
+_MOST_POINTS, _FEW_POINTS, _FEWEST_ATOMS = 480, 240, 8
 _FEW = 4
 _DEEPEST = 120.0  # rounding such an s changes e^s by 1.4e-14 in proportion: ROUNDING has room
+_UNSEEN = 1e-13  # a probability or a payoff that is not worth points of the lattice
+_HIGHEST = 10.0  # of s: beyond, a payoff is within e^(−10) of that at ∞
 _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
 
 
@@ -397,7 +400,7 @@ class Effort:
     atoms: int = 320  # losses of the dominating pair
     coarse_atoms: int = 96  # the same while cells are looked for
     cells: int = 48  # of v
-    depth: float = 14.0  # sums reach from −depth to depth; to twice as much, and so on, where δ would stay above 1e-9
+    depth: float = 14.0  # sums reach down to −depth; to twice as much, and so on, where δ would stay above 1e-9
     tail: float = 1e-10  # P[T > K] that is given up, and added to δ
 
 
@@ -415,17 +418,16 @@ class HistoryProfile:
     band: Band
     first_from_prior: int = 0
     effort: Effort = Effort()
-    _pairs: dict[int, LatticePair] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def exists(self) -> bool:
         """Whether the bound can be had: the run has a certified pair on a lattice, and T is not too large to follow."""
+        if self._last > _MOST_RUNS:
+            return False
         try:
-            self._pair(self.effort.coarse_atoms)
-            self._pair(self.effort.atoms)
+            return bool(self._pair.step)
         except LatticeError:
             return False
-        return self._last <= _MOST_RUNS
 
     @property
     def top(self) -> float:
@@ -460,13 +462,27 @@ class HistoryProfile:
     @cached_property
     def cells(self) -> Floats:
         """The ends of the cells of v, from 0 to 1: found on a coarse pair, narrow where the suprema are attained."""
-        cells = _spread(self.runs, self._tau, _FIRST_CELLS)
-        pair = self._pair(self.effort.coarse_atoms)
-        while len(cells) <= self.effort.cells:
-            lattice = self._lattice(pair)
-            value = self._payoff(pair, lattice, cells)
-            cells = _split(cells, self._weights(pair, lattice, value), self.effort.cells)
+        cells, lattice, value = self._trial
+        while (
+            len(cells := _split(cells, self._weights(self._coarse, lattice, value), self.effort.cells))
+            <= self.effort.cells
+        ):
+            lattice = self._lattice(self._coarse, self._bottom)
+            value = self._payoff(self._coarse, lattice, cells)
         return cells
+
+    @cached_property
+    def _trial(self) -> tuple[Floats, Lattice, Floats]:
+        """A first look at few cells on the coarse pair: the cells, the lattice, and (Q_v(s))₊."""
+        cells, lattice = _spread(self.runs, self._tau, _FIRST_CELLS), self._lattice(self._coarse, self._depth)
+        return cells, lattice, self._payoff(self._coarse, lattice, cells)
+
+    @cached_property
+    def _bottom(self) -> float:
+        """How far below 0 points are needed: as far as the trial finds payoffs, and by the largest loss more for Y."""
+        _, lattice, value = self._trial
+        seen = lattice.first + int(np.argmax(np.max(value[..., :-1], axis=(0, 1)) > _UNSEEN))
+        return min(self._depth, (self._coarse.last + 2 - seen) * lattice.step)
 
     @cached_property
     def _curve(self) -> tuple[Floats, Floats]:
@@ -489,15 +505,15 @@ class HistoryProfile:
     @property
     def _cut(self) -> bool:
         """Whether sums of losses may get further than the lattice."""
-        return self._reach(self._pair(self.effort.coarse_atoms)) > self.effort.depth
+        return self._reach[0] > self.effort.depth
 
     @cached_property
     def _to_depth(self) -> tuple[Floats, Floats, float]:
         """ε on a lattice of this depth, and δ there, at the corners of the hull; and what no depth takes off δ."""
-        pair = self._pair(self.effort.coarse_atoms)
+        pair = self._coarse
         if np.count_nonzero(pair.on) > _FEW:  # a pure run has two losses, which a coarse lattice holds exactly
-            pair = self._pair(self.effort.atoms)
-        lattice = self._lattice(pair)
+            pair = self._pair
+        lattice = self._lattice(pair, self._bottom)
         value = self._payoff(pair, lattice, self.cells)
         masses = np.array([mass for _, _, mass in corners(self.band)])
         best = masses @ np.max(value, axis=0)  # Σ_j n_j sup over v of (Q_v(s))₊, and the same at s = ∞
@@ -509,28 +525,42 @@ class HistoryProfile:
         left = (pair.told * best[-1] + self._law[1]) * (1 + SLACK)
         return *_corners(epsilon, delta), float(left)
 
-    def _pair(self, atoms: int) -> LatticePair:
-        """A pair of this many losses; of fewer if the lattice of their sums would have too many points."""
-        if atoms in self._pairs:
-            return self._pairs[atoms]
-        used, pair = atoms, lattice_pair(self.forward, self.reverse, atoms)
-        while (count := self._lattice(pair).count) > _MOST_POINTS and used > _FEWEST_ATOMS:
-            used = max(_FEWEST_ATOMS, math.floor(0.99 * used * _MOST_POINTS / count))
-            pair = lattice_pair(self.forward, self.reverse, used)
-        self._pairs[atoms] = pair
+    @cached_property
+    def _pair(self) -> LatticePair:
+        return self._with_atoms(self.effort.atoms, _MOST_POINTS, self._bottom)
+
+    @cached_property
+    def _coarse(self) -> LatticePair:
+        return self._with_atoms(self.effort.coarse_atoms, _FEW_POINTS, self._depth)
+
+    def _with_atoms(self, atoms: int, most: int, bottom: float) -> LatticePair:
+        """A pair of this many losses; of fewer if the lattice of their sums would have more than ``most`` points."""
+        pair = lattice_pair(self.forward, self.reverse, atoms)
+        while (count := self._lattice(pair, bottom).count) > most and atoms > _FEWEST_ATOMS:
+            atoms = max(_FEWEST_ATOMS, math.floor(0.99 * atoms * most / count))
+            pair = lattice_pair(self.forward, self.reverse, atoms)
         return pair
 
-    def _reach(self, pair: LatticePair) -> float:
-        """How far sums of losses get, but for some of small probability."""
-        runs = min(len(self._law[0]), 4 * math.ceil(self.runs.mean) + 10)
-        drift = float(np.abs(pair.on @ pair.losses))
-        spread = math.sqrt(float(pair.on @ pair.losses**2))
-        return runs * drift + 12 * spread * math.sqrt(runs) + pair.step * max(pair.last, -pair.first)
+    @cached_property
+    def _reach(self) -> tuple[float, float]:
+        """How far up sums S of T losses get: until P[S > s], and until e^(−s) P[S > s], is as good as 0, by Chernoff.
 
-    def _lattice(self, pair: LatticePair) -> Lattice:
-        """Sums of losses as far as they reach, or to ±depth."""
-        far = math.ceil(min(self.effort.depth, self._reach(pair)) / pair.step) + 1
-        return Lattice(pair.step, -far, 2 * far + 1)
+        A payoff is seen no further below 0 than the first; above the second it is as good as that at s = ∞.
+        """
+        pair, (pmf, _) = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms), self._law
+        theta = np.geomspace(0.1, 1000.0, 60) / max(pair.step * pair.last, 1.0)
+        one = logsumexp(theta[:, None] * pair.losses, b=pair.on, axis=1)
+        all_runs = logsumexp(one[:, None] * np.arange(len(pmf)), b=pmf, axis=1) - math.log(_UNSEEN)
+        return float(np.min(all_runs / theta)), float(np.min(all_runs / (1 + theta)))
+
+    @property
+    def _depth(self) -> float:
+        return min(self.effort.depth, self._reach[0])
+
+    def _lattice(self, pair: LatticePair, bottom: float) -> Lattice:
+        """Sums of losses from −``bottom`` to as far up as they matter."""
+        below, above = (math.ceil(far / pair.step) + 1 for far in (bottom, min(_HIGHEST, self._reach[1])))
+        return Lattice(pair.step, -below, below + above + 1)
 
     def _payoff(self, pair: LatticePair, lattice: Lattice, cells: Floats) -> Floats:
         """(Q_v(s))₊ for every cell, corner and s."""
