@@ -31,6 +31,20 @@ def test_every_row_matches_its_source():
     assert list(accuracy.problems()) == []
 
 
+def test_rows_follow_their_plan_and_each_task_has_a_certificate():
+    pytest.importorskip("torch")
+    from paper.rows import PLAN, SEEDS
+
+    made = [json.loads(line) for line in accuracy.ROWS.read_text(encoding="utf-8").splitlines()]
+    planned = {row.words: (row.epsilon, row.delta) for row in PLAN}
+    certified = {row["task"] for row in accuracy.added_rows()}
+    for line in made:
+        assert planned[line["task"]] == (line["epsilon"], line["delta"])
+        assert len(line["ways"]) == 5
+        assert all(len(scores) == SEEDS for scores in line["ways"].values())
+        assert line["task"] in certified
+
+
 def test_a_release_that_verifies_adds_a_row(copied, tmp_path, capsys):
     folder = surveyed_release().save(tmp_path / "release")
     said = ["--task", "made up", "--way", "Stages", "--score", "0.8", "--judged", "nothing", "--command", "pytest"]
