@@ -110,3 +110,7 @@ class Stopped(KeyboardInterrupt):
         while error is not None and not isinstance(error, Stopped):
             error = error.__cause__ or error.__context__
         return error is not None
+
+
+class ProcessLost(Stopped):
+    """A process of a run on several was lost. It is no outcome: the attempt ends, and the run can be resumed."""

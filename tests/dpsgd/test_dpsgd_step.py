@@ -80,10 +80,12 @@ def test_the_exact_divergence_of_a_step_in_two_dimensions(angle):
     size=st.integers(1, 10**9),
     terms=st.integers(1, 10**6),
     largest=st.integers(1, 10**6),
+    pieces=st.integers(1, 10**4),
 )
-def test_records_are_clipped_to_what_leaves_room_for_rounding(sigma, limit, size, terms, largest):
+def test_records_are_clipped_to_what_leaves_room_for_rounding(sigma, limit, size, terms, largest, pieces):
+    sizes = {"size": size, "terms": terms, "largest_batch": largest, "pieces": pieces}
     try:
-        grid = SumGrid.of(noise_multiplier=sigma, max_grad_norm=limit, size=size, terms=terms, largest_batch=largest)
+        grid = SumGrid.of(noise_multiplier=sigma, max_grad_norm=limit, **sizes)
     except ValueError as error:
         assert "noise_multiplier" in str(error)  # noqa: PT017
         return
@@ -91,10 +93,11 @@ def test_records_are_clipped_to_what_leaves_room_for_rounding(sigma, limit, size
         unit, radius = mpmath.mpf(grid.unit), mpmath.mpf(grid.radius)
         whole = grid.deviation * unit / mpmath.mpf(sigma)
         units = mpmath.mpf(terms + 4) * mpmath.mpf(2) ** -53
-        error = 2 * 64 * largest * units / (1 - units) * radius + mpmath.sqrt(size) * unit * mpmath.mpf(2) ** -grid.bits
+        error = 2 * 64 * largest * units / (1 - units) * radius
+        error += pieces * mpmath.sqrt(size) * unit * mpmath.mpf(2) ** -grid.bits
         reach = mpmath.sqrt((radius + error) ** 2 + size * unit**2 / 4) + unit * mpmath.sqrt(-mpmath.log(BETA))
         assert reach <= whole
-        assert largest * whole / unit * 2**grid.bits < 2**52
+        assert largest * whole / unit * 2**grid.bits + pieces < 2**52
 
 
 @pytest.mark.parametrize("at_most", [None, 32, 8, 1])
@@ -109,9 +112,26 @@ def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
     pieces = math.ceil(largest / piece)
     assert pieces > count
     proven = SumGrid.of(
-        noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece + pieces, largest_batch=largest
+        noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece, largest_batch=largest, pieces=pieces
     )
-    assert run.grid(1000, piece, count, lambda piece, count: 7 * piece + count).radius <= proven.radius
+    assert run.grid(1000, piece, count, lambda piece, count: 7 * piece).radius <= proven.radius
+
+
+def test_the_rounding_of_every_piece_is_paid_for():
+    """The sums of many pieces all lie between two multiples of h·2^−b: they are rounded up with x, down without."""
+    size, pieces = 10_000, 20_000
+    sizes: dict[str, int] = {"size": size, "terms": 1, "largest_batch": pieces}
+    grid, one = (SumGrid.of(noise_multiplier=1.0, max_grad_norm=1.0, **sizes, pieces=some) for some in (pieces, 1))
+    between = torch.full((size,), 0.5, dtype=torch.float64)
+
+    def moved(radius: float) -> float:
+        """By how much x moves the total, in units of C: x itself, and what rounding adds in the same direction."""
+        each = radius * grid.scale / math.sqrt(size) / pieces
+        up, down = pieces * (between + 1e-9 + each).round(), pieces * (between - 1e-9).round()
+        return float((up - down).norm()) / grid.scale
+
+    assert moved(grid.radius) <= 1
+    assert moved(one.radius) > 1, "what is caught"
 
 
 def test_the_dither_keeps_many_small_moves_together():

@@ -14,6 +14,7 @@ from scipy.stats import loguniform
 from support.torch_world import dpsgd
 
 import dphypo
+from dphypo.dpsgd import distributed
 from dphypo.entropy import Seeded
 from dphypo.executors.executor import Execution
 from dphypo.executors.processes import Groups
@@ -40,7 +41,7 @@ class Placed(dphypo.mechanisms.Declared):
         object.__setattr__(made, "log", self.log)
         return made
 
-    def devices(self):
+    def all_devices(self):
         return TWO
 
     def __call__(self, params, *, seed):
@@ -78,11 +79,17 @@ def test_every_worker_has_a_device_of_its_own(tmp_path, devices):
     assert last == "cpu:0", "a last run takes one"
 
 
-def test_groups_are_shared_out_and_end_in_the_same_bits():
-    mechanism = dpsgd(score=_norm)
-    here = search(mechanism).run(progress=False)
+def test_groups_are_shared_out_and_the_last_run_uses_all_devices_with_the_same_bits(monkeypatch):
+    monkeypatch.setattr(distributed, "START_METHOD", START)
+    mechanism, teams = dpsgd(score=_norm), []
+    started = distributed.started
+    monkeypatch.setattr(distributed, "started", lambda *given: teams.append(len(given[1])) or started(*given))
+    here = search(mechanism).run(progress=False, devices=TWO[:1])
+    assert not teams
     there = search(mechanism).run(progress=False, devices=TWO, start_method=START)
+    assert teams == [1], "one process besides this one, for the last run"
     assert there.survey.rows == here.survey.rows
+    assert there.certificate.to_dict() == here.certificate.to_dict()
     states = [one.model.state_dict().values() for one in (here, there)]
     assert all(torch.equal(*pair) for pair in zip(*states, strict=True))
 
@@ -120,7 +127,7 @@ class _Dying(Mechanism):
 def test_dp_sgd_knows_the_devices_of_the_machine():
     mechanism = dpsgd()
     expected = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
-    assert mechanism.devices() == expected
+    assert mechanism.all_devices() == expected
     assert chosen_devices(mechanism, "all") == expected
     each = on_each_device(Execution(devices=TWO), mechanism, one=False)
     assert [str(one.device) for one in each] == TWO

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _STEP = "dpsgd/test_dpsgd_step.py"
 _BITS = "dpsgd/test_dpsgd_bits.py"
+_DISTRIBUTED = "dpsgd/test_dpsgd_distributed.py"
 _PLACES = "dpsgd/test_dpsgd_places.py"
 _MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
 
@@ -186,5 +187,63 @@ MUTANTS = (
         "    for way in _WAYS:\n",
         "    for way in (torch.mm,):\n        return way\n",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[twice]",),
+    ),
+    Mutant(
+        "processes draw noise of their own",
+        "noise is keyed by the run and the parameter, never by a process",
+        "dpsgd/run.py",
+        "        words = [noise.Words.of_seed(run.seed) for run in runs]\n",
+        "        words = [noise.Words.of_seed(run.seed + (0 if team is None else team.rank)) for run in runs]\n",
+        (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
+    ),
+    Mutant(
+        "processes draw from shards with numbers of their own",
+        "coins are keyed by the number of a record in the whole",
+        "dpsgd/run.py",
+        "BatchSampler(one, len(records), run.rate, run.subsample)",
+        "BatchSampler(one, len(records) // (1 if team is None else team.size), run.rate, run.subsample)",
+        (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
+    ),
+    Mutant(
+        "a piece is added by two processes",
+        "a record counts once",
+        "dpsgd/distributed.py",
+        "return slice(self.rank, None, self.size)",
+        "return slice(max(0, self.rank - 1), None, self.size)",
+        (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
+    ),
+    Mutant(
+        "two ranges of parameters have equal noise",
+        "the noise of parameters is independent, whichever process draws it",
+        "dpsgd/draws.py",
+        "        return made.reshape(len(self._streams), self._ahead, self._width)\n",
+        "        made = made.reshape(len(self._streams), self._ahead, self._width)\n"
+        "        made[..., self._width // 2 :] = made[..., : -(-self._width // 2)]\n"
+        "        return made\n",
+        (f"{_DISTRIBUTED}::test_the_noise_of_no_two_ranges_of_parameters_is_equal",),
+    ),
+    Mutant(
+        "processes do not compare what they compute",
+        "every process computes the same bits",
+        "dpsgd/distributed.py",
+        "        if len(set(found)) > 1:\n",
+        "        if not found:\n",
+        (f"{_DISTRIBUTED}::test_processes_that_compute_other_bits_are_refused",),
+    ),
+    Mutant(
+        "a resume does not compare what it computes",
+        "a resumed run computes the same bits",
+        "dpsgd/run.py",
+        "        if arithmetic != self._arithmetic:\n",
+        "        if not arithmetic:\n",
+        (f"{_DISTRIBUTED}::test_a_resume_with_other_bits_is_refused",),
+    ),
+    Mutant(
+        "the rounding of one piece is paid for",
+        "every piece of a batch is rounded",
+        "dpsgd/sum_on_grid.py",
+        "(math.sqrt(within) - pieces * math.sqrt(size) * step * 2.0**-bits)",
+        "(math.sqrt(within) - math.sqrt(size) * step * 2.0**-bits)",
+        (f"{_STEP}::test_the_rounding_of_every_piece_is_paid_for",),
     ),
 )

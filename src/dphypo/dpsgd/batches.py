@@ -123,7 +123,8 @@ class Piece(NamedTuple):
 class Batches:
     """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
 
-    Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off.
+    Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off. ``mine`` are the
+    pieces that are read: all of them, or this process's.
     """
 
     def __init__(
@@ -135,11 +136,12 @@ class Batches:
         example: Batch,
         steps: int,
         words: Callable[[int, torch.Tensor], torch.Tensor],
+        mine: slice = slice(None),
     ) -> None:
         bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
         ahead = max(1, min(32, _WORDS // max(1, len(records)))), max(1, _BYTES // bytes_of_step)
         # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
-        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, words, steps)
+        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, words, mine, steps)
         self._steps = self._begin(0)
 
     def skip(self, steps: int) -> None:
@@ -159,6 +161,7 @@ def _read(
     device: torch.device,
     ahead: tuple[int, int],
     words: Callable[[int, torch.Tensor], torch.Tensor],
+    mine: slice,
     left: int,
     skipped: int,
 ) -> Iterator[list[Piece]]:
@@ -170,7 +173,11 @@ def _read(
         drawn = draw(samplers, steps, size, count)
         passed = min(steps, skipped)
         skipped -= passed
-        numbers, valid = (torch.from_numpy(part[passed:]).to(device) for part in drawn)
+        numbers, valid = (torch.from_numpy(part[passed:, mine]).to(device) for part in drawn)
+        if not numbers.numel():  # steps that are passed over, or all of whose pieces other processes have
+            begun += steps
+            yield from ([] for _ in numbers)
+            continue
         keys: torch.Tensor | None = None
         if isinstance(records, Grouped):
             keys = torch.stack([words(begun + passed + at, one) for at, one in enumerate(numbers)])

@@ -148,9 +148,17 @@ class DeviceBatches:
     """
 
     def __init__(
-        self, records: Any, keys: torch.Tensor, rate: float, size: int, count: int, most: int, cursor: torch.Tensor
+        self,
+        records: Any,
+        keys: torch.Tensor,
+        rate: float,
+        size: int,
+        count: int,
+        most: int,
+        cursor: torch.Tensor,
+        mine: slice = slice(None),
     ) -> None:
-        self._records, self._keys, self._rate, self._cursor = records, keys, rate, cursor
+        self._records, self._keys, self._rate, self._cursor, self._mine = records, keys, rate, cursor, mine
         self._size, self.usual, self.count = size, count, count
         room = size * max(count, -(-most // size))  # whole pieces
         self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(keys) * room)))
@@ -181,7 +189,7 @@ class DeviceBatches:
         numbers, lengths = (part.index_select(0, at)[0] for part in (self._numbers, self._lengths))
         valid = self._places < lengths[:, None]
         ranges = [slice(start, start + self._size) for start in range(0, self.count * self._size, self._size)]
-        return [gathered(self._records, numbers[:, some], valid[:, some]) for some in ranges]
+        return [gathered(self._records, numbers[:, some], valid[:, some]) for some in ranges[self._mine]]
 
 
 class DeviceDraws:

@@ -69,6 +69,15 @@ def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int
     return piece, math.ceil(needed / piece)
 
 
+def shared_piece(records: int, rate: float) -> int:
+    """How many records a piece holds where processes share the pieces: an eighth of a batch, whoever shares it.
+
+    >>> shared_piece(60_000, 256 / 60_000), shared_piece(1150, 64 / 1150)
+    (64, 32)
+    """
+    return MULTIPLE * math.ceil(capacity(records, rate, 2.0**-40) / (8 * MULTIPLE))
+
+
 def largest_batch(records: int, rate: float) -> int:
     """The batch that sums are proven for: even twice the declared records exceed it with probability 2⁻¹⁰⁰ only."""
     return capacity(2 * records, rate, 2.0**-100)

@@ -308,8 +308,8 @@ class Program:
         return bool(self.record.uniforms)
 
     def sum_terms(self, piece: int, count: int) -> int:
-        """How many terms a sum over ``count`` pieces of so many records has."""
-        return piece * self.terms * self.views + count
+        """How many terms the longest sum over a piece of so many records has; pieces are added as whole numbers."""
+        return piece * self.terms * self.views + len(self.parts)
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
         """The program in the faster way in which, at this shape, a record's place changes no bit.

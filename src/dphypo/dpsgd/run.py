@@ -13,9 +13,11 @@ Runs of equal shape are executed in groups, which are divided to fit into memory
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import hashlib
+import io
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -30,26 +32,41 @@ from dphypo.dpsgd import batches, operators, optimisers, trainable
 from dphypo.dpsgd.batches import Batches, Grouped, Piece, Records
 from dphypo.dpsgd.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.dpsgd.device import pinned, seed_everywhere
+from dphypo.dpsgd.distributed import Team
 from dphypo.dpsgd.draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.dpsgd.program import Program
 from dphypo.dpsgd.record_graph import held_names
 from dphypo.dpsgd.setting import Clipping, Run, Setting
 from dphypo.dpsgd.stack import Shape, Sums
 from dphypo.dpsgd.step import RecordGradients, Weights, add_clipped
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import Follower
+
+_OTHER_BITS = (
+    "the checkpoint of this run was written where a made-up piece of records gives other bits: with another kind of "
+    "processor or GPU, or other threads. Sums would differ under the same noise, which a difference removes. Resume "
+    "where the run began, or on the same hardware; or start a new search, which is paid for again"
+)
 
 
 class Group:
     """Runs that are made at once: one architecture, one batch shape, one number of steps, one optimiser.
 
     The program's own module is the runs' code. ``rows``, [runs, width], are their initial parameters; they are changed
-    in place.
+    in place. With a ``team``, this process differentiates its share of the pieces.
     """
 
     def __init__(
-        self, program: Program, rows: torch.Tensor, records: Records | Grouped, runs: Sequence[Run], setting: Setting
+        self,
+        program: Program,
+        rows: torch.Tensor,
+        records: Records | Grouped,
+        runs: Sequence[Run],
+        setting: Setting,
+        team: Team | None = None,
     ) -> None:
-        self.program, self.rows, self._runs, self._setting = program, rows, runs, setting
+        self.program, self.rows, self._runs, self._setting, self._team = program, rows, runs, setting, team
+        mine = slice(None) if team is None else team.mine
         first, device, layout = runs[0], rows.device, program.layout
         self._steps = first.steps
         size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
@@ -65,7 +82,7 @@ class Group:
         self._draws: Draws | DeviceDraws
         if on_device(rows, records, runs):
             keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
-            self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor)
+            self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor, mine)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
         else:
             samplers = [
@@ -76,7 +93,7 @@ class Group:
             def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
                 return batches.keys_of_rows(keys, step, numbers)
 
-            self._batches = Batches(records, samplers, size, count, program.example, self._steps, drawn_by)
+            self._batches = Batches(records, samplers, size, count, program.example, self._steps, drawn_by, mine)
             self._draws = Draws(words, layout.width, deviation, bits)
         mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
         self._mask_keys = torch.tensor(mask_keys, device=device)
@@ -90,29 +107,41 @@ class Group:
         self._shares = None if setting.average is None else torch.tensor(shares, dtype=rows.dtype, device=device)
         self._mean = rows if setting.average is None else rows.clone()
         self._sums = Sums(rows)
+        self._totals = torch.zeros(rows.shape, dtype=torch.int64, device=device)
 
     def finish(self, follower: Follower | None = None) -> torch.Tensor:
         """Make all steps, or those that are left; the trained parameters, [runs, width]."""
-        start = 0
+        team, kept = self._team, None
         told: Callable[[int], None] | None = None
+        if team is not None:
+            team.agree(self._identity, "their runs or versions", "Run the same program everywhere")
+            team.agree(self._arithmetic, "the bits that they compute")
         if follower is not None:
-            start = self._load(follower.begin([run.pace for run in self._runs]))
+            kept = follower.begin([run.pace for run in self._runs])
             told = lambda made: follower.step(made, partial(self._dump, made))  # noqa: E731
+        if team is not None:  # the leader's
+            with contextlib.nullcontext() if kept is None else kept as file:
+                content = team.leaders(None if file is None else file.read())
+            kept = None if content is None else io.BytesIO(content)
+        start = self._load(kept)
         if isinstance(self._batches, DeviceBatches):
-            capture = not self.program.alone and not isinstance(self._optimiser, optimisers.Foreign)
+            capture = team is None and not self.program.alone and not isinstance(self._optimiser, optimisers.Foreign)
             replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
         else:
             for step in range(start, self._steps):
                 self.step(step)
                 if told is not None:
                     told(step + 1)
+        if team is not None:
+            team.agree(_digest(self.rows), "their weights after the last step")
         return self._mean
 
     def _dump(self, made: int, file: IO[bytes]) -> None:
         """Write the state after this many steps to a file, without a copy of it in memory."""
         mean = None if self._mean is self.rows else self._mean
         state = {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
-        torch.save({"identity": self._identity, "step": made, "state": state}, file)
+        hashes = {"identity": self._identity, "arithmetic": self._arithmetic}
+        torch.save({**hashes, "step": made, "state": state}, file)
 
     def _load(self, kept: IO[bytes] | None) -> int:
         """Resume from a state; return how many steps were made, 0 if it is not of these runs."""
@@ -124,9 +153,11 @@ class Group:
                 found = torch.load(kept, map_location=self.rows.device, weights_only=True)
             if found["identity"] != mine:
                 return 0
-            state, step = dict(found["state"]), int(found["step"])
+            state, step, arithmetic = dict(found["state"]), int(found["step"]), bytes(found["arithmetic"])
         except Exception:  # written by another version of PyTorch, or of this library
             return 0
+        if arithmetic != self._arithmetic:
+            raise UnsupportedModelError(_OTHER_BITS)
         self.rows.copy_(state["rows"])
         if self._mean is not self.rows:
             self._mean.copy_(state["mean"])
@@ -142,26 +173,56 @@ class Group:
         values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
         program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
         parts = (values, draws, self._setting, program.autocast, program.views, len(self._records))
-        texts = [repr(part).encode() for part in parts]
-        texts += [part.detach().cpu().contiguous().numpy().tobytes() for part in (self._rates, self.rows)]
-        digest = hashlib.sha256(f"{torch.__version__} {dphypo.__version__}".encode())
-        for text in texts:
-            digest.update(hashlib.sha256(text).digest())
-        return digest.digest()
+        return _digest(torch.__version__, dphypo.__version__, *map(repr, parts), self._rates, self.rows)
+
+    @cached_property
+    def _arithmetic(self) -> bytes:
+        """A hash of the bits that this device computes in one step on a made-up piece, at random weights."""
+        program, shape, first = self.program, self.shape, self._runs[0]
+        rows = trainable.random_weights(program.layout, self.rows, 0)
+        batch = trainable.synthetic_records(program.example, shape.runs * shape.records)
+        numbers = torch.arange(shape.runs * shape.records, device=rows.device).view(shape.runs, -1)
+        keys = batches.keys_of_rows(numbers[:, :1], 0, numbers, shape.views)
+        with torch.inference_mode():
+            parts, outside = program.bound(rows, shape).parts(*batch, keys)
+            sums = Sums(rows)
+            add_clipped(parts, ~outside, self._weights, sums)
+            whole = sums.rows.round().long()
+            optimiser = optimisers.build(first.optimizer, rows, [run.options for run in self._runs], program.layout)
+            optimiser.step(rows, sums.rows.mul_(self._units).to(rows.dtype), self._rates[0])
+        return _digest(repr(shape), repr(program.alone), whole, rows)
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
         with torch.inference_mode():
-            self._sums.rows.zero_()
-            for piece in self._batches.pieces():
-                parts, valid = self._parts(piece)
-                add_clipped(parts, valid, self._weights, self._sums)
-            gradient = self._draws.release(self._sums.rows).mul_(self._units).to(self.rows.dtype)
+            total = self._sum(self._batches.pieces())
+            gradient = self._draws.release(total).mul_(self._units).to(self.rows.dtype)
             self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
             if self._shares is not None:
                 self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
             if number is None or self.program.random:
                 self._cursor.add_(1)
+
+    def _sum(self, pieces: Sequence[Piece]) -> torch.Tensor:
+        """The clipped sum over the pieces of all processes, in units of h·2^−bits.
+
+        The sums of pieces are rounded and then added as whole numbers, whose order changes no bit.
+        """
+        if self._team is None and len(pieces) == 1:  # nothing to add
+            return self._rounded(pieces[0])
+        self._totals.zero_()
+        for piece in pieces:
+            self._totals.add_(self._rounded(piece).long())
+        if self._team is not None:
+            self._team.add(self._totals)
+        return self._sums.rows.copy_(self._totals)
+
+    def _rounded(self, piece: Piece) -> torch.Tensor:
+        """The clipped sum over the records of a piece, in whole numbers."""
+        self._sums.rows.zero_()
+        parts, valid = self._parts(piece)
+        add_clipped(parts, valid, self._weights, self._sums)
+        return self._sums.rows.round_()
 
     def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]
@@ -175,6 +236,15 @@ class Group:
         return parts, piece.valid & ~outside
 
 
+def _digest(*parts: str | torch.Tensor) -> bytes:
+    """A hash of texts and numbers."""
+    digest = hashlib.sha256()
+    for part in parts:
+        text = part.encode() if isinstance(part, str) else part.detach().cpu().contiguous().numpy().tobytes()
+        digest.update(hashlib.sha256(text).digest())
+    return digest.digest()
+
+
 def train(
     program: Program,
     build: Callable[[], nn.Module],
@@ -184,6 +254,7 @@ def train(
     *,
     memory: float | None = None,
     follower: Follower | None = None,
+    team: Team | None = None,
 ) -> list[nn.Module]:
     """Train one model for each run, and give them back in the order of the runs: new modules, in evaluation mode.
 
@@ -201,6 +272,8 @@ def train(
         setting: how they are made.
         memory: bytes that one group may use; by default half of what is free.
         follower: is told of every step, and may keep the state of a run to go on with.
+        team: the processes that make these runs together; each calls this with the same arguments, but for the
+            follower, which the leader has. Runs end in the same bits as in one process.
 
     >>> from dphypo.dpsgd import Tensors
     >>> loss = lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")
@@ -213,12 +286,16 @@ def train(
     """
     setting = Setting() if setting is None else setting
     trained: dict[int, nn.Module] = {}
-    with pinned(setting.threads):
+    with pinned(setting.threads), contextlib.nullcontext() if team is None else team.in_step():
         models = [_built(build, run) for run in runs]
         waiting = _groups(program, models, runs, setting, memory)
+        waiting = waiting if team is None else team.leaders(waiting)  # memory may differ
         while waiting:
             members = waiting.pop(0)
-            group = _group(program, [models[at] for at in members], records, [runs[at] for at in members], setting)
+            some = [models[at] for at in members], records, [runs[at] for at in members]
+            group = _group(program, *some, setting, team)
+            if team is not None:
+                team.agree(bytes([group is None]), "the bits that they compute")
             if group is None:
                 waiting = [[at] for at in members] + waiting
                 continue
@@ -238,7 +315,12 @@ def _built(build: Callable[[], nn.Module], run: Run) -> nn.Module:
 
 
 def _group(
-    program: Program, models: Sequence[nn.Module], records: Records | Grouped, runs: Sequence[Run], setting: Setting
+    program: Program,
+    models: Sequence[nn.Module],
+    records: Records | Grouped,
+    runs: Sequence[Run],
+    setting: Setting,
+    team: Team | None,
 ) -> Group | None:
     """The group; None if on a CPU its runs would end in other bits than alone."""
     code = dataclasses.replace(program, model=trainable.code_of(models[0]))
@@ -248,7 +330,7 @@ def _group(
     code = code.on(rows, shape)
     if len(runs) > 1 and not rows.is_cuda and not trainable.same_alone(code, rows, shape):
         return None
-    return Group(code, rows, records, runs, setting)
+    return Group(code, rows, records, runs, setting, team)
 
 
 def _groups(

@@ -84,12 +84,14 @@ class Run:
         ``terms(piece, count)`` is how many terms such a sum has. The largest batch may have more pieces.
         """
         largest = largest_batch(self.records, self.rate)
+        pieces = max(count, math.ceil(largest / piece))
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
             size=size,
-            terms=terms(piece, max(count, math.ceil(largest / piece))),
+            terms=terms(piece, pieces),
             largest_batch=largest,
+            pieces=pieces,
         )
 
 

@@ -4,10 +4,10 @@ A step releases whole numbers k + Z: hk is the clipped sum on a grid of unit h, 
 s = σC/h that is a Gaussian mechanism of noise multiplier σ, rounded, if one record moves hk by at most C. Rounding
 k = ⌊S/h + U⌋ with a fresh uniform dither U moves it by at most
 
-    √((C₀ + 2ρ)² + d·h²/4) + h·√ln(1/β)        with probability 1 − β,
+    √((C₀ + 2ρ + P·√d·h·2^−b)² + d·h²/4) + h·√ln(1/β)        with probability 1 − β,
 
-where records are clipped to C₀ and ρ bounds the error of the computed sum (docs/theory/engine.md). C₀ is what makes
-this C.
+where records are clipped to C₀, ρ bounds the error of the computed sum, and each of at most P pieces of a batch is
+rounded to multiples of h·2^−b before they are added (docs/theory/engine.md). C₀ is what makes this C.
 
 | symbol | here |
 |---|---|
@@ -15,6 +15,7 @@ this C.
 | s, h, C₀ | ``deviation``, ``unit``, ``radius`` |
 | κ, β | :data:`SPREAD`, :data:`BETA` |
 | d, m | ``size`` (parameters), ``terms`` (of the longest sum in double precision) |
+| P, b | ``pieces`` (of the largest batch), ``bits`` |
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _OVERFLOW = 2.0**-100  # of a batch that is larger than the sums are proven for
 class SumGrid:
     """Public numbers of one run.
 
-    >>> grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=0.5, size=26_000, terms=256 * 25, largest_batch=800)
+    >>> given = {"noise_multiplier": 1.0, "max_grad_norm": 0.5, "size": 26_000, "terms": 256 * 25}
+    >>> grid = SumGrid.of(**given, largest_batch=800, pieces=4)
     >>> grid.deviation, round(100 * grid.raised, 2)
     (8192.0, 0.08)
     """
@@ -55,8 +57,20 @@ class SumGrid:
     """By how much less a record counts than in real numbers: C/C₀ − 1. The noise over the signal rises by this."""
 
     @classmethod
-    def of(cls, *, noise_multiplier: float, max_grad_norm: float, size: int, terms: int, largest_batch: int) -> SumGrid:
-        """The grid of a run with this many parameters, whose batches hold at most ``largest_batch`` records."""
+    def of(
+        cls,
+        *,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        size: int,
+        terms: int,
+        largest_batch: int,
+        pieces: int = 1,
+    ) -> SumGrid:
+        """The grid of a run with this many parameters, whose batches hold at most ``largest_batch`` records.
+
+        They are in at most so many ``pieces``, whose sums are rounded to multiples of h·2^−bits each.
+        """
         sigma = _validate.positive(noise_multiplier=noise_multiplier)
         limit = _validate.within(1e-100, 1e100, why="squares of smaller norms are zero", max_grad_norm=max_grad_norm)
         if size > _PARAMETERS:
@@ -67,15 +81,16 @@ class SumGrid:
         ):
             deviation *= 2
         step = sigma / deviation  # h/C
-        bits = min(_BITS, 51 - math.ceil(math.log2(largest_batch / step)))  # sums stay below 2⁵²
+        # The sum of all pieces stays below 2⁵²: its whole numbers are exact, as float64 and as int64, in any order.
+        bits = min(_BITS, 51 - math.ceil(math.log2(largest_batch / step)))
         units = (terms + 4) * UNIT
         error = SPREAD * largest_batch * units / (1 - units)
-        ratio = clipped_to(step, size, bits, error) if bits >= 8 else 0.0
+        ratio = clipped_to(step, size, bits, error, pieces) if bits >= 8 else 0.0
         if ratio < 0.5:
             raise ValueError(
                 f"noise_multiplier = {sigma:g} with {size} parameters and batches of up to {largest_batch} records of "
-                f"{terms} terms leave no margin for rounding: use a smaller noise_multiplier, a smaller model, or a "
-                f"smaller physical_batch_size"
+                f"{terms} terms, in {pieces} pieces, leave no margin for rounding: use a smaller noise_multiplier, a "
+                f"smaller model, or another physical_batch_size"
             )
         return cls(deviation=deviation, unit=limit * step, radius=limit * ratio, bits=bits, raised=1 / ratio - 1)
 
@@ -90,19 +105,20 @@ class SumGrid:
         return self.radius * self.scale * (1 - 2.0**-50)
 
 
-def clipped_to(step: float, size: int, bits: int, error: float) -> float:
-    """C₀/C, rounded down: the root of √((C₀ + 2ρ)² + d·h²/4) + h·√ln(1/β) = C; 0 if there is none.
+def clipped_to(step: float, size: int, bits: int, error: float, pieces: int = 1) -> float:
+    """C₀/C, rounded down: the root of √((C₀ + 2ρ + P·√d·h·2^−bits)² + d·h²/4) + h·√ln(1/β) = C; 0 if there is none.
 
     Args:
         step: h/C.
         size: d.
-        bits: of the dither; sums are first rounded to multiples of h·2^−bits, which adds √d·h·2^−bits to 2ρ.
+        bits: of the dither; the sums of pieces are first rounded to multiples of h·2^−bits.
         error: ρ/C₀.
+        pieces: P, of the largest batch: rounding moves each of two sums by at most P·√d·h·2^−bits/2.
     """
     within = (1 - step * _TURN) ** 2 - size * step**2 / 4
     if step * _TURN >= 1 or within <= 0:
         return 0.0
-    ratio = (math.sqrt(within) - math.sqrt(size) * step * 2.0**-bits) / (1 + 2 * error)
+    ratio = (math.sqrt(within) - pieces * math.sqrt(size) * step * 2.0**-bits) / (1 + 2 * error)
     return max(0.0, ratio * (1 - 2.0**-40))  # these lines are in floating point themselves
 
 

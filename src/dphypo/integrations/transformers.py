@@ -138,7 +138,7 @@ def _problems(trainer: Any) -> list[str]:
         "neftune_noise_alpha: it is a hook of the Trainer's loop, which is not used. Leave it out": (
             args.neftune_noise_alpha is not None
         ),
-        "deepspeed, fsdp, several processes: start one, and use tune(..., devices=[...]) for one run a GPU": bool(
+        "deepspeed, fsdp, several processes: start one, and use tune(..., devices='all')": bool(
             args.deepspeed or args.fsdp or args.world_size > 1
         ),
         f"optim={_value(args.optim)!r}: give one of PyTorch's, such as optim='adamw_torch' or 'sgd'": (

@@ -222,9 +222,20 @@ class Mechanism(ABC):
         """Whether :meth:`many` is defined."""
         return type(self).many is not Mechanism.many
 
-    def devices(self) -> Sequence[str]:
-        """The devices of this machine to which ``at(device=...)`` moves training; none if it cannot be moved."""
+    def all_devices(self) -> Sequence[str]:
+        """The devices of this machine to which ``at(device=...)`` moves training; none if it cannot be moved.
+
+        Where ``at(devices=...)`` is offered, too, a last run uses all of them at once.
+        """
         return ()
+
+    @property
+    def processes(self) -> int:
+        """How many processes, which a launcher such as ``torchrun`` has started, execute a run together."""
+        return 1
+
+    def serve(self, mechanisms: Sequence[Mechanism] = ()) -> None:  # noqa: B027 - most have nothing to serve
+        """In a launched process that does not lead: serve runs of these mechanisms, then exit. In others: nothing."""
 
     def architecture(self, space: Space) -> str | None:
         """A text that is the same for the same model: a search resumes with the same one only."""

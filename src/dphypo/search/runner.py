@@ -135,16 +135,16 @@ def orderly() -> Iterator[None]:
 @contextlib.contextmanager
 def interruptible(journal: str | None) -> Iterator[None]:
     """Show two lines that name the journal, instead of a traceback, after a keyboard interrupt."""
-    interrupted = False
+    interrupted, why = False, ""
     try:
         yield
-    except KeyboardInterrupt:
-        interrupted = True
+    except KeyboardInterrupt as error:
+        interrupted, why = True, f"{error}.\n" if isinstance(error, errors.ProcessLost) else ""
     if not interrupted:
         return
     where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
     again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-    said = f"The search was interrupted: nothing is released, and {where}.\nTo resume, {again}."
+    said = f"{why}The search was interrupted: nothing is released, and {where}.\nTo resume, {again}."
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -183,6 +183,10 @@ class Runner:
     ) -> None:
         if entropy.private != declaration.private:
             raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
+        mechanisms = [part.mechanism for part in declaration.parts]
+        mechanisms[-1].serve(mechanisms)  # before the journal is opened, which the leader has
+        if journal is None and mechanisms[-1].processes > 1:
+            raise _validate.fail("journal", None, "a launcher may start the program again: give the name of a file")
         self.declaration = declaration
         self._name, self._entropy = name, entropy
         self._reservation: Reservation | None = None
@@ -476,7 +480,7 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
     """A block in which the runs are executed; ``show`` shows published runs."""
     mechanism, runs = part.mechanism, part.runs
     part.lost_runs.check(execution)
-    if execution.devices is not None and (part.last_run or not mechanism.devices()):
+    if execution.devices is not None and (part.last_run or not mechanism.all_devices()):
         execution = replace(execution, workers=1)
     groups = None
     if execution.executor is None and mechanism.makes_many:
@@ -492,23 +496,29 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
 
 def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:
     """The devices that are meant, "all" being all of this machine; refused if training cannot be moved."""
-    if not mechanism.devices():
-        remedy = "the mechanism has no devices() and at(device=...): choose the device in your training"
+    if not mechanism.all_devices():
+        remedy = "the mechanism has no all_devices() and at(device=...): choose the device in your training"
         raise _validate.fail("devices", devices, remedy)
-    names = mechanism.devices() if devices == "all" else devices
+    if mechanism.processes > 1:
+        raise _validate.fail("devices", devices, "leave it out: a launcher has started a process for every device")
+    names = mechanism.all_devices() if devices == "all" else devices
     if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
         raise _validate.fail("devices", devices, 'give "all", or a list such as ["cuda:0", "cuda:1"]')
     return names
 
 
 def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
-    """The same training on each device that was asked for; on the first of them if there is ``one`` run.
+    """The same training on each device that was asked for; ``one`` run is executed on all of them, or on the first.
 
     A part that cannot be moved, such as the scale of the inputs, stays where it is.
     """
-    if execution.devices is None or not mechanism.devices():
+    devices = execution.devices
+    if devices is None or not mechanism.all_devices():
         return [mechanism]
-    return [mechanism.at(device=name) for name in (execution.devices[:1] if one else execution.devices)]
+    if one:
+        together = {"devices": tuple(devices)} if mechanism.can("devices") else {}
+        return [mechanism.at(device=devices[0], **together)]
+    return [mechanism.at(device=name) for name in devices]
 
 
 def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSteps:

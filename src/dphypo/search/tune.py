@@ -147,6 +147,7 @@ def tune(
     True
     """
     space, mechanism, own = _subject(searched, space, mechanism)
+    mechanism.serve()
     check_entropy(entropy)
     execution = Execution(workers, start_method, executor, devices, checkpoint_every)
     with keeping(journal, name) as keep, solving(show=progress):

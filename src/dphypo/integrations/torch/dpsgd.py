@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
+from dphypo.dpsgd import distributed
 from dphypo.entropy import Seeded
 from dphypo.integrations.cost import batch_size
 from dphypo.integrations.persons import read_cap
@@ -23,7 +24,7 @@ from dphypo.integrations.torch.record_values import REGRESSION, TorchModel, per_
 from dphypo.integrations.torch.runs import TorchRun
 from dphypo.integrations.torch.saver import Safetensors, build
 from dphypo.integrations.training import AllRecords, GradientTraining
-from dphypo.mechanisms import Outcome
+from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
@@ -88,6 +89,10 @@ class DPSGD(GradientTraining):
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
             depends on it, and is stated. By default a fifth of an even share is assumed.
         device: where to train; a GPU if there is one.
+        devices: train one run on several of this machine's devices: "all" GPUs, a number of them (of processes, where
+            there is none), or a list such as ["cuda:0", "cuda:1"]. A run ends in the same bits on any number of them,
+            also on one, ``devices=1``; the network of the processes is trusted with sums before noise. Processes that
+            ``torchrun`` has started are used as they are: leave it out there (docs/clusters.md).
         clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
         average: of the iterates: "last half", a decay below 1 for an exponential mean, None for the last one.
         augment, views: ``augment(inputs, uniforms)`` gives a random view of each record (``uniforms(n)`` gives n
@@ -128,6 +133,7 @@ class DPSGD(GradientTraining):
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
     device: str | torch.device | None = None
+    devices: int | str | Sequence[str] | None = None
     augment: Callable[..., torch.Tensor] | None = None
     views: int = 1
     autocast: str | None = None
@@ -159,7 +165,8 @@ class DPSGD(GradientTraining):
         if cap is not None and self.persons is None:
             changes["persons"] = size
         changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
-        changes["device"] = _device(self.device)
+        changes["devices"] = devices = self._devices()
+        changes["device"] = _device(self.device if devices is None else devices[0])
         if isinstance(self.score, str | tuple | list):
             changes |= self._set_apart(AllRecords(records, size))
         else:
@@ -249,9 +256,45 @@ class DPSGD(GradientTraining):
         """Training that begins from an earlier model, where the learning rate is in units of noise."""
         return self.at(start=model, kept=kept) if self.learning_rate is None and self.known() is not None else None
 
-    def devices(self) -> list[str]:
+    def all_devices(self) -> list[str]:
         """The GPUs of this machine; the CPU if there is none."""
-        return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+        return _gpus() or ["cpu"]
+
+    def _devices(self) -> tuple[str, ...] | None:
+        """The devices that a run shares; in a process of a launcher its own one, None if runs are not shared."""
+        given, remedy = self.devices, 'give "all", a number of devices, or a list such as ["cuda:0", "cuda:1"]'
+        if distributed.launched():
+            here = f"cuda:{distributed.local_rank()}" if _gpus() else "cpu"
+            own = (here if self.device is None else str(self.device),)
+            if given not in (None, own):
+                raise _validate.fail(
+                    "devices", given, "leave it out: a launcher has started a process for every device"
+                )
+            return own
+        if given is None:
+            return None
+        if isinstance(given, int):
+            count = _validate.integer(at_least=1, devices=given)
+            if _gpus() and count > len(_gpus()):
+                raise _validate.fail("devices", given, f"this machine has {len(_gpus())} GPUs")
+            names: Any = _gpus()[:count] or ["cpu"] * count
+        else:
+            names = self.all_devices() if given == "all" else given
+        if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
+            raise _validate.fail("devices", given, remedy)
+        if self.device is not None and str(torch.device(self.device)) != str(torch.device(names[0])):
+            raise _validate.fail("device", self.device, "leave it out: devices= says where runs are made")
+        return tuple(names)
+
+    @property
+    def processes(self) -> int:
+        """How many processes, which a launcher has started, make a run together."""
+        team = distributed.world()
+        return 1 if team is None else team.size
+
+    def serve(self, mechanisms: Sequence[Mechanism] = ()) -> None:
+        """In a launched process that does not lead: serve the runs of the one that does, then exit."""
+        torch_runs.serve_leader([one for one in mechanisms or [self] if isinstance(one, DPSGD)])
 
     def default_space(self) -> Space:
         """What is searched where no space is given: the learning rate, where public values say that it is.
@@ -339,14 +382,16 @@ class DPSGD(GradientTraining):
         return TorchRun(self, params, seed, self._fits)
 
 
+def _gpus() -> list[str]:
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+
+
 def _device(given: object) -> torch.device:
     """The device that is meant; refused if this machine has none such."""
     if given is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    usable = (
-        f"PyTorch can use {' and '.join(['cpu', *gpus])} here: give a device that it can use, or None to let it choose"
-    )
+    found = " and ".join(["cpu", *_gpus()])
+    usable = f"PyTorch can use {found} here: give a device that it can use, or None to let it choose"
     try:
         device = torch.device(given)  # type: ignore[call-overload]
         torch.empty(1, device=device)

@@ -12,19 +12,27 @@ from such words, so that all bits of the seed count.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import math
+import random
+import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo import _validate, dpsgd
+from dphypo.dpsgd import distributed
 from dphypo.dpsgd.batches import Batch
+from dphypo.dpsgd.device import one_run, padded_attention, seed_everywhere
+from dphypo.dpsgd.draws import shared_piece
 from dphypo.dpsgd.operators import check_constants
 from dphypo.dpsgd.record_graph import RecordGraph
 from dphypo.errors import UnsupportedModelError
@@ -36,20 +44,13 @@ from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.integrations.training import DivergedError, make_in_groups
 from dphypo.mechanisms import Outcome, SampledGaussian, transfer
+from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
 from dphypo.mechanisms.mechanism import current_follower
+from dphypo.noise import Words
 from dphypo.search.rates import norm_terms
 
 if TYPE_CHECKING:
     from dphypo.integrations.torch.dpsgd import DPSGD
-
-
-import random
-from collections.abc import Iterator
-
-import numpy as np
-
-from dphypo.dpsgd.device import one_run, padded_attention, seed_everywhere
-from dphypo.noise import Words
 
 # Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
 _STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 3, 624
@@ -125,6 +126,7 @@ class Begun:
     told: dpsgd.Run
     setting: dpsgd.Setting
     untrained: bytes
+    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,7 +151,7 @@ class TorchRun:
         if (kept := self.mechanism.kept) is not None:
             saver.start_from(built, replace(self, seed=_UNTRAINED)._built())
         saver.start_from(built, self.mechanism.start, 1.0 if kept is None else kept)
-        return Begun(program, records, model, told, setting, untrained)
+        return Begun(program, records, model, told, setting, untrained, self._arguments())
 
     def prepare(self) -> None:
         """Refuse a model that is unfit, and remember how to train one that is fit."""
@@ -260,13 +262,32 @@ class TorchRun:
             given = transfer.apply(made.transfer_rule or own, given, made.fraction)
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
         told = cost.engine_run(run, given, self.seed, **more)
-        pieces: dict[str, Any] = {"physical_batch_size": made.physical_batch_size, "threads": made.threads}
+        physical = made.physical_batch_size
+        if physical is None and made.devices is not None:
+            physical = shared_piece(told.records, told.rate)
+        pieces: dict[str, Any] = {"physical_batch_size": physical, "threads": made.threads}
         setting = dpsgd.Setting(**pieces, clipping=given["clipping"], average=given["average"])
         return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
         return everything_else(self.seed, self._device, self.mechanism.threads, purpose)
+
+    def restored(self, task: Task) -> tuple[list[nn.Module], dpsgd.Program, TorchRecords]:
+        """The untrained models of a leader's task, on this device; their program, and the records."""
+        models = [self._built() for _ in task.states]
+        for one, state in zip(models, task.states, strict=True):
+            one.load_state_dict(state)
+        models = [called(one.to(self._device), self.mechanism.data.fields) for one in models]
+        return models, *self._fit(models[0], task.views)
+
+    def fingerprint(self, key: bytes) -> int:
+        """A fingerprint of the records that train; it is found once."""
+        kept, name, held = self.fits, f"records under {key.hex()}", self.mechanism.data.held()
+        if name not in kept:
+            columns = isinstance(held, Mapping)
+            kept[name] = sum_of_rows(key, "train", held) if columns else sum_of_digests(key, "train", held.digests())
+        return cast(int, kept[name])
 
     def _built(self) -> nn.Module:
         with self._alone("weights"):
@@ -314,19 +335,119 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
     def kind(at: int, one: Begun) -> object:
         return id(one.program), one.setting
 
-    return make_in_groups([run.begin for run in runs], kind, train, lambda at, *given: runs[at].finish(*given))
+    mechanism = runs[0].mechanism
+    mechanism.serve()
+    with _team(mechanism) as team:
+        share = None if team is None else Share(team, runs[0])
+        together = partial(train, share=share)
+        return make_in_groups([run.begin for run in runs], kind, together, lambda at, *given: runs[at].finish(*given))
 
 
-def train(group: Sequence[Begun]) -> list[nn.Module]:
-    """Train runs of one architecture and setting."""
-    program, records = group[0].program, group[0].records
+def train(group: Sequence[Begun], share: Share | None = None) -> list[nn.Module]:
+    """Train runs of one architecture and setting; the other processes of a team are told first."""
+    if share is not None:
+        share.announce(group)
+    first, models = group[0], iter([one.model for one in group])
+    how: dict[str, Any] = {"follower": current_follower(), "team": None if share is None else share.team}
+    rows, told = _rows(first.records, first.program), [one.told for one in group]
+    return dpsgd.train(first.program, lambda: next(models), rows, told, first.setting, **how)
+
+
+def _rows(records: TorchRecords, program: dpsgd.Program) -> Any:
+    """The records as the engine reads them."""
     rows, persons = records.for_engine(), records.person
-    models = iter([one.model for one in group])
-    return dpsgd.train(
-        program,
-        lambda: next(models),
-        rows if persons is None else PersonRows(rows, persons.grouped(program.views)),
-        [one.told for one in group],
-        group[0].setting,
-        follower=current_follower(),
+    return rows if persons is None else PersonRows(rows, persons.grouped(program.views))
+
+
+@contextlib.contextmanager
+def _team(mechanism: DPSGD) -> Iterator[distributed.Team | None]:
+    """The processes that make the runs of a mechanism: those of a launcher, or new ones, one for each device."""
+    world, devices = distributed.world(), cast(tuple[str, ...] | None, mechanism.devices)
+    if world is not None or devices is None or len(devices) == 1:
+        yield world
+        return
+    with distributed.started(_serve, [(_to_send(mechanism, name),) for name in devices[1:]]) as team:
+        yield team
+
+
+def _to_send(mechanism: DPSGD, device: str) -> DPSGD:
+    """What another process needs of a mechanism: the model, the loss and the records."""
+    made = copy.copy(mechanism)
+    vars(made).update(
+        score=scores.no_score, start=None, whole=None, _fits={}, device=torch.device(device), devices=(device,)
     )
+    return made
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """What the leader says of runs, but for the records, which every process has. It is sent over the network.
+
+    ``records`` is a fingerprint of them, under ``key``; ``states`` are the runs' untrained models.
+    """
+
+    key: bytes
+    records: int
+    arguments: Mapping[str, Any]
+    views: int
+    states: Sequence[Mapping[str, torch.Tensor]]
+    told: Sequence[dpsgd.Run]
+    setting: dpsgd.Setting
+
+
+_SAME_RECORDS = "Every process must read the same records in the same order: one may not shuffle or shard them"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share:
+    """The leader's side of runs that are made by a team."""
+
+    team: distributed.Team
+    run: TorchRun
+
+    def announce(self, group: Sequence[Begun]) -> None:
+        """Tell the others which runs are made next."""
+        states = [{name: value.cpu() for name, value in plain(one.model).state_dict().items()} for one in group]
+        told = [replace(one.told, schedule=None) for one in group]  # a function, which the others have themselves
+        first, key = group[0], _key()
+        found, views = self.run.fingerprint(key), first.program.views
+        self.team.leaders(Task(key, found, first.arguments, views, states, told, first.setting))
+        self.team.agree(found.to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
+
+
+def serve_leader(mechanisms: Sequence[DPSGD]) -> None:
+    """In a launched process that does not lead: serve runs of these mechanisms, then exit."""
+    world = distributed.world()
+    if world is not None and world.rank > 0:
+        _serve(world, *mechanisms)
+        raise SystemExit(0)
+
+
+def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
+    """Make runs with the leader until there are no more."""
+    task: Task | None = None
+    runs = [TorchRun(one, {}, 0, {}) for one in mechanisms]
+    while (task := team.leaders(task)) is not None:
+        found = _with_records(runs, task)
+        team.agree((0 if found is None else task.records).to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
+        assert found is not None
+        models, program, records = replace(found, params=task.arguments).restored(task)
+        told = [replace(one, schedule=found.mechanism.schedule) for one in task.told]
+        dpsgd.train(program, partial(next, iter(models)), _rows(records, program), told, task.setting, team=team)
+
+
+def _with_records(runs: list[TorchRun], task: Task) -> TorchRun | None:
+    """A run on the records of a task: of a mechanism that was declared, or of the same one on all records."""
+    for run in runs:
+        if run.fingerprint(task.key) == task.records:
+            return run
+    for made in [run.mechanism.on_all_records() for run in runs]:
+        if made is not None and (run := TorchRun(made, {}, 0, {})).fingerprint(task.key) == task.records:
+            runs.append(run)
+            return run
+    return None
+
+
+@functools.cache
+def _key() -> bytes:
+    return secrets.token_bytes(32)

@@ -1,0 +1,237 @@
+"""One run on several processes: each differentiates whole pieces of every batch, and their sums meet as whole numbers.
+
+The **leader** is process 0. It decides, follows the steps and keeps the checkpoints; the others serve its runs. All of
+them draw the same batches, dither and noise, from the seed of the run: words are keyed by the number of a record or a
+parameter in the whole, never by a process. A step is then
+
+    each process:  T_r = Σ round(clipped sum of a piece)    over the pieces p with p mod size = r, as int64
+    all of them:   T = Σ_r T_r,  rounded with dither, plus noise, into the optimiser.
+
+Whole numbers add up to the same in any order, so a run ends in the same bits on any number of processes. Which process
+meets a record depends on the other records of the batch: all of them must compute the same bits, which they compare on
+a made-up piece before the first step. A process that is lost ends the step for all, before anything is released.
+
+What goes over the network are sums before noise, initial weights and the seed: **the network is trusted**. Processes of
+one machine talk over its loopback interface.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from dphypo.errors import ProcessLost, UnsupportedModelError
+from dphypo.executors.executor import NO_WORKERS
+
+T = TypeVar("T")
+START_METHOD = "spawn"
+"""How processes of this machine are started."""
+_STEP, _TASK = timedelta(minutes=30), timedelta(days=30)  # how long to wait for another process: in a run, for a run
+_END_S = 10  # how long a process may take to end by itself
+_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if os.uname().sysname == "Darwin" else "lo"}
+_LOST = (
+    "A process of this run was lost, or could not be reached ({what}). The step is discarded. The run resumes from its "
+    "last checkpoint, also on another number of processes"
+)
+_DIFFER = (
+    "the processes of this run differ in {what}. Which of them meets a record depends on the other records, so that no "
+    "noise covers a difference. {remedy}"
+)
+_ARITHMETIC = "Use machines with the same processors or GPUs and the same versions of PyTorch, or one machine"
+
+
+class Team:
+    """The processes that make a run together; this one has the number ``rank``, from 0 to ``size`` − 1."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        both = torch.cuda.is_available() and dist.is_nccl_available()
+        self._sums: Any = dist.new_group(backend="cpu:gloo,cuda:nccl" if both else "gloo", timeout=_STEP)
+        self._tasks: Any = dist.new_group(backend="gloo", timeout=_TASK)
+        self.broken = False
+
+    @property
+    def mine(self) -> slice:
+        """The pieces of a step that this process differentiates."""
+        return slice(self.rank, None, self.size)
+
+    def add(self, totals: torch.Tensor) -> None:
+        """Add up the whole numbers of all processes, in place."""
+        with self._together():
+            dist.all_reduce(totals, group=self._sums)
+
+    def leaders(self, value: T | None = None) -> T:
+        """What the leader gives, on every process."""
+        held = [value]
+        with self._together():
+            dist.broadcast_object_list(held, 0, group=self._tasks)
+        return held[0]  # type: ignore[return-value]
+
+    def agree(self, digest: bytes, what: str, remedy: str = _ARITHMETIC) -> None:
+        """Refuse to go on unless this digest is the same on every process."""
+        found: list[Any] = [None] * self.size
+        with self._together():
+            dist.all_gather_object(found, digest, group=self._tasks)
+        if len(set(found)) > 1:
+            self.broken = True
+            raise UnsupportedModelError(_DIFFER.format(what=what, remedy=remedy))
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """A block in which processes wait for each other."""
+        if self.broken:
+            raise ProcessLost(_LOST.format(what="an earlier run ended in the middle of a step"))
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError) as error:  # what torch.distributed raises if another process is gone
+            self.broken = True
+            raise ProcessLost(_LOST.format(what=type(error).__name__)) from None
+
+    @contextlib.contextmanager
+    def in_step(self) -> Iterator[None]:
+        """A block that all processes enter and leave together: one that leaves it by an error ends the team."""
+        try:
+            yield
+        except BaseException:
+            self.broken = True
+            raise
+
+
+def launched() -> bool:
+    """Whether this process is one of those that ``torchrun``, or another launcher, has started for one run."""
+    if multiprocessing.parent_process() is not None:  # a worker, to which the variables of its parent say nothing
+        return False
+    named = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
+    return named or (dist.is_available() and dist.is_initialized())
+
+
+def world() -> Team | None:
+    """The processes of the launcher; None if there is one process. An existing process group is joined."""
+    return _joined() if launched() else None
+
+
+@functools.cache
+def _joined() -> Team | None:
+    if not dist.is_initialized():
+        if int(os.environ["WORLD_SIZE"]) == 1:
+            return None
+        dist.init_process_group("gloo", timeout=_STEP)
+        atexit.register(_leave)
+    team = Team(dist.get_rank(), dist.get_world_size()) if dist.get_world_size() > 1 else None
+    if team is not None and team.rank == 0:
+        atexit.register(_dismiss, team)
+    return team
+
+
+def local_rank() -> int:
+    """The number of this process among those of the launcher on this machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+@contextlib.contextmanager
+def started(serve: Callable[..., None], each: Sequence[tuple[Any, ...]]) -> Iterator[Team]:
+    """A block with a team of this process, which leads, and new ones that call ``serve(team, *arguments)``.
+
+    They end with the block, and with this process. ``each`` are their arguments.
+    """
+    if dist.is_initialized():
+        raise UnsupportedModelError("this process has a process group already: leave devices out, and the run uses it")
+    context: Any = multiprocessing.get_context(START_METHOD)
+    size = 1 + len(each)
+    served: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder, _environment(_LOOPBACK):
+        path = f"{folder}/store"
+        store = dist.FileStore(path, size)  # type: ignore[attr-defined] # it listens to no network
+        try:
+            for rank, arguments in enumerate(each, 1):
+                given = (serve, path, rank, size, arguments)
+                served.append(context.Process(target=_serve, args=given, name="dphypo", daemon=True))
+                _start(served[-1])
+            for rank, process in enumerate(served, 1):
+                _await(store, str(rank), process)
+            dist.init_process_group("gloo", store=store, rank=0, world_size=size, timeout=_STEP)
+            team = Team(0, size)
+            yield team
+            _dismiss(team)
+            for process in served:
+                process.join(_END_S)
+        finally:
+            for process in served:
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+            _leave()
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if value is None else {name: value})
+
+
+def _start(process: Any) -> None:
+    try:
+        process.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UnsupportedModelError(
+            f"the mechanism cannot be sent to another process ({error}): define the model, the loss and the score at "
+            "the top of a module, leave devices out, or start the program with torchrun"
+        ) from None
+
+
+def _await(store: Any, key: str, process: Any) -> None:
+    """Wait until a process has started; an error if it ends before."""
+    while process.is_alive():
+        with contextlib.suppress(RuntimeError):  # not yet
+            return store.wait([key], timedelta(seconds=1))  # type: ignore[no-any-return]
+    raise UnsupportedModelError(NO_WORKERS)
+
+
+def _serve(serve: Callable[..., None], path: str, rank: int, size: int, arguments: tuple[Any, ...]) -> None:
+    """A new process: it serves the runs of its leader, and ends with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the leader
+    threading.Thread(target=_end_with_leader, daemon=True).start()
+    store = dist.FileStore(path, size)  # type: ignore[attr-defined]
+    store.set(str(rank), "ready")
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_STEP)
+    with contextlib.suppress(ProcessLost):
+        serve(Team(rank, size), *arguments)
+    _leave()
+
+
+def _end_with_leader() -> None:
+    leader = multiprocessing.parent_process()
+    assert leader is not None
+    leader.join()
+    os._exit(1)
+
+
+def _dismiss(team: Team) -> None:
+    """Let the others end."""
+    if not team.broken:
+        with contextlib.suppress(ProcessLost):
+            team.leaders(None)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
