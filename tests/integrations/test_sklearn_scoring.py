@@ -89,6 +89,10 @@ def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
     regressor = DPSGDRegressor(hidden=(), bounds=(-3, 5), target_bounds=(0, 50))
     fitting = PrivateSearch(regressor, {})._fitting(regressor, X, X[:, 0], None, 5.0, None)
     assert fitting.error_bound == 25
+    assert fitting.score_assumes == " times the error_bound of 25"
+    space = fitting.default_space()  # public values say nothing of the rate of a regression
+    assert space is not None
+    assert space.names == ("learning_rate",)
 
 
 def test_wide_ranges_are_warned_of_in_one_message() -> None:

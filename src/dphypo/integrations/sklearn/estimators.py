@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
@@ -199,12 +199,21 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return self.input_scale
 
     def known(self, columns: int, scale: float | None = None) -> Known | None:
-        """What public values say of the learning rate on so many columns; ``scale`` is used where none is declared."""
+        """What public values say of the learning rate on so many columns; ``scale`` is used where none is declared.
+
+        Of a regression they say nothing.
+        """
+        if is_regressor(self):
+            return None
         classes = getattr(self, "classes", None)
         blank = np.zeros((2, columns), np.float32), np.zeros(2, np.int64)
         outputs = 2 if classes is None else len(np.unique(classes))
         mechanism = self._mechanism(blank, outputs, records=self.batch_size)
         return mechanism.known_at({}, scale if self.input_scale is None else None)
+
+    def learning_rates(self) -> Any:
+        """A wide range of learning rates, for where public values say nothing."""
+        return cost.learning_rates(self.optimizer, {"momentum": self.momentum}, self.max_grad_norm)
 
     def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "model_")

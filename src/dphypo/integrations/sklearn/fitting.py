@@ -312,9 +312,12 @@ class Fitting(Mechanism):
         return None if found is None else replace(found, name=f"{self.prefix}{found.name}")
 
     def default_space(self) -> Space | None:
-        """The learning rate where public values say that it is; None if they say nothing."""
+        """The learning rate where public values say that it is, or what the estimator searches if they say nothing."""
         found = self.known()
-        return None if found is None else Space({found.name: found.prior})
+        if found is not None:
+            return Space({found.name: found.prior})
+        rates = getattr(self.last, "learning_rates", None)
+        return None if rates is None else Space({f"{self.prefix}learning_rate": rates()})
 
     def architecture(self, space: Space) -> str:
         """The kind of estimator and the number of columns, which must be the same when a search resumes."""
@@ -382,7 +385,9 @@ class Fitting(Mechanism):
 
     @property
     def score_assumes(self) -> str:
-        """What the stated noise of the measure assumes, in words."""
+        """What the stated noise of the measure assumes, or is a part of, in words."""
+        if self.error_bound is not None and self.scorer is None:
+            return f" times the error_bound of {self.error_bound:g}"
         if self.measure == "accuracy" or self.scorer is not None or not isinstance(self.score_noise_multiplier, float):
             return ""
         score: Any = self._private_score
