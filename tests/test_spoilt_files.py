@@ -7,6 +7,7 @@ through, and none takes long.
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import random
 import signal
@@ -62,6 +63,12 @@ def key(folder: Path) -> Path:
     return path
 
 
+def curve(folder: Path) -> Path:
+    path = folder / "curve.json"
+    path.write_text(json.dumps({"orders": [2.0, 400.0], "epsilons": [0.1, 20.0]}))
+    return path
+
+
 def journal(folder: Path) -> Path:
     with study(1, folder / "study.db") as one:
         one.run(progress=False)
@@ -109,6 +116,11 @@ MADE: dict[str, tuple[Callable[[Path], Path], str, Callable[[Path], object]]] = 
         lambda path: dphypo.load_release(path.parent, model=model),
     ),
     "key": (key, "", lambda path: surveyed_release_certificate().signed(path)),
+    "RDP curve": (
+        curve,
+        "",
+        lambda path: command("account", "--event", "rdp-file", "--rdp-file", path, "--mean", "2", "--delta", "1e-3"),
+    ),
     "journal": (journal, "", read_journal),
     "ledger": (ledger, "", lambda path: str(dphypo.Ledger(path))),
     "watched search": (live, "", lambda path: LiveFile(path).read()),

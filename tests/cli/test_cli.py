@@ -35,7 +35,7 @@ def test_account_prints_json_with_the_promised_keys():
 
 
 def test_account_prints_a_table_for_people():
-    result = invoke("account", *RUN, *SEARCH)
+    result = invoke("account", *RUN, *SEARCH, "--cap", "300")
     assert result.exit_code == 0
     assert "by the profile bound" in result.stdout
     assert "does not cover the search" in result.stdout
@@ -45,25 +45,29 @@ def test_account_prints_a_table_for_people():
     "arguments",
     [
         ["--event", "gaussian", "--noise-multiplier", "5", "--runs", "poisson", "--mean", "5"],
-        ["--event", "gaussian", "--noise-multiplier", "5", "--steps", "3", "--runs", "logarithmic", "--mean", "5"],
-        [
-            "--event",
-            "gaussian",
-            "--noise-multiplier",
-            "5",
-            "--runs",
-            "negative-binomial",
-            "--shape",
-            "3",
-            "--mean",
-            "5",
-        ],
+        ["--event", "laplace", "--noise-multiplier", "5", "--runs", "logarithmic", "--gamma", "0.1"],
+        ["--event", "zcdp", "--rho", "0.01", "--runs", "negative-binomial", "--shape", "3", "--mean", "5"],
+        ["--event", "pure", "--run-epsilon", "0.5", "--runs", "geometric", "--mean", "5"],
     ],
 )
 def test_every_kind_of_event_and_law(arguments):
     result = invoke("account", *arguments, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["epsilon"] > 0
+
+
+def test_an_rdp_curve_from_a_file(tmp_path):
+    path = tmp_path / "curve.json"
+    path.write_text(
+        json.dumps({"orders": [2, 4, 8, 16, 32, 64, 128], "epsilons": [a / 100 for a in (2, 4, 8, 16, 32, 64, 128)]})
+    )
+    result = invoke("account", "--event", "rdp-file", "--rdp-file", str(path), "--mean", "10", "--json")
+    assert result.exit_code == 0, result.output
+    path.write_text("[]")
+    result = invoke("account", "--event", "rdp-file", "--rdp-file", str(path), "--mean", "10")
+    assert "not an RDP curve" in str(result.exception)
+    result = invoke("account", "--event", "rdp-file", "--rdp-file", str(tmp_path / "none"), "--mean", "10")
+    assert "there is no RDP curve at " in str(result.exception)
 
 
 def test_calibrate_prints_the_noise_and_what_the_paper_would_charge():
@@ -98,16 +102,23 @@ def test_a_certificate_is_written_and_verified(tmp_path):
         (["account", "--noise-multiplier", "1", "--mean", "5"], "--sampling-rate"),
         (["account", "--sampling-rate", "0.1", "--mean", "5"], "--noise-multiplier"),
         (["account", *RUN], "--mean"),
-        (["account", *RUN, "--runs", "poisson"], "poisson needs --mean"),
+        (["account", *RUN, "--mean", "5", "--gamma", "0.1"], "either --mean or --gamma"),
+        (["account", *RUN, "--runs", "poisson", "--gamma", "0.1"], "poisson needs --mean"),
         (["account", *RUN, "--runs", "negative-binomial", "--mean", "5"], "--shape"),
+        (["calibrate", "--event", "pure", "--mean", "5", "--epsilon", "1"], "noise multiplier"),
         (["calibrate", "--mean", "5", "--epsilon", "1"], "--sampling-rate"),
         (["account", *RUN, "--runs", "geometric", "--shape", "8", "--mean", "5"], "--shape does not apply"),
+        (["account", *RUN, "--rho", "1", "--mean", "5"], "--rho does not apply"),
         (
-            ["account", "--event", "gaussian", "--noise-multiplier", "1", "--sampling-rate", "0.1", "--mean", "5"],
+            ["account", "--event", "pure", "--run-epsilon", "0.1", "--steps", "9", "--mean", "5"],
+            "--steps does not apply",
+        ),
+        (
+            ["account", "--event", "gaussian", "--noise-multiplier", "1", "--sampling-rate", "0.1"],
             "--sampling-rate does",
         ),
         (
-            ["calibrate", "--event", "gaussian", "--sampling-rate", "0.1", "--mean", "5", "--epsilon", "1"],
+            ["calibrate", "--event", "laplace", "--sampling-rate", "0.1", "--mean", "5", "--epsilon", "1"],
             "does not apply",
         ),
     ],
@@ -186,13 +197,16 @@ OUT_OF_RANGE = [
     ["account", "--noise-multiplier", "1", *SGD, "--mean", "inf"],
     ["account", "--noise-multiplier", "1", *SGD, *SEARCHED, "--delta", "0.9999999999"],
     ["account", "--noise-multiplier", "1", *SGD, *SEARCHED, "--band", "nan", "2"],
-    ["account", "--event", "gaussian", "--noise-multiplier", "0.1", "--steps", "100000", *SEARCHED],
+    ["account", "--noise-multiplier", "1", *SGD, *SEARCHED, "--cap", "9" * 40],
+    ["account", "--event", "laplace", "--noise-multiplier", "0.1", "--steps", "100000", *SEARCHED],
+    ["account", "--event", "pure", "--run-epsilon", "1e10", *SEARCHED],
+    ["account", "--event", "zcdp", "--rho", "-1", *SEARCHED],
     ["calibrate", "--epsilon", "1e10", *SGD, *SEARCHED],
     ["calibrate", "--epsilon", "3", *SGD, *SEARCHED, "--delta", "0.9999999999"],
     ["calibrate", "--epsilon", "3", "--sampling-rate", "0.1", "--steps", "1000000000", *SEARCHED],
     ["plan", "--records", "1" + "0" * 30, "--batch-size", "200", "--epochs", "1", "--epsilon", "4"],
 ]
-LATE = ("gaussian", "--band")  # refused by what makes the event or the band
+LATE = ("laplace", "--band")  # refused by what makes the event or the band
 
 
 def test_a_number_out_of_range_is_a_sentence_before_any_work():

@@ -63,9 +63,10 @@ def by_value_alone(params, *, seed):
 
 def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
     assert pickle.loads(pickle.dumps(declared)) is declared
-    by_value = Declared(_by_value, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE)
+    by_value = Declared(_by_value, dp.GaussianDpEvent(2.0), ADD_OR_REMOVE, monotone=frozenset({"x"}))
     again = pickle.loads(pickle.dumps(by_value))
     assert again == by_value
+    assert again.monotone == {"x"}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,9 @@ def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
         {"event": None},
         {"split": "neither"},
         {"saver": object()},
+        {"monotone": "noise"},
+        {"monotone": None},
+        {"monotone": [1]},
         {"seeded": 1},
         {"seeded": np.array([1, 2])},
         {"score_event": []},

@@ -57,10 +57,30 @@ MUTANTS = (
         "events are told apart by a text that leaves numbers out",
         "an event that depends on λ is bounded at every λ",
         "mechanisms/over_space.py",
-        "    found = everywhere(lambda params: [canonical(event) for event in of(params)], space)\n"
+        "    found = everywhere(lambda params: [canonical(event) for event in of(params)], space, mechanism.monotone)\n"
         "    return list(dict.fromkeys(found))\n",
-        "    found = everywhere(of, space)\n    return list(dict.fromkeys(canonical(event) for event in found))\n",
+        "    found = everywhere(of, space, mechanism.monotone)\n"
+        "    return list(dict.fromkeys(canonical(event) for event in found))\n",
         ("mechanisms/test_over_space.py::test_events_that_differ_in_the_middle_of_a_long_array_are_told_apart",),
+    ),
+    Mutant(
+        "only the ends of a monotone parent are visited",
+        "an event that depends on λ is bounded at every λ",
+        "mechanisms/over_space.py",
+        "parameter.dimension.ordered and place not in parents\n",
+        "parameter.dimension.ordered and place not in ()\n",
+        ("mechanisms/test_over_space.py::test_all_values_of_a_monotone_parent_are_visited",),
+    ),
+    Mutant(
+        "training and scoring meet at the same end only",
+        "two events that are monotone in opposite directions are bounded between the ends, too",
+        "mechanisms/over_space.py",
+        "_at(mechanism.score_event, replace(params, scoring=True))",
+        "_at(mechanism.score_event, params)",
+        (
+            "mechanisms/test_over_space.py"
+            "::test_training_and_scoring_that_are_monotone_in_opposite_directions_meet_at_both_ends",
+        ),
     ),
     Mutant(
         "the score is not charged",

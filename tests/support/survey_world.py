@@ -39,6 +39,7 @@ class Descent(Mechanism):
     fails: bool = False
     relation: Any = ADD
     split: Sides | None = APART
+    monotone: frozenset[str] = frozenset()
     saver: Any = field(default_factory=Plain)
     seeded: bool = True
 

@@ -24,7 +24,6 @@ from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
 from dphypo.search.proposer import SamplerProposer
 from dphypo.search.release import Ending, Row, Status, load_release
 from dphypo.space import Space
-from dphypo.space.dimension import ends
 
 FULL = Descent(noise_multiplier=3.0, steps=40)
 SHORT = FULL.at(fraction=0.25, match=True)
@@ -408,13 +407,11 @@ def test_what_is_proposed_beyond_what_the_prior_draws_is_not_run():
 
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 
-    space = Space({"noise": norm(50, 5)})
-
-    @declare(event=dp.GaussianDpEvent(ends(space.parameters[0].dimension)[0]), relation=relation)
+    @declare(event=lambda params: dp.GaussianDpEvent(params["noise"]), relation=relation, monotone=["noise"])
     def noisy(params, *, seed):
         return None, 0.0
 
-    plan = Stages(space, [Survey(noisy, 1, Reckless())], delta=1e-6, journal=None)
+    plan = Stages(Space({"noise": norm(50, 5)}), [Survey(noisy, 1, Reckless())], delta=1e-6, journal=None)
     (row,) = plan.run(progress=False).survey.rows
     alone = Composition((Term(account_published(dp.GaussianDpEvent(row.params["noise"]), 1)),))
     assert alone.epsilon(1e-6) <= plan.guarantee.epsilon(1e-6)

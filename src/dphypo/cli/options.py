@@ -26,6 +26,10 @@ class EventKind(StrEnum):
 
     DP_SGD = "dp-sgd"
     GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    ZCDP = "zcdp"
+    PURE = "pure"
+    RDP_FILE = "rdp-file"
 
 
 class RunsKind(StrEnum):
@@ -35,6 +39,17 @@ class RunsKind(StrEnum):
     LOGARITHMIC = "logarithmic"
     NEGATIVE_BINOMIAL = "negative-binomial"
     POISSON = "poisson"
+
+
+NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
+_USED = {
+    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps", "records", "batch_size", "epochs"},
+    EventKind.GAUSSIAN: {"noise_multiplier", "steps"},
+    EventKind.LAPLACE: {"noise_multiplier", "steps"},
+    EventKind.ZCDP: {"rho"},
+    EventKind.PURE: {"run_epsilon"},
+    EventKind.RDP_FILE: {"rdp_file"},
+}
 
 
 def number(help: str, low: float, high: float, *names: str, zero: bool = False, whole: bool = False) -> Any:
@@ -98,13 +113,14 @@ def joined(arguments: list[str], option: str = "--epsilons") -> list[str]:
 
 
 _SAMPLING_RATE = number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)
+_NOISE = number("Noise of one step, as a multiple of the sensitivity (dp-sgd, gaussian, laplace).", 0.05, 1e6)
+_CAP = number("Largest T. The truncated distribution is accounted for.", 1, 1e9, whole=True)
 RECORDS = number("Number of private records; a public constant.", 1, 1e12, whole=True)
 BATCH_SIZE = number("Expected batch size.", 1, 1e12, whole=True)
 EPOCHS = number("Number of epochs of a full run.", 1e-6, 1e5)
-STEPS = number("Number of steps of a full run.", 1, 1e7, whole=True)
+STEPS = number("Number of steps of a full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
 EPSILON = number("Total ε of everything that is released.", 1e-4, 50.0)
 Epsilon = Annotated[float, EPSILON]
-Noise = Annotated[float | None, number("Noise of one step, as a multiple of the sensitivity.", 0.05, 1e6)]
 Delta = Annotated[float, number("δ of the guarantee.", 1e-300, 0.1, zero=True)]
 CertificateOut = Annotated[Path | None, typer.Option("--certificate", help="Write a certificate to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -141,6 +157,12 @@ class RunOptions:
     batch_size: Annotated[int | None, BATCH_SIZE] = None
     epochs: Annotated[float | None, EPOCHS] = None
 
+    def refuse_unused(self, given: dict[str, Any]) -> None:
+        """Refuse options that this kind of event does not use: people would believe that they counted."""
+        for name, value in given.items():
+            if value is not None and name not in {"event", *_USED[self.event]}:
+                raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: remove it")
+
     def at_noise(self, noise_multiplier: float) -> Event:
         """The event with this noise. Its length is given by rate and steps, or by records, batch and epochs or steps.
 
@@ -152,12 +174,12 @@ class RunOptions:
 
         from dphypo.mechanisms import SampledGaussian
 
+        self.refuse_unused(vars(self))
         records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
-        if self.event is EventKind.GAUSSIAN:
-            for name, value in vars(self).items():  # people would believe that they counted
-                if value is not None and name not in ("event", "steps"):
-                    raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: remove it")
-            return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(noise_multiplier), steps or 1)
+        if self.event is not EventKind.DP_SGD:
+            laplace = self.event is EventKind.LAPLACE
+            mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
+            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps or 1)
         if records is None and batch_size is None and epochs is None:
             if self.sampling_rate is None:
                 raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
@@ -169,20 +191,48 @@ class RunOptions:
         given: dict[str, Any] = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
         return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
 
-    def checked(self, noise_multiplier: float | None) -> Event:
-        """The event of a run with this noise, if it can be accounted for."""
+
+@dataclass(frozen=True)
+class Loss:
+    """The noise or the privacy loss of one run."""
+
+    noise_multiplier: Annotated[float | None, _NOISE] = None
+    rho: Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)] = None
+    run_epsilon: Annotated[float | None, number("ε of one run (pure).", 1e-12, 1e3, zero=True)] = None
+    rdp_file: Annotated[
+        Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
+    ] = None
+
+    def event(self, run: RunOptions) -> Event:
+        """The event of a run."""
+        kind = run.event
+        run.refuse_unused(vars(run) | vars(self))
+        import dp_accounting
+
+        from dphypo._files import parsing, read_json
         from dphypo._validate import fail
+        from dphypo.accounting import PureDp, RdpCurve
         from dphypo.accounting.dp_library import DEFAULT_GRID
         from dphypo.accounting.verify import check_event
         from dphypo.errors import FileError
 
-        event = self.at_noise(_given(noise_multiplier, "--noise-multiplier", self.event))
-        try:
-            check_event(event, DEFAULT_GRID)
-        except FileError as error:
-            remedy = f"this is not a private run: {error}. Give more noise or fewer steps"
-            raise fail("noise_multiplier", noise_multiplier, remedy) from None
-        return event
+        if kind in NOISY:
+            noise = _given(self.noise_multiplier, "--noise-multiplier", kind)
+            event = run.at_noise(noise)
+            try:
+                check_event(event, DEFAULT_GRID)
+            except FileError as error:
+                remedy = f"this is not a private run: {error}. Give more noise or fewer steps"
+                raise fail("noise_multiplier", noise, remedy) from None
+            return event
+        if kind is EventKind.ZCDP:
+            return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))
+        if kind is EventKind.PURE:
+            return PureDp(_given(self.run_epsilon, "--run-epsilon", kind))
+        path = _given(self.rdp_file, "--rdp-file", kind)
+        data = read_json(path, "RDP curve")
+        with parsing(path, 'it is not an RDP curve {"orders": [...], "epsilons": [...]}'):
+            return RdpCurve(data["orders"], data["epsilons"])
 
 
 @dataclass(frozen=True)
@@ -194,6 +244,8 @@ class Search:
     ] = None
     shape: Annotated[float | None, number("Shape of the negative binomial distribution.", -0.999, 1e6)] = None
     mean: Annotated[float | None, number("Mean of T.", 0.01, 1e9)] = None
+    gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None
+    cap: Annotated[int | None, _CAP] = None
     band: Annotated[
         tuple[str, str] | None,
         typer.Option("--band", help="The band c C; 1 1 (the default) is uniform search.", metavar="C_LOW C_HIGH"),
@@ -206,11 +258,15 @@ class Search:
         kind = RunsKind.GEOMETRIC if self.runs is None else self.runs
         if self.shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
             raise typer.BadParameter(f"--shape does not apply to {kind}: remove it, or use negative-binomial")
-        mean = _given(self.mean, "--mean", kind)
+        if (self.mean is None) == (self.gamma is None):
+            raise typer.BadParameter("give either --mean or --gamma")
+        law: Law
         if kind is RunsKind.POISSON:
-            return laws.Poisson(mean)
-        shape = {RunsKind.GEOMETRIC: 1.0, RunsKind.LOGARITHMIC: 0.0}.get(kind, self.shape)
-        return laws.NegativeBinomial(_given(shape, "--shape", kind), mean=mean)
+            law = laws.Poisson(_given(self.mean, "--mean", kind))
+        else:
+            shape = {RunsKind.GEOMETRIC: 1.0, RunsKind.LOGARITHMIC: 0.0}.get(kind, self.shape)
+            law = laws.NegativeBinomial(_given(shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
+        return law if self.cap is None else law.capped(self.cap)
 
     def law_like(self, found: Law) -> Law:
         """The law of T of a certificate, with the changes that the options state.
@@ -221,8 +277,8 @@ class Search:
         """
         from dphypo import laws
 
-        if dataclasses.replace(self, band=None) == Search():
-            return found
+        if dataclasses.replace(self, cap=None, band=None) == Search():
+            return found if self.cap is None else found.capped(self.cap)
         changes: dict[str, Any] = {}
         if self.runs is None:
             if isinstance(found, laws.NegativeBinomial):
@@ -232,7 +288,7 @@ class Search:
                 changes["runs"] = RunsKind.POISSON
             else:
                 raise typer.BadParameter(f"the certificate's law is {type(found).__name__}: give --runs and --mean")
-        if self.mean is None:
+        if self.mean is None and self.gamma is None:
             changes["mean"] = found.mean
         return dataclasses.replace(self, **changes).law()
 

@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -60,7 +60,7 @@ class Mechanism(ABC):
     the attributes may be a field, a property or, for events, a function of λ.
 
     Attributes:
-        event, relation, score_event, split, saver, seeded: as for :class:`Declared`.
+        event, relation, score_event, split, monotone, saver, seeded: as for :class:`Declared`.
         records: the declared number of records, n: δ should be well below 1/n.
         metrics: names of the numbers that outcomes have in addition to the score; a survey publishes them.
         score_noise_multiplier: the noise of a score on private records; "calibrate" if it is to be solved for.
@@ -79,6 +79,8 @@ class Mechanism(ABC):
         def score_event(self) -> Any: ...
         @property
         def split(self) -> Sides | None: ...
+        @property
+        def monotone(self) -> frozenset[str]: ...
         @property
         def saver(self) -> Saver: ...
         @property
@@ -102,7 +104,7 @@ class Mechanism(ABC):
     else:  # as values, so that a field of a dataclass may replace them
         score_event = split = records = score_noise_multiplier = score_records = transfer = rows_per_person = None
         unit = "record"
-        saver, seeded, metrics, same_alone = Plain(), False, (), False
+        monotone, saver, seeded, metrics, same_alone = frozenset(), Plain(), False, (), False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a wrapper that forwards by ``__getattr__``: the defaults would hide the score's event, for example."""
@@ -339,6 +341,9 @@ class Declared(Mechanism):
         split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
             each record alone: a record is then used to train or to score, and the run costs the worse of the two. None,
             the default, if one record may be used for both: the two compose. Under ``REPLACE_ONE`` they always do.
+        monotone: names of hyperparameters in which functional events are monotone (more of one is always more private,
+            or always less): the supremum is then at an end of its range. ``event`` and ``score_event`` must **each** be
+            monotone in it, be it in opposite directions, since neither is evaluated between the ends.
         saver: how the model becomes bytes.
         seeded: whether all randomness of a run comes from its seed, so that the same λ and seed give the same outcome
             (``dphypo.testing.check_mechanism`` tests it). If True, a lost run is repeated with the same seed.
@@ -349,6 +354,7 @@ class Declared(Mechanism):
     relation: Any
     score_event: Any = None
     split: Sides | None = None
+    monotone: frozenset[str] = frozenset()
     saver: Saver = field(default_factory=Plain)
     seeded: bool = False
 
@@ -359,6 +365,11 @@ class Declared(Mechanism):
         if self.event is None:
             raise _validate.fail("event", None, "state the event that bounds one run, for example a DpEvent")
         object.__setattr__(self, "split", read_sides(self.split))
+        given: Any = self.monotone
+        names = frozenset(given if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [None])
+        if not all(isinstance(name, str) for name in names):
+            raise _validate.fail("monotone", given, 'give a list of names of hyperparameters, such as ["noise"]')
+        object.__setattr__(self, "monotone", names)
         _validate.flag(seeded=self.seeded)
         if isinstance(self.score_event, (list, tuple)) and not self.score_event:
             raise _validate.fail("score_event", self.score_event, "give None if the score looks at no private record")
@@ -422,6 +433,7 @@ class _Options(TypedDict, total=False):
     relation: Required[Any]
     score_event: Any
     split: Sides | Split | str | None
+    monotone: Iterable[str]
     saver: Saver | None
     seeded: bool
 

@@ -9,7 +9,7 @@ cannot matter, so a continuous learning rate that the event ignores costs nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dphypo import _validate
@@ -18,7 +18,7 @@ from dphypo.errors import Refusal
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.space import Space
-from dphypo.space.dimension import Finite
+from dphypo.space.dimension import Finite, ends
 
 MOST_EVENTS = 20_000
 _UNBOUNDED = (
@@ -53,7 +53,7 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
 def events(mechanism: Mechanism, space: Space) -> list[Any]:
     """All events a run may have, one of each, in canonical form: the accountant takes their supremum."""
     check_fit(mechanism, space)
-    return _over(space, lambda params: _run(mechanism, params))
+    return _over(mechanism, space, lambda params: _run(mechanism, params))
 
 
 def by_side(
@@ -64,31 +64,54 @@ def by_side(
     """All events of a run for records that train, and all for records that score.
 
     If one record may do both, or the score uses public records, the first list has all events and the second is empty.
-    Hyperparameters for which ``within`` is false are never run and are left out.
+    Hyperparameters for which ``within`` is false are
+    never run and are left out; both ends of a parameter in which the event is monotone are kept, since ``within`` may
+    exclude an end and allow all values next to it.
     """
     check_fit(mechanism, space)
 
+    def may_allow(params: _Watched) -> bool:
+        """Whether ``within`` allows some λ that agrees with these parameters wherever not only the ends are read."""
+        if within is None:
+            return True
+        try:
+            known = {key: value for key, value in params.known.items() if key[0] not in params.at_ends}
+            return bool(within(replace(params, known=known)))
+        except _Reads as read:
+            if read.name in params.at_ends:
+                return True
+            raise
+
     def over(of: Callable[[_Watched], list[Any]]) -> list[Any]:
-        return _over(space, lambda params: of(params) if within is None or within(params) else [])
+        return _over(mechanism, space, lambda params: of(params) if may_allow(params) else [])
 
     if mechanism.score_event is None or mechanism.split is None:
         return over(lambda params: _run(mechanism, params)), []
     return over(lambda params: _at(mechanism.event, params)), over(lambda params: _at(mechanism.score_event, params))
 
 
-def _over(space: Space, of: Callable[[_Watched], list[Any]]) -> list[Any]:
+def _over(mechanism: Mechanism, space: Space, of: Callable[[_Watched], list[Any]]) -> list[Any]:
     """All events that ``of`` lists anywhere in the space, one of each, in canonical form."""
     from dphypo.accounting.events import canonical
 
     # Canonical before they are compared: the text of a long array leaves numbers out.
-    found = everywhere(lambda params: [canonical(event) for event in of(params)], space)
+    found = everywhere(lambda params: [canonical(event) for event in of(params)], space, mechanism.monotone)
     return list(dict.fromkeys(found))
 
 
-def everywhere(function: Callable[[_Watched], list[Any]], space: Space) -> list[Any]:
+def everywhere(
+    function: Callable[[_Watched], list[Any]], space: Space, monotone: frozenset[str] = frozenset()
+) -> list[Any]:
     """All that a function of the parameters lists anywhere in the space, one of each."""
     found: dict[str, Any] = {}  # by their text: an event that holds a list cannot be hashed
-    unexplored: list[dict[str, Any]] = [{}]
+    # The two ends of a monotone parameter are enough, if no other parameter exists only at values between them.
+    parents = {parameter.parent for parameter in space.parameters}
+    at_ends = frozenset(
+        parameter.name
+        for place, parameter in enumerate(space.parameters)
+        if parameter.name in monotone and parameter.dimension.ordered and place not in parents
+    )
+    unexplored: list[dict[_Key, Any]] = [{}]
     visited = 0
     while unexplored:
         known = unexplored.pop()
@@ -96,17 +119,22 @@ def everywhere(function: Callable[[_Watched], list[Any]], space: Space) -> list[
         if visited > MOST_EVENTS:
             raise Refusal(
                 f"{_UNBOUNDED} It takes more than {MOST_EVENTS} different combinations of the parameters it reads: "
-                "state one event that bounds them all."
+                "declare those in which it is monotone (monotone=), or state one event that bounds them all."
             )
         try:
-            found.update((repr(value), value) for value in function(_Watched(space, known)))
+            found.update((repr(value), value) for value in function(_Watched(space, known, at_ends)))
         except _Reads as read:
-            unexplored.extend({**known, read.name: value} for value in _values(space, read.name))
+            values = _values(space, read.name, at_ends)
+            unexplored.extend({**known, (read.name, read.scoring): value} for value in values)
     return list(found.values())
 
 
 def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
-    """The events of one run at given parameters: training, and the score if it has its own event."""
+    """The events of one run at given parameters: training, and the score if it has its own event.
+
+    One may cost most at the first end of a monotone parameter and the other at the last: each end of one is combined
+    with each end of the other.
+    """
     import dp_accounting
 
     from dphypo.accounting import RoundedDp
@@ -114,7 +142,7 @@ def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
     trains = _at(mechanism.event, params)
     if mechanism.score_event is None:
         return trains
-    scores = _at(mechanism.score_event, params)
+    scores = _at(mechanism.score_event, replace(params, scoring=True))
     replaces = mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE
     if replaces and any(isinstance(score, RoundedDp) for score in scores):
         raise ValueError(
@@ -155,26 +183,37 @@ def _composed(train: Any, score: Any) -> Any:
     )
 
 
+_Key = tuple[str, bool]
+"""A parameter, and whether the value is that of the score alone."""
+
+
 @dataclass(eq=False)
 class _Reads(BaseException):
     """The event wants a parameter without a value. Not an Exception: the event's own handlers must not catch it."""
 
     name: str
+    scoring: bool
 
 
 @dataclass(frozen=True, eq=False)
 class _Watched(Mapping[str, Any]):
-    """Parameters of which some have values; reading another stops the reader."""
+    """Parameters of which some have values; reading another stops the reader.
+
+    The score reads values of its own of what is looked ``at_ends`` only (``scoring``).
+    """
 
     space: Space
-    known: Mapping[str, Any]
+    known: Mapping[_Key, Any]
+    at_ends: frozenset[str]
+    scoring: bool = False
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        if name not in self.known:
-            raise _Reads(name)
-        return self.known[name]
+        scoring = self.scoring and name in self.at_ends
+        if (name, scoring) not in self.known:
+            raise _Reads(name, scoring)
+        return self.known[name, scoring]
 
     def __contains__(self, name: object) -> bool:
         """Whether the parameter exists here: one that depends on another's value makes that one read."""
@@ -194,12 +233,15 @@ class _Watched(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _values(space: Space, name: str) -> list[Any]:
-    """Every value of a finite parameter."""
+def _values(space: Space, name: str, at_ends: frozenset[str]) -> list[Any]:
+    """Every value of a finite parameter; the two ends of one in which the event is monotone."""
     dimension = space.parameters[space.names.index(name)].dimension
+    if name in at_ends:
+        return list(ends(dimension))
     if isinstance(dimension, Finite):
         return list(dimension.choices)
     raise Refusal(
-        f"{_UNBOUNDED} It reads {name!r}, which is continuous: give {name!r} a list of values, or state one event that "
-        "bounds every value, such as that of its least private one."
+        f"{_UNBOUNDED} It reads {name!r}, which is continuous. If the run is always more private, or always less, as "
+        f"{name!r} grows, declare monotone=[{name!r}]: the supremum is then at an end of its range. Otherwise give "
+        f"{name!r} a list of values, or state one event that bounds every value."
     )

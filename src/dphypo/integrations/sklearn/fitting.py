@@ -217,6 +217,7 @@ class Fitting(Mechanism):
     named_by: int | None = None  # the number of records by which kinds of runs are named, if not their own
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    monotone: ClassVar[frozenset[str]] = frozenset()
     seeded: ClassVar[bool] = True
     """All randomness of a fit comes from ``random_state`` (:class:`PrivateEstimator`)."""
 
