@@ -62,15 +62,39 @@ def test_places_are_no_part_of_a_graph():
     assert trainable.same_places(made, rows, Shape(1, 64))
 
 
+class Turned(nn.Module):
+    """A weight that is used through a reshape that copies, and one through views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs[:, :4] @ self.weight.t().reshape(4, 6) + self.bias.t().unsqueeze(0).reshape(1, 6)
+
+
+@pytest.mark.parametrize("name", mostly_slow(["turned", *KINDS], 2))
+@torch.no_grad()
+def test_weights_may_change_in_place_between_passes(name):
+    kind = KINDS["linear" if name == "turned" else name]
+    build = Turned if name == "turned" else kind.build
+    made = Program.of(build(), cross_entropy, kind.records(1))
+    rows, shape = made.layout.stacked([build(), build()], torch.device("cpu")), Shape(2, 32)
+    bound, batch, numbers = made.bound(rows, shape), kind.records(64), torch.arange(32)
+    trainable._bits(bound, batch, numbers)
+    rows.add_(0.1 * torch.randn(rows.shape))
+    found, wanted = (trainable._bits(one, batch, numbers) for one in (bound, made.bound(rows.clone(), shape)))
+    assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+
+
 def _by_place(flat: FlatGraph, rows: int, every: int) -> FlatGraph:
     """A kernel that rounds some places otherwise."""
 
-    def changed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        factor, *others = flat.run(*tensors)
+    def changed(factor: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
         wrong = torch.arange(factor.shape[1]) % every == 0
         return (torch.where(wrong.view(1, -1, 1, 1) & (factor.shape[1] == rows), factor * (1 + 2e-7), factor), *others)
 
-    return FlatGraph(flat.graph, changed)
+    return FlatGraph(flat.graph, lambda *held: lambda *given: changed(*flat.bind(*held)(*given)))
 
 
 @pytest.mark.parametrize("every", [2, 7])
@@ -93,12 +117,11 @@ def test_records_go_one_by_one_where_a_large_neighbour_changes_a_bit(monkeypatch
     def beside(*given: Any) -> FlatGraph:
         flat = flatten(*given)
 
-        def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            factor, *others = flat.run(*tensors)
-            large = (tensors[-2].nan_to_num() > 1e9).any() & (factor.shape[1] > 1)
+        def changed(inputs: torch.Tensor, factor: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            large = (inputs.nan_to_num() > 1e9).any() & (factor.shape[1] > 1)
             return (torch.where(large, factor * (1 + 2e-7), factor), *others)
 
-        return FlatGraph(flat.graph, run)
+        return FlatGraph(flat.graph, lambda *held: lambda *given: changed(given[0], *flat.bind(*held)(*given)))
 
     monkeypatch.setattr(program_module, "flatten", beside)
     assert made.on(rows, Shape(1, 64)).alone
@@ -111,7 +134,7 @@ def test_places_are_compared_at_weights_that_are_not_zero(monkeypatch):
     def at_weights(*given: Any) -> FlatGraph:
         right = flatten(*given)
         wrong = _by_place(right, 64, 2)
-        return FlatGraph(right.graph, lambda *tensors: (wrong if tensors[0].any() else right).run(*tensors))
+        return FlatGraph(right.graph, lambda *held: (wrong if held[0].any() else right).bind(*held))
 
     monkeypatch.setattr(program_module, "flatten", at_weights)
     rows = torch.zeros_like(made.layout.stacked([KINDS["linear"].build()], torch.device("cpu")))
@@ -126,7 +149,7 @@ def test_a_device_that_computes_otherwise_each_time_is_refused(monkeypatch):
     def shaky(*given: Any) -> FlatGraph:
         flat = flatten(*given)
         noisy = lambda one: one if one.dtype is torch.bool else one * (1 + 2e-7 * next(calls))  # noqa: E731
-        return FlatGraph(flat.graph, lambda *tensors: tuple(map(noisy, flat.run(*tensors))))
+        return FlatGraph(flat.graph, lambda *held: lambda *given: tuple(map(noisy, flat.bind(*held)(*given))))
 
     monkeypatch.setattr(program_module, "flatten", shaky)
     with pytest.raises(UnsupportedModelError, match="last bits"):

@@ -63,8 +63,8 @@ MUTANTS = (
         "the norm of several layers is rounded to the nearest",
         "norms are upper bounds in floating point",
         "dpsgd/layers.py",
-        ", squares).mul_(1 + 2 * (longest + 4 * count + 16) * UNIT)",
-        ", squares)",
+        ".sum(0).mul_(self._margin)\n",
+        ".sum(0)\n",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[linear]",),
     ),
     Mutant(
@@ -245,5 +245,13 @@ MUTANTS = (
         "(math.sqrt(within) - pieces * math.sqrt(size) * step * 2.0**-bits)",
         "(math.sqrt(within) - math.sqrt(size) * step * 2.0**-bits)",
         (f"{_STEP}::test_the_rounding_of_every_piece_is_paid_for",),
+    ),
+    Mutant(
+        "a copy of the weights is made once",
+        "every pass is at the weights of its step",
+        "dpsgd/program.py",
+        "and not (kept[source] and _may_copy(node, source)):",
+        "and True:",
+        (f"{_BITS}::test_weights_may_change_in_place_between_passes[turned]",),
     ),
 )

@@ -31,8 +31,8 @@ MUTANTS = (
         "a tie of the first bits is taken as decided",
         "draws compare 128 bits",
         "noise/tables.py",
-        "np.flatnonzero((rest == edges) | (cells < 0))",
-        "np.flatnonzero(cells < 0)",
+        "np.flatnonzero(((moved & mask) == mask) | (moved < 0))",
+        "np.flatnonzero(moved < 0)",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
     ),
     Mutant(
@@ -47,8 +47,8 @@ MUTANTS = (
         "a cell of the guide with two thresholds is searched once",
         "every value has its probability",
         "noise/tables.py",
-        "np.where(inside <= 1, (above << shift) | next_bits, -1)",
-        "np.where(inside <= 2, (above << shift) | next_bits, -1)",
+        "np.where(inside <= 1, (above << shift) | next_bits, _SEARCHED)",
+        "np.where(inside <= 2, (above << shift) | next_bits, _SEARCHED)",
         (f"{_TABLE}::test_the_search_is_lexicographic_at_every_threshold",),
     ),
     Mutant(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
@@ -197,12 +197,12 @@ def _read(
 def gathered(
     records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor | None = None
 ) -> Piece:
-    """The rows of some numbers, [..., records]."""
-    if not isinstance(records, Grouped):
-        inputs, targets, counts = records.rows(numbers.reshape(-1), valid.reshape(-1))
+    """The rows of some numbers, [..., records]; of grouped records, whose rows are drawn by words."""
+    if words is None:
+        inputs, targets, counts = cast(Records, records).rows(numbers.reshape(-1), valid.reshape(-1))
         return Piece(inputs, targets, numbers, counts.view(valid.shape))
-    assert words is not None
-    inputs, targets, counts = records.views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
+    some = cast(Grouped, records).views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
+    inputs, targets, counts = some
     return averaged(inputs, targets, numbers, counts.view(*valid.shape, -1), words)
 
 
@@ -221,4 +221,5 @@ def averaged(
     chosen = (starts[:, None] + places).reshape(-1)
     total = counts.sum(-1, keepdim=True)
     weights = counts / total.clamp(min=1)
-    return Piece(inputs[chosen], targets[chosen], numbers, total[..., 0] > 0, weights, words)
+    inputs, targets = (part.index_select(0, chosen) for part in (inputs, targets))
+    return Piece(inputs, targets, numbers, total[..., 0] > 0, weights, words)

@@ -18,9 +18,9 @@ import torch
 from torch import fx
 
 from dphypo.dpsgd import layers
-from dphypo.dpsgd.layers import held, wide
+from dphypo.dpsgd.layers import Singles, held, wide
 from dphypo.dpsgd.record_graph import insert
-from dphypo.dpsgd.stack import Layout
+from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.dpsgd.step import RecordGradients
 
 A = torch.ops.aten
@@ -105,25 +105,37 @@ class Rows:
         return [layers.rows(layout.slot(self.weight), layout.shapes[self.weight], tokens, slopes)]
 
 
-def gradients(
-    layout: Layout, parts: Sequence[Part], given: Sequence[torch.Tensor], weights: torch.Tensor | None = None
-) -> list[RecordGradients]:
-    """The parts of all gradients, from outputs of the graph, [runs, records, views, ...]."""
-    uses = Counter(part.weight for part in parts)
-    found: list[RecordGradients] = []
-    single: dict[bool, list[tuple[Outer, Sequence[torch.Tensor]]]] = {}
-    for part in parts:
-        some, given = _weighted(given[: part.outputs], weights), given[part.outputs :]
-        # Norms of several uses add up, not their squares.
-        if isinstance(part, Outer) and uses[part.weight] == 1 and not some[0].is_cuda and some[0].shape[2:4] == (1, 1):
-            single.setdefault(part.bias is None, []).append((part, some))
-        else:
-            found += part.gradients(layout, some)
-    for group in single.values():
-        slots = [(layout.slot(one.weight), None if one.bias is None else layout.slot(one.bias)) for one, _ in group]
-        a, g = ([some[place].flatten(2) for _, some in group] for place in (0, 1))
-        found.append(layers.singles(slots, a, g))
-    return found
+class Gradients:
+    """From outputs of a graph, [runs, records × views, ...], to the parts of all gradients."""
+
+    def __init__(self, layout: Layout, parts: Sequence[Part]) -> None:
+        self._layout, self._parts = layout, parts
+        uses = Counter(part.weight for part in parts)  # norms of several uses add up, not their squares
+        self._alone = [isinstance(part, Outer) and uses[part.weight] == 1 for part in parts]
+        self._singles: dict[bool, Singles] = {}
+
+    def __call__(
+        self, given: Sequence[torch.Tensor], shape: Shape, weights: torch.Tensor | None = None
+    ) -> list[RecordGradients]:
+        sizes = (shape.runs, shape.records, shape.views)
+        found: list[RecordGradients] = []
+        single: dict[bool, list[tuple[Outer, Sequence[torch.Tensor]]]] = {}
+        for part, alone in zip(self._parts, self._alone, strict=True):
+            some, given = given[: part.outputs], given[part.outputs :]
+            if alone and not some[0].is_cuda and shape.views == some[0].shape[2] == 1:
+                assert isinstance(part, Outer)
+                single.setdefault(part.bias is None, []).append((part, some))
+            else:
+                split = [one.reshape(*sizes, *one.shape[2:]) for one in some]
+                found += part.gradients(self._layout, _weighted(split, weights))
+        for plain, group in single.items():
+            values = [some[place].reshape(*sizes[:2], -1) for place in (0, 1) for _, some in group]
+            if plain not in self._singles:
+                slot = self._layout.slot
+                slots = [(slot(one.weight), None if one.bias is None else slot(one.bias)) for one, _ in group]
+                self._singles[plain] = Singles(slots, values)
+            found.append(self._singles[plain](values))
+        return found
 
 
 def _weighted(given: Sequence[torch.Tensor], weights: torch.Tensor | None) -> list[torch.Tensor]:

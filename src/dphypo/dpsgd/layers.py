@@ -48,17 +48,34 @@ def product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None =
     """left · right of every run, plus its bias: [runs, rows, width] · [runs, width, columns] + [runs, 1, columns]."""
     if left.is_cuda or left.dtype not in (torch.float32, torch.float64):
         return torch.bmm(left, right) if bias is None else torch.baddbmm(bias, left, right)
-    made = left.new_empty((*left.shape[:2], right.shape[2]))
-    way = _way(left.shape[1:], right.shape[1:], right.stride(1) >= right.stride(2), left.dtype)
-    shifts = [None] * len(made) if bias is None else bias.unbind()
-    for one, matrix, shift, into in zip(left.unbind(), right.unbind(), shifts, made.unbind(), strict=True):
-        if way is not torch.mm:
-            into.copy_(way(one, matrix) if shift is None else way(one, matrix).add_(shift))
-        elif shift is None:
-            torch.mm(one, matrix, out=into)
-        else:
-            torch.addmm(shift, one, matrix, out=into)
-    return made
+    return product_by_run()(left, right.unbind(), None if bias is None else bias.unbind())
+
+
+def product_by_run() -> Callable[..., torch.Tensor]:
+    """:func:`product` on a CPU at one shape, of matrices and biases run by run; its way is found in the first call."""
+    way: Way | None = None
+
+    def by_run(
+        left: torch.Tensor, matrices: Sequence[torch.Tensor], shifts: Sequence[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        nonlocal way
+        first = matrices[0]
+        if way is None:
+            way = _way(left.shape[1:], first.shape, first.stride(0) >= first.stride(1), left.dtype)
+        if way is torch.mm and len(matrices) == 1:
+            one = left.squeeze(0)
+            return (torch.mm(one, first) if shifts is None else torch.addmm(shifts[0], one, first)).unsqueeze(0)
+        made = left.new_empty((len(matrices), left.shape[1], first.shape[1]))
+        for at, (one, matrix, into) in enumerate(zip(left.unbind(), matrices, made.unbind(), strict=True)):
+            if way is not torch.mm:
+                into.copy_(way(one, matrix) if shifts is None else way(one, matrix).add_(shifts[at]))
+            elif shifts is None:
+                torch.mm(one, matrix, out=into)
+            else:
+                torch.addmm(shifts[at], one, matrix, out=into)
+        return made
+
+    return by_run
 
 
 def batched(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -213,36 +230,71 @@ def _single(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: to
     return RecordGradients(slots, 1, square, None, (inputs, gradients), add)
 
 
-def singles(
-    slots: Sequence[tuple[Slot, Slot | None]], inputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]
-) -> RecordGradients:
-    """Several layers of one position, [runs, records, width] each, all with a bias or none: fewer calls on a CPU."""
-    widths = [values.shape[-1] for values in (*inputs, *gradients)]
-    both = inputs[0].new_empty((*inputs[0].shape[:2], sum(widths)), dtype=torch.float64)
-    torch.cat([*inputs, *gradients], -1, out=both)
-    if inputs[0].dtype == torch.float64:
-        without_tiny_(both)
-    count, factors = len(slots), both.split_with_sizes(widths, -1)
-    lengths = [some.sum(-1) for some in both.square().split_with_sizes(widths, -1)]
-    pairs = list(zip(lengths[:count], lengths[count:], strict=True))
-    biased = slots[0][1] is not None
-    squares = [torch.addcmul(g, g, a) if biased else a * g for a, g in pairs]
-    longest = max(p + r for p, r in zip(widths[:count], widths[count:], strict=True))
-    square = functools.reduce(torch.Tensor.add_, squares).mul_(1 + 2 * (longest + 4 * count + 16) * UNIT)
+class Singles:
+    """Several layers of one position, all with a bias or none, on a CPU: fewer calls, on numbers that stay in a cache.
 
-    def add(weights: torch.Tensor, sums: Sums) -> None:
-        given = both[..., sum(widths[:count]) :].mul_(weights[..., None])
-        finite_(both)
-        shifts = given.sum(1).split_with_sizes(widths[count:], -1) if biased else ()
-        for (weight, _), seen, slope in zip(slots, factors[:count], factors[count:], strict=True):
-            add_outer(sums, weight, slope, seen)
-        for (_, bias), shift in zip(slots, shifts, strict=False):
+    Norms and sums are made run by run, in memory that is kept: what one call gives is valid until the next.
+
+    Args:
+        slots: of the layers' weights and biases.
+        factors: their inputs, then their gradients, [runs, records, width] each, for shape and type.
+    """
+
+    @torch.inference_mode(False)
+    def __init__(self, slots: Sequence[tuple[Slot, Slot | None]], factors: Sequence[torch.Tensor]) -> None:
+        self._slots, count, widths = slots, len(slots), [values.shape[-1] for values in factors]
+        runs, records = factors[0].shape[:2]
+        both = torch.empty((runs, records, sum(widths)), dtype=torch.float64)
+        squares = torch.empty_like(both[0])
+        self._parts, self._squares, self._each = both.split_with_sizes(widths, -1), squares, both.unbind()
+        self._lengths = both.new_empty((2 * count, runs, records))
+        self._sums = [
+            list(zip(squares.split_with_sizes(widths, -1), some, strict=True)) for some in self._lengths.unbind(1)
+        ]
+        self._given = both[..., sum(widths[:count]) :].unbind()
+        self._biased = slots[0][1] is not None
+        longest = max(p + r for p, r in zip(widths[:count], widths[count:], strict=True))
+        self._margin = 1 + 2 * (longest + 4 * count + 16) * UNIT
+        pairs = list(zip(self._parts[:count], self._parts[count:], strict=True))
+        self._factors = tuple(one for pair in pairs for one in pair)
+        self._products = list(
+            zip(*[zip(a.unbind(), g.transpose(1, 2).unbind(), strict=True) for a, g in pairs], strict=True)
+        )
+        self._shifts = both.new_empty((runs, sum(widths[count:])))
+        self._biases = list(
+            zip([bias for _, bias in slots], self._shifts.split_with_sizes(widths[count:], -1), strict=True)
+        )
+
+    def __call__(self, factors: Sequence[torch.Tensor]) -> RecordGradients:
+        for part, values in zip(self._parts, factors, strict=True):
+            part.copy_(values)
+        for both, lengths in zip(self._each, self._sums, strict=True):
+            if factors[0].dtype == torch.float64:
+                without_tiny_(both)
+            torch.mul(both, both, out=self._squares)
+            for some, into in lengths:
+                torch.sum(some, -1, out=into)
+        a, g = self._lengths.chunk(2)
+        square = (torch.addcmul(g, g, a) if self._biased else a * g).sum(0).mul_(self._margin)
+        taken = tuple(slot for pair in self._slots for slot in pair if slot is not None)
+        return RecordGradients(taken, 1, square, None, self._factors, self._add)
+
+    def _add(self, weights: torch.Tensor, sums: Sums) -> None:
+        into = [
+            sums.each(weight, g.shape[0], a.shape[1])
+            for (weight, _), (a, g) in zip(self._slots, self._products[0], strict=True)
+        ]
+        columns = weights[..., None].unbind()
+        for run, (both, given, products) in enumerate(zip(self._each, self._given, self._products, strict=True)):
+            given.mul_(columns[run])
+            finite_(both)
+            for each, (a, g) in zip(into, products, strict=True):
+                each[run].addmm_(g, a)
+            if self._biased:
+                torch.sum(given, 0, out=self._shifts[run])
+        for bias, shift in self._biases if self._biased else ():
             assert bias is not None
             sums.at(bias, bias.size).add_(shift)
-
-    taken = tuple(slot for pair in slots for slot in pair if slot is not None)
-    ordered = tuple(one for pair in zip(factors[:count], factors[count:], strict=True) for one in pair)
-    return RecordGradients(taken, 1, square, None, ordered, add)
 
 
 def rows(weight: Slot, shape: Sequence[int], tokens: torch.Tensor, slopes: torch.Tensor) -> RecordGradients:

@@ -25,7 +25,7 @@ from dphypo.dpsgd import batches, factors, kernels, layers, operators, record_gr
 from dphypo.dpsgd.batches import Batch, Loss
 from dphypo.dpsgd.draws import MULTIPLE
 from dphypo.dpsgd.factors import Part
-from dphypo.dpsgd.layers import product
+from dphypo.dpsgd.layers import product, product_by_run
 from dphypo.dpsgd.record_graph import Augment, RecordGraph
 from dphypo.dpsgd.stack import Layout, Shape
 from dphypo.dpsgd.step import RecordGradients
@@ -35,10 +35,13 @@ A = torch.ops.aten
 
 
 class FlatGraph(NamedTuple):
-    """A graph, and the function that calls its operators one after the other."""
+    """A graph, and what calls its operators one after the other: ``bind(*parameters)(*rows)``.
+
+    Parameters may be changed in place between calls.
+    """
 
     graph: fx.GraphModule
-    run: Callable[..., tuple[torch.Tensor, ...]]
+    bind: Callable[..., Callable[..., tuple[torch.Tensor, ...]]]
 
 
 def flatten(
@@ -72,14 +75,16 @@ def flatten(
     operators.check_graph(made, frozenset(layers.EAGER))
     _simplify(made.graph)
     if own == 0:
+        _by_columns(made.graph)
         _products_by_run(made.graph, runs)
+        _simplify(made.graph)
     elif kernels.AVAILABLE:
         _pools_by_kernels(made.graph)
     for node in made.graph.nodes:
         node.target = layers.EAGER.get(node.target, node.target)
     made.graph.eliminate_dead_code()
     made.graph.lint()
-    return FlatGraph(made, _compiled(made))
+    return FlatGraph(made, _compiled(made, len(trained), len(trained) + len(given)))
 
 
 def _fake(mode: Any, one: torch.Tensor, lead: tuple[int, ...]) -> Any:
@@ -111,11 +116,14 @@ def _simplify(graph: Any) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
+        _reshape_after(graph, node)
         source: Any = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
         value = node.meta.get("val")
         if source is not None and _keeps_order(node, source) and value.numel() == source.meta["val"].numel():
             while source.target is A.reshape.default:
                 source = source.args[0]
+            node.target, node.args, node.kwargs = A.reshape.default, (source, list(value.shape)), {}
+        if node.target is A.any.dim and value.numel() == source.meta["val"].numel() and _dtype(source) == torch.bool:
             node.target, node.args, node.kwargs = A.reshape.default, (source, list(value.shape)), {}
         same = node.target is A.reshape.default and value.shape == source.meta["val"].shape
         turned = node.target is A.transpose.int and source.target is node.target
@@ -130,12 +138,53 @@ def _simplify(graph: Any) -> None:
     graph.eliminate_dead_code()
 
 
+def _dtype(node: Any) -> torch.dtype:
+    found: torch.dtype = node.meta["val"].dtype
+    return found
+
+
+def _reshape_after(graph: Any, node: Any) -> None:
+    """Let an operator on each number work on what its arguments are reshaped from, where all have one shape there."""
+    value, given = node.meta.get("val"), node.all_input_nodes
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()) or not given:
+        return
+    shapes = {tuple(one.args[0].meta["val"].shape) if one.target is A.reshape.default else None for one in given}
+    if len(shapes) != 1 or None in shapes or any(one.meta["val"].shape != value.shape for one in given):
+        return
+    (shape,) = shapes
+    node.args, node.kwargs = fx.node.map_arg((node.args, node.kwargs), lambda one: one.args[0])
+    with graph.inserting_after(node):
+        result = graph.call_function(A.reshape.default, (node, list(value.shape)))
+    node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+    result.meta["val"], node.meta["val"] = value, value.reshape(shape)
+
+
+_FEW = 64
+
+
+def _by_columns(graph: Any) -> None:
+    """Replace the derivative of a log-softmax over a few numbers, whose loops over short rows are slow."""
+    for node in graph.find_nodes(op="call_function", target=A._log_softmax_backward_data.default):
+        slopes, logs, dim, kind = node.args
+        value = node.meta["val"]
+        whole = logs.target is A._log_softmax.default and not logs.args[2] and kind == value.dtype == torch.float32
+        if whole and dim == logs.args[1] == value.dim() - 1 and value.shape[-1] <= _FEW:
+            node.target, node.args = _log_softmax_back, (slopes, logs.args[0])
+
+
+def _log_softmax_back(slopes: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The derivative of a log-softmax over the last dimension: g − softmax(x)·Σg, with the records side by side."""
+    shares = torch.softmax(values.reshape(-1, values.shape[-1]).t(), 0).t().view(values.shape)
+    return torch.addcmul(slopes, shares, slopes.sum(-1, keepdim=True), value=-1)
+
+
 def _products_by_run(graph: Any, runs: int) -> None:
     """Replace products of all runs, whose rows are records, by one product for each run, with its bias."""
     for node in list(graph.nodes):
         if node.target is A.bmm.default and node.meta["val"].shape[0] == runs:
             node.target = product
             _add_bias(graph, node)
+            _by_run(graph, node)
         elif node.target is A.mm.default and node.meta["val"].shape[0] % runs == 0:
             left, right = node.args
             node.target, node.args = _common_product, (left, right, runs)
@@ -176,10 +225,22 @@ def _add_bias(graph: Any, node: Any) -> None:
                 shift = graph.call_function(A.reshape.default, (bias, [len(value), 1, value.shape[2]]))
                 sums = graph.call_function(product, (*node.args, shift))
                 result = graph.call_function(A.reshape.default, (sums, list(made.shape)))
+            shift.meta["val"] = bias.meta["val"].reshape(len(value), 1, value.shape[2])
             sums.meta["val"], result.meta["val"] = value, made
             total.replace_all_uses_with(result)
             graph.erase_node(total)
+            _by_run(graph, sums)
             return
+
+
+def _by_run(graph: Any, node: Any) -> None:
+    """Give a product its matrices and biases run by run: of parameters they are views, which are made once."""
+    if _dtype(node) not in (torch.float32, torch.float64):
+        return
+    left, *others = node.args
+    with graph.inserting_before(node):
+        node.args = (left, *(graph.call_function(torch.unbind, (one,)) for one in others))
+    node.target = product_by_run()
 
 
 def _common_product(left: torch.Tensor, right: torch.Tensor, runs: int) -> torch.Tensor:
@@ -187,12 +248,22 @@ def _common_product(left: torch.Tensor, right: torch.Tensor, runs: int) -> torch
     return product(left.reshape(runs, -1, left.shape[1]), right.expand(runs, *right.shape)).flatten(0, 1)
 
 
-def _compiled(graph: fx.GraphModule) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """A function that calls the operators of a graph one after the other, and forgets what it needs no more."""
+_VIEWS = {*_TURNS, *_RESHAPES, A.t.default, A.select.int, torch.unbind}
+
+
+def _compiled(graph: fx.GraphModule, trained: int, held: int) -> Callable[..., Any]:
+    """What calls the operators of a graph one after the other, and forgets what it needs no more.
+
+    Views of the first ``held`` arguments are made once. Of those the first ``trained`` change in place: a reshape of
+    one that is a copy is made at every call.
+    """
     names: dict[fx.Node, str] = {}
     world: dict[str, Any] = {}
-    lines, arguments = [], []
+    once: list[str] = []
+    lines: list[str] = []
+    arguments: list[str] = []
     last = {one: node for node in graph.graph.nodes for one in node.all_input_nodes}
+    kept: dict[fx.Node, bool] = {}  # what is made once, and whether it is of what changes
 
     def name(value: Any) -> str:
         found = f"c{len(world)}"
@@ -210,6 +281,8 @@ def _compiled(graph: fx.GraphModule) -> Callable[..., tuple[torch.Tensor, ...]]:
     for place, node in enumerate(graph.graph.nodes):
         names[node] = f"v{place}"
         if node.op == "placeholder":
+            if len(arguments) < held:
+                kept[node] = len(arguments) < trained
             arguments.append(names[node])
         elif node.op == "get_attr":
             names[node] = name(getattr(graph, node.target))
@@ -218,14 +291,24 @@ def _compiled(graph: fx.GraphModule) -> Callable[..., tuple[torch.Tensor, ...]]:
         else:
             function = node.target._op if isinstance(node.target, OpOverload) else node.target
             given = [*map(text, node.args), *(f"{key}={text(value)}" for key, value in node.kwargs.items())]
-            lines.append(f"{names[node]} = {name(function)}({', '.join(given)})")
-        done = [names[one] for one in node.all_input_nodes if last[one] is node and one.op != "get_attr"]
+            source = node.args[0] if node.args else None
+            if node.target in _VIEWS and source in kept and not (kept[source] and _may_copy(node, source)):
+                kept[node] = kept[source]
+            (once if node in kept else lines).append(f"{names[node]} = {name(function)}({', '.join(given)})")
+        done = [names[one] for one in node.all_input_nodes if last[one] is node and names[one][0] == "v"]
+        done = [one for one in done if one not in {names[view] for view in kept}]
         if done and node.op != "output":
             lines.append(f"del {', '.join(done)}")
-    source = f"def run({', '.join(arguments)}):\n    " + "\n    ".join(lines)
-    exec(compile(source, "<graph>", "exec"), world)
-    run: Callable[..., tuple[torch.Tensor, ...]] = world["run"]
-    return run
+    source = "\n    ".join([f"def bind({', '.join(arguments[:held])}):", *once, "def run(*rows):"])
+    source += "\n        " + "\n        ".join([f"{', '.join([*arguments[held:], ''])} = rows", "del rows", *lines])
+    exec(compile(source + "\n    return run", "<graph>", "exec"), world)
+    bind: Callable[..., Any] = world["bind"]
+    return bind
+
+
+def _may_copy(node: Any, source: Any) -> bool:
+    """Whether a reshape copies: all else that makes views does not."""
+    return node.target is A.reshape.default and not node.target(source.meta["val"], *node.args[1:])._is_view()
 
 
 _DRAWS = 3  # weights at which places are compared
@@ -294,10 +377,8 @@ class Program:
         layout = Layout.of(code)
         parts = factors.split(record.graph, layout)
         layers.lower(record.graph)
-        zeros = [
-            torch.zeros((1, 1, 1, *one.shape), dtype=one.dtype, device=one.device) for one in outputs(record.graph)
-        ]
-        tried = factors.gradients(layout, parts, zeros)
+        zeros = [torch.zeros((1, 1, *one.shape), dtype=one.dtype, device=one.device) for one in outputs(record.graph)]
+        tried = factors.Gradients(layout, parts)(zeros, Shape(1, 1))
         numbers = sum(factor.numel() for one in tried for factor in one.factors) + sum(one.terms**2 for one in tried)
         terms = max(one.terms for one in tried)
         return cls(code, loss, layout, record, parts, terms, numbers, example, autocast, views, augment)
@@ -356,7 +437,7 @@ class Pass:
     def __init__(self, program: Program, rows: torch.Tensor, shape: Shape) -> None:
         self.program, self.shape = program, shape
         layout, record = program.layout, program.record
-        self._trained = [layout.values(rows, place) for place in range(len(layout.names))]
+        trained = [layout.values(rows, place) for place in range(len(layout.names))]
         held = {**dict(program.model.named_parameters()), **dict(program.model.named_buffers())}
         given = [held[name].detach() for name in record.given]
         at_once = 1 if program.alone else shape.records * shape.views
@@ -364,9 +445,10 @@ class Pass:
         if key not in program.flat:
             one = [part[0] for part in program.example]
             one += [torch.empty(size, device=rows.device) for size in record.uniforms]
-            program.flat[key] = flatten(record.graph, self._trained, given, one, *key)
-        self.graph, self._run = program.flat[key]
-        self._given = given if rows.is_cuda else [one.expand(shape.runs, *one.shape) for one in given]
+            program.flat[key] = flatten(record.graph, trained, given, one, *key)
+        self._gradients = factors.Gradients(layout, program.parts)
+        self.graph, bind = program.flat[key]
+        self._run = bind(*trained, *(given if rows.is_cuda else [one.expand(shape.runs, *one.shape) for one in given]))
 
     def parts(
         self,
@@ -384,7 +466,6 @@ class Pass:
                 repeats another one of its record.
         """
         shape, program = self.shape, self.program
-        sizes = (shape.runs, shape.records, shape.views)
         rows = []
         for part in (inputs, targets):
             each = part.repeat_interleave(shape.rows // len(part), 0) if len(part) < shape.rows else part
@@ -393,19 +474,17 @@ class Pass:
             batches.uniforms(keys, call, math.prod(size)).reshape(*keys.shape, *size)
             for call, size in enumerate(program.record.uniforms, 1)
         ]
-        *outputs, outside = self._alone(rows) if program.alone else self._run(*self._trained, *self._given, *rows)
-        outside = outside.reshape(sizes)
-        split = [one.reshape(*sizes, *one.shape[2:]) for one in outputs]
+        *outputs, outside = self._alone(rows) if program.alone else self._run(*rows)
+        outside = outside.reshape(shape.runs, shape.records, shape.views)
         if weights is not None:
             outside = outside & (weights != 0)
-        return factors.gradients(program.layout, program.parts, split, weights), outside.any(2)
+        outside = outside.squeeze(2) if shape.views == 1 else outside.any(2)
+        return self._gradients(outputs, shape, weights), outside
 
     def _alone(self, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """One row after the other, each at an address of its own."""
-        each = [
-            self._run(*self._trained, *self._given, *(part[:, at : at + 1].clone() for part in rows))
-            for at in range(rows[0].shape[1])
-        ]
+        places = range(rows[0].shape[1])
+        each = [self._run(*(part[:, at : at + 1].clone() for part in rows)) for at in places]
         return [torch.cat(list(some), 1) for some in zip(*each, strict=True)]
 
 

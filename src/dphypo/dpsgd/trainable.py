@@ -260,5 +260,5 @@ def _bits(bound: Pass, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run
     parts, _ = bound.parts(inputs, targets, keys)
     words = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}
     found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
-    values = [value.contiguous() for value in found]
+    values = [value.clone(memory_format=torch.contiguous_format) for value in found]  # the next call may write to them
     return [value.view(words[value.dtype]) if value.is_floating_point() else value for value in values]

@@ -40,6 +40,7 @@ _BLOCK = 64  # thresholds computed at one precision
 _VERSION = "1"
 _LARGE = 2.0**9  # tables of smaller σ take milliseconds to build
 _FILES = 8
+_SEARCHED = -(2**30)  # in the guide: a cell with several thresholds
 
 
 def size_bound(sigma: float) -> int:
@@ -102,8 +103,8 @@ class Table:
         above, inside = np.append(above, 0), np.insert(above, 0, len(self.high)) - np.append(above, 0)
         shift = 31 - bits
         next_bits = np.where(inside == 1, (self.high[above] >> 32) & (2**shift - 1), 0)
-        guide = np.where(inside <= 1, (above << shift) | next_bits, -1)
-        small = len(self.high) << shift < 2**31
+        guide = np.where(inside <= 1, (above << shift) | next_bits, _SEARCHED)
+        small = (len(self.high) + 2) << shift < 2**31
         object.__setattr__(self, "guide", guide.astype(np.int32 if small else np.int64))
         object.__setattr__(self, "shift", shift)
         object.__setattr__(self, "rising", rising)
@@ -125,11 +126,13 @@ class Table:
         """Z for each of the first 32 bits; two more words are drawn for each that they do not decide."""
         sign = bits >> 31
         half = bits ^ sign
-        cells = self.guide.take(half >> self.shift)
-        edges, rest = cells & (2**self.shift - 1), half & (2**self.shift - 1)
-        hard = np.flatnonzero((rest == edges) | (cells < 0))
-        found: I32 = (cells >> self.shift).astype(np.int32, copy=False)
-        found += rest < edges
+        # With e the threshold's bits in its cell and r those of U: above·2^s + e + (2^s − 1 − r), whose bits from s on
+        # are above + [r < e], and whose s bits below are all ones if r = e.
+        moved, mask = self.guide.take(half >> self.shift), 2**self.shift - 1
+        moved += ~half & mask
+        hard = np.flatnonzero(((moved & mask) == mask) | (moved < 0))
+        moved >>= self.shift
+        found: I32 = moved.astype(np.int32, copy=False)
         if len(hard):
             found[hard] = self._search(half[hard], words.draw(2 * len(hard)))
         np.invert(sign, out=sign)
