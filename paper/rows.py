@@ -15,7 +15,8 @@
 
 Then one search of each task with randomness of the system, whose certificate is added. All that was made is reported.
 (After ``ratings`` was made, one thing was changed, in a rival's favour: linear scaling had not scaled the rows of
-persons to length 100, as it does for every linear model. It was made again.)
+persons to length 100, as it does for every linear model. It was made again. ``fertility`` with hidden units and
+``cifar10-lite`` are not made yet, for want of time on two shared cores; the command makes what is missing.)
 ``python -m paper rows --data FOLDER`` trains it. Sources, in the folder, beside those of :mod:`paper.rates.tasks`:
 
 | in the folder | from |
@@ -81,9 +82,9 @@ PLAN = (
     Row("mails", "spam, MiniLM features + linear", "linear", 1.0, judged="1 511 mails"),
     Row("ratings", "MovieLens ratings, users protected, linear", "linear", 2.0, judged="ratings of 134 other users"),
     Row("fertility", "Fertility, linear", "linear", 0.5, 1e-6, judged="4 000 records"),
-    Row("fertility", "Fertility, 64 hidden units", "mlp", 0.5, 1e-6, judged="4 000 records"),
     Row("cifar10-lite", "CIFAR-10 (10 000), EfficientNet-Lite0 features + linear", "linear", 1.0,
         judged="4 000 pictures of the test set"),
+    Row("fertility", "Fertility, 64 hidden units", "mlp", 0.5, 1e-6, judged="4 000 records"),
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@ training that is not as declared."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -222,7 +223,7 @@ def test_training_in_jax_is_audited_with_canaries_of_its_own():
     assert not one_run_of(make(1.0), usual, pool, observe, claim=claim, **said).passed
 
 
-def loop(person: Any = None, steps: int = 100, noise: float = 1.0) -> Any:
+def loop(person: Any = None, noise: float = 1.0, pieces: int | None = None) -> Any:
     """A loop of one's own around Opacus, on made-up records."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("opacus")
@@ -236,13 +237,20 @@ def loop(person: Any = None, steps: int = 100, noise: float = 1.0) -> Any:
         sgd = torch.optim.SGD(net.parameters(), lr=params.get("lr", 0.5))
         loader = DataLoader(TensorDataset(*data), batch_size=40)
         with run.make_private(net, sgd, loader, max_grad_norm=1.0) as (model, optimizer, batches):
-            for inputs, labels in batches:
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-                optimizer.step()
+            cut = contextlib.nullcontext(batches) if pieces is None else in_pieces(batches, pieces, optimizer)
+            with cut as some:
+                for inputs, labels in some:
+                    optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+                    optimizer.step()
         return net, 0.0
 
-    run = SampledGaussian(rate=0.1, steps=steps, noise_multiplier=noise)
+    def in_pieces(batches: Any, size: int, optimizer: Any) -> Any:
+        from opacus.utils.batch_memory_manager import BatchMemoryManager
+
+        return BatchMemoryManager(data_loader=batches, max_physical_batch_size=size, optimizer=optimizer)
+
+    run = SampledGaussian(rate=0.1, steps=100, noise_multiplier=noise)
     return OwnTraining(train, run, scores="public", person=person, rows_per_person=None if person is None else 4)
 
 
@@ -258,6 +266,14 @@ def test_a_loop_of_ones_own_is_audited_as_it_is(see, person):
     assert found.passed
     assert found.mu_apart > 0.4
     assert not one_run(loop(person), claim=loop(noise=3.0).event, **said).passed
+
+
+@pytest.mark.filterwarnings("ignore:.*backward hook:UserWarning", "ignore::FutureWarning")
+def test_canaries_of_a_batch_in_pieces_count_once():
+    """A canary in every piece would move four clipping norms."""
+    found = one_run(loop(pieces=10), canaries=300, delta=1e-3, entropy=Seeded(3), public=True)
+    assert found.passed
+    assert found.mu_apart > 0.4
 
 
 @pytest.mark.filterwarnings("ignore:.*backward hook:UserWarning", "ignore::FutureWarning")

@@ -70,6 +70,22 @@ MUTANTS = (
         ("integrations/test_torch_own_loop.py::test_the_clipping_norm_changes_between_steps_alone",),
     ),
     Mutant(
+        "a canary of an audit is in every piece of its batch",
+        "an audit trains what is declared",
+        "integrations/torch/own_loop.py",
+        "            drawn = size.canaries if self._rows == 0 else size.canaries[:0]\n",
+        "            drawn = size.canaries\n",
+        ("audit/test_one_run.py::test_canaries_of_a_batch_in_pieces_count_once",),
+    ),
+    Mutant(
+        "an audit of a loop does not ask whether its records are public",
+        "an audit looks at no private record",
+        "audit/canaries.py",
+        "    if not public:\n",
+        "    if public is None:\n",
+        ("audit/test_one_run.py::test_a_loop_is_audited_on_public_records_only_and_with_make_private",),
+    ),
+    Mutant(
         "a rehearsal calls a private score of one's own",
         "a rehearsal reads no private record",
         "integrations/scores.py",
