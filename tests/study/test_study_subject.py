@@ -74,7 +74,7 @@ def test_a_release_that_is_read_again_says_so_and_from_where(tmp_path, world, ca
     assert "again" not in capsys.readouterr().err
     again = search(path).run()
     assert again.read_from == str(path)
-    assert repr(again) == repr(first)[:-1] + f"; it was made before and read again from {path}>"
+    assert repr(again) == repr(first)[:-1] + f"; it was released before and read again from {path}>"
     said = capsys.readouterr().err
     assert said == f"This search was released before. The same release is read again from {path}.\n"
     search(path).run(progress=False)
