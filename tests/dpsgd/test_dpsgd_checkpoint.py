@@ -45,10 +45,27 @@ def build():
     return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 3))
 
 
-def trained(kept, *, setting=None, autocast=None, records=70, **options):
+class Pairs:
+    """Persons with two rows each."""
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    def __len__(self):
+        return len(self._rows) // 2
+
+    def views(self, numbers, valid, words):
+        both = torch.stack([2 * numbers, 2 * numbers + 1], 1)
+        inputs, targets, _ = self._rows.rows(both.flatten(), valid.repeat_interleave(2))
+        return inputs, targets, valid[:, None].expand(-1, 2)
+
+
+def trained(kept, *, setting=None, autocast=None, records=70, persons=False, **options):
     generator = torch.Generator().manual_seed(1)
     data = Tensors(torch.randn(records, 4, generator=generator), torch.randint(3, (records,), generator=generator))
-    program = Program.of(build(), loss, (torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64)), autocast=autocast)
+    how = {"autocast": autocast, "views": 2 if persons else 1}
+    program = Program.of(build(), loss, (torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64)), **how)
+    data = Pairs(data) if persons else data
     values = {"seed": 7, "learning_rate": 0.1, **options}
     run = Run(records=70, rate=0.3, steps=STEPS, batch_size=21, noise_multiplier=1.0, max_grad_norm=1.0, **values)
     (model,) = train(program, build, data, [run], setting, follower=kept)
@@ -67,11 +84,12 @@ OPTIONS = {
     "decay, physical batches": {"setting": Setting(average=0.9, physical_batch_size=32, clipping="normalise")},
     "schedule": {"schedule": lambda share: 1 - share, "options": {"momentum": 0.9}},
     "subsample": {"subsample": 0.8},
+    "persons": {"persons": True},
     "autocast": {"autocast": torch.bfloat16, "options": {"momentum": 0.9}},
 }
 
 
-FAST = ("momentum", "adam", "foreign", "decay, physical batches", "autocast")
+FAST = ("momentum", "adam", "foreign", "decay, physical batches", "persons", "autocast")
 
 
 @pytest.mark.parametrize("name", [one if one in FAST else pytest.param(one, marks=pytest.mark.slow) for one in OPTIONS])

@@ -114,7 +114,9 @@ NOWHERE = LiveFile(None)
 
 
 SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
-"""Seconds between two updates of a terminal, before the first line of a log, and between two updates of the file."""
+"""Seconds between two updates of a terminal, before the first line of a log (six times that between two of its lines),
+and between two updates of the file."""
+PREPARING = "preparing: the model is captured and tried on made-up records, then records are read"
 NOTE = "the lines that follow reveal how long runs take. No guarantee covers that: this log is for the curator alone"
 _ERASE = "\r\x1b[2K"
 
@@ -130,6 +132,12 @@ class LiveSteps:
     live: LiveFile = NOWHERE  # where ``dphypo watch`` reads how far they are
     _said: set[str] = field(default_factory=set)
     _checkpoint: Shield = field(default_factory=lambda: Shield("writing a checkpoint of the run"))
+
+    def prepare(self) -> None:
+        """Show, before the first run, what happens until its first step."""
+        if PREPARING not in self._said:
+            self._said.add(PREPARING)
+            self._show(f"{self.what}: {PREPARING}")
 
     def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
         """Show once what the runs are; return the stored state."""
@@ -152,7 +160,7 @@ class LiveSteps:
         if passed >= self._shown + self._wait and made < self._steps:
             self._shown = passed
             if not on_terminal():
-                self._wait = max(LOG_S, min(600.0, passed / 10))
+                self._wait = 6 * LOG_S
             shown = timedelta(seconds=round(left))
             self._show(f"{self._name}: step {made} of {self._steps}, {speed:.4g} steps/s, {shown} left")
         if passed >= self._written + PAGE_S:
@@ -204,10 +212,12 @@ class ReportsSteps(Mechanism):
         return self.mechanism.same_alone
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
+        shielded(self.steps.prepare, otherwise=None)
         with followed_by(self.steps):
             return self.mechanism(params, seed=seed)
 
     def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
+        shielded(self.steps.prepare, otherwise=None)
         with followed_by(self.steps):
             return self.mechanism.many(params, seeds=seeds)
 
