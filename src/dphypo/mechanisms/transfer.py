@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,13 +72,6 @@ def rate_of_drift(
     kept = 1.0 - _validate.within(0.0, 1.0, closed="left", momentum=momentum)
     rate = drift * batch_size * kept / (run.noise_multiplier * max_grad_norm * math.sqrt(max(squares, 1e-12)))
     return min(rate, CAP * kept / max_grad_norm) if hidden else rate
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """A rule that describes itself in JSON values, for the certificate."""
-
-    def describe(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
