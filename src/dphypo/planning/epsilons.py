@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -92,7 +93,7 @@ class EpsilonCurve:
             [
                 *lines,
                 "",
-                f"o: the median task; -: from the least to the most, of {names}.",
+                *textwrap.wrap(f"o: the median task; -: from the least to the most, of {names}.", 98),
                 "Lost: compared with the least noise that was tried there. Your task may lose more or less: what it",
                 "loses is known only after a run that is paid for (dphypo.tune(until=...), dphypo.frontier).",
                 "reach: batch size times the root of the steps, over the noise multiplier. Tasks are compared at the",
