@@ -71,7 +71,7 @@ def rates_fit(a: Arguments) -> None:
     """fit the constants of dphypo.search.rates, and judge rules by leaving tasks out"""
     from paper.rates.fit import write
 
-    print(json.dumps(write(a.data), indent=1))
+    print(json.dumps(write(), indent=1))
 
 
 def rates_judge(a: Arguments) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from dphypo.integrations.torch import DPSGD
 from dphypo.search.rates import drift_of
-from paper.rates.landscapes import FILE, FITTED
-from paper.rates.tasks import network, task
+from paper.rates.landscapes import FACTS, FILE, FITTED
+from paper.rates.tasks import Task, network
 
 OUT = FILE.with_name("prior.json")
+USED = "movement of layers, linear and hidden"
 SMOOTH, TARGETS = 0.4, [float(f"{one:.3g}") for one in np.geomspace(0.3, 8, 25)]
 Floats = npt.NDArray[np.float64]
 Cell = dict[str, Any]
@@ -44,24 +45,32 @@ def best(cell: Cell) -> float:
 
 
 @functools.cache
-def rehearsed(name: str, net: str, folder: Path) -> dict[float, float]:
+def known_facts() -> dict[str, dict[str, Any]]:
+    return dict(json.loads(FACTS.read_text()))
+
+
+@functools.cache
+def rehearsed(name: str, net: str) -> dict[float, float]:
     """For each target of the movement, the drift that a rehearsal of the untrained network gives."""
-    data = task(name, folder)
+    found = known_facts()[name]
+    inputs, labels = np.zeros((64, *found["shape"]), np.float32), np.arange(64) % found["classes"]
+    like = Task(inputs, labels, inputs, labels)  # a rehearsal looks at shapes alone
     made = DPSGD(
-        model=lambda: network(net, data), data=(data.inputs[:64], data.labels[:64]), score=lambda model: 0.0,
+        model=lambda: network(net, like), data=(inputs, labels), score=lambda model: 0.0,
         noise_multiplier=1.0, batch_size=8, device="cpu",
     )  # fmt: skip
-    return {target: drift_of(functools.partial(made.movement, {}, data.scale), target) for target in TARGETS}
+    move = functools.cache(functools.partial(made.movement, {}, found["scale"]))
+    return {target: drift_of(move, target) for target in TARGETS}
 
 
-def rules(folder: Path) -> dict[str, tuple[Sequence[float], Callable[[Cell], Any], Callable[[Cell, float], float]]]:
+def rules() -> dict[str, tuple[Sequence[float], Callable[[Cell], Any], Callable[[Cell, float], float]]]:
     """Each rule by its name: what its constant may be, which cells share one, and its rate at a constant."""
 
     def hidden(cell: Cell) -> bool:
         return bool(cell["network"] != "linear")
 
     def by_layers(cell: Cell, target: float) -> float:
-        return rehearsed(cell["task"], cell["network"], folder)[target]
+        return rehearsed(cell["task"], cell["network"])[target]
 
     return {
         "one drift for all": (TARGETS, lambda cell: 0, lambda cell, value: value / 4),
@@ -96,7 +105,7 @@ def left_out(cells: Sequence[Cell], rule: tuple[Any, Any, Any]) -> dict[str, Any
             losses.append(regret(cell, chosen))
             distances.append(np.log(chosen) - best(cell))
     spread = float(np.sqrt(np.mean(np.square(distances))))
-    return {"mean": round(float(np.mean(losses)), 4), "worst": round(max(losses), 4), "spread": round(spread, 3)}
+    return {"mean": float(np.mean(losses)), "worst": max(losses), "spread": spread}
 
 
 _MEMO: dict[Any, float] = {}
@@ -111,46 +120,71 @@ def _kept(cells: Sequence[Cell], values: Sequence[float], rate: Any) -> float:
 
 def laws(cells: Sequence[Cell]) -> dict[str, tuple[float, float]]:
     """Curvature, slope and run noise by the signal of a run, a·(S/1000)^−b each, by least squares of logarithms."""
-    found: dict[str, list[tuple[float, float]]] = {"curvature": [], "slope": [], "run noise": []}
+    found: dict[str, list[tuple[float, float]]] = {"CURVATURE": [], "SLOPE": [], "RUN_NOISE": []}
     for cell in cells:
         signal = cell["batch"] * cell["steps"] ** 0.5 / cell["noise"]
         fine, accuracy = smoothed(cell)
         at = best(cell)
         ends = np.interp([at - 1, at, at + 1], fine, accuracy)
-        found["curvature"].append((signal, max(float(ends[1] - (ends[0] + ends[2]) / 2), 1e-4)))
+        found["CURVATURE"].append((signal, max(float(ends[1] - (ends[0] + ends[2]) / 2), 1e-4)))
         near = np.abs(np.log(cell["grid"]) - at) < 0.8
         runs = np.asarray(cell["accuracies"])[near]
-        found["run noise"].append((signal, max(float(np.sqrt(runs.var(axis=1, ddof=1).mean())), 1e-3)))
+        found["RUN_NOISE"].append((signal, max(float(np.sqrt(runs.var(axis=1, ddof=1).mean())), 1e-3)))
         for other in cells:
             same = all(cell[key] == other[key] for key in ("task", "network", "records"))
             if same and other["noise"] < cell["noise"]:
                 gain = (smoothed(other)[1].max() - accuracy.max()) / np.log(cell["noise"] / other["noise"])
                 middle = signal * (cell["noise"] / other["noise"]) ** 0.5
-                found["slope"].append((middle, max(float(gain), 1e-3)))
+                found["SLOPE"].append((middle, max(float(gain), 1e-3)))
     made = {}
     for name, points in found.items():
         x, y = np.log(np.array(points)).T
         power = min(float(np.polyfit(x, y, 1)[0]), 0.0)
-        made[name] = round(float(np.exp(np.mean(y - power * (x - np.log(1000))))), 4), round(-power, 2)
+        made[name] = float(np.exp(np.mean(y - power * (x - np.log(1000))))), -power
     return made
 
 
-def write(folder: Path) -> Mapping[str, Any]:
-    """Fit and judge all rules by leaving tasks out; write the constants."""
+def about_the_mean() -> tuple[float, float]:
+    """The scale about the mean over the norm that is bought: the geometric mean over tasks, and its logarithm's spread.
+
+    It is of few tasks, so that the spread is that of a sample.
+    """
+    logs = [math.log(one["scale"] / one["norm"]) for one in known_facts().values()]
+    return math.exp(np.mean(logs)), float(np.std(logs, ddof=1))
+
+
+def fitted() -> dict[str, Any]:
+    """All rules, judged by leaving tasks out, and under "constants" those of the library, to two digits."""
     every = [json.loads(line) for line in FILE.read_text().splitlines()]
     cells = [one for one in every if one["way"] == "normalise"]
     found: dict[str, Any] = {"cells": len(cells)}
-    found["rules"] = {name: left_out(cells, rule) for name, rule in rules(folder).items()}
-    values, group, rate = rules(folder)["movement of layers, linear and hidden"]
+    judged = {name: left_out(cells, rule) for name, rule in rules().items()}
+    values, group, rate = rules()[USED]
     for cell in every:
         if cell["way"] == "adam":  # whose drift is η·√T
             cell["grid"] = [one * cell["steps"] ** 0.5 for one in cell["grid"]]
+    made: dict[str, Any] = {"MOVEMENT": {}, "SPREAD": judged[USED]["spread"]}
+    ways = {}
     for way in ("normalise", "clip", "adam"):
         some = [one for one in every if one["way"] == way]
-        for kind in (False, True):
-            chosen = [one for one in some if group(one) == kind]
-            found[f"{way}, {'hidden' if kind else 'linear'}"] = constant(chosen, values, rate)
-        found[f"{way}, left out"] = {"cells": len(some), **left_out(some, (values, group, rate))}
-    found["laws"] = laws(cells)
+        kinds = [[one for one in some if group(one) == kind] for kind in (False, True)]
+        made["MOVEMENT"][way] = [constant(each, values, rate) for each in kinds]
+        ways[way] = {"cells": len(some), **left_out(some, (values, group, rate))}
+    made["ABOUT_THE_MEAN"], made["SPREAD_ABOUT"] = about_the_mean()
+    made |= laws(cells)
+    return {**found, "rules": _digits(judged, 3), "left out": _digits(ways, 3), "constants": _digits(made, 2)}
+
+
+def _digits(found: Any, digits: int) -> Any:
+    if isinstance(found, dict):
+        return {name: _digits(one, digits) for name, one in found.items()}
+    if isinstance(found, list | tuple):
+        return [_digits(one, digits) for one in found]
+    return float(f"{found:.{digits}g}") if isinstance(found, float) else found
+
+
+def write() -> Mapping[str, Any]:
+    """Fit and judge all rules by leaving tasks out; write the constants."""
+    found = fitted()
     OUT.write_text(json.dumps(found, indent=1) + "\n")
     return found

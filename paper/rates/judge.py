@@ -1,11 +1,16 @@
-"""The new ``tune`` against the old one and others, on tasks that nothing was fitted to : rates-judge."""
+"""The new ``tune`` against the old one and others, on tasks that nothing was fitted to: rates-judge.
+
+``judged.jsonl`` has the ways of the first plan, one cell a line. ``added.jsonl`` has what was added to the plan later,
+one way of a cell a line, and ``repeated.jsonl`` the cells that were repeated with more seeds.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +25,9 @@ from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
 from paper.rates.landscapes import DELTA, EPOCHS, FILE, accuracies, sigma
 from paper.rates.tasks import Task, network, task
+from paper.rivals import hyfree, linear_scaling
 
-OUT = FILE.with_name("judged.jsonl")
+OUT, ADDED, REPEATED = (FILE.with_name(f"{name}.jsonl") for name in ("judged", "added", "repeated"))
 SEEDS, FACTORS = 3, [float(4**power) for power in np.arange(-1.5, 1.6, 0.5)]
 LARGE = 30_000
 BEFORE = Space({"learning_rate": loguniform(0.1, 30), "clipping": ["normalise"], "average": [0.97]})
@@ -44,6 +50,8 @@ _PLAN = (
 )
 _WIDTHS = {"fashion": 784, "fashion-scattered": 3969, "spam": 512, "spam-encoded": 384}
 KEYS = ("task", "network", "records", "epsilon")
+LATER = ("tune", "HyFreeDP", "Panda")
+MORE_SEEDS = range(1000, 1020)
 
 
 def cells() -> list[dict[str, Any]]:
@@ -73,7 +81,7 @@ def mechanism(data: Task, cell: dict[str, Any], **given: Any) -> DPSGD:
     )  # fmt: skip
 
 
-def tuned(data: Task, cell: dict[str, Any], space: Space | None, seeds: int) -> dict[str, Any]:
+def tuned(data: Task, cell: dict[str, Any], space: Space | None, seeds: Sequence[int]) -> dict[str, Any]:
     """Test accuracies of what ``tune`` releases; without a space it is the mechanism's own, and ``tune`` decides."""
     made = mechanism(data, cell)
     search = "always" if space is not None else "auto"
@@ -81,7 +89,7 @@ def tuned(data: Task, cell: dict[str, Any], space: Space | None, seeds: int) -> 
     tuning = plan_tuning(space, made, epsilon=cell["epsilon"], delta=DELTA, search=search)
     inputs, labels = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_labels)
     found = []
-    for seed in range(seeds):
+    for seed in seeds:
         stages = Stages.of(tuning.declare(space, DELTA, private=False), journal=None, entropy=Seeded(seed))
         model = stages.run(progress=False).model
         found.append(0.0 if model is None else round(float((model(inputs).argmax(1) == labels).double().mean()), 4))
@@ -112,37 +120,100 @@ def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
             )
         },
     }  # fmt: skip
-    ways["tune"] = tuned(data, cell, None, seeds)
-    ways["before"] = tuned(data, cell, BEFORE, seeds)
+    ways["tune"] = tuned(data, cell, None, range(seeds))
+    ways["before"] = tuned(data, cell, BEFORE, range(seeds))
     facts = {"noise": round(noise, 5), "batch": size, "steps": steps, "scale": round(data.scale, 4)}
     return {**cell, **facts, "drift": known.value, "ways": ways}
 
 
-def write(folder: Path, out: Path = OUT, seconds: float = float("inf")) -> None:
-    """Judge the cells that are not in the file yet, until the time is over."""
+def later(cell: dict[str, Any], way: str, folder: Path) -> dict[str, Any]:
+    """One way that was added to the plan."""
+    data, records, epsilon, net = task(cell["task"], folder), cell["records"], cell["epsilon"], cell["network"]
+    seeds = range(2 if records >= LARGE else SEEDS)
+    if way == "tune":
+        return tuned(data, cell, None, seeds)
+    if way == "HyFreeDP":
+        _, size, steps = sigma(records, epsilon)
+        return hyfree(data, net, records, epsilon, seeds, batch=size, steps=steps)
+    return linear_scaling(data, net, records, epsilon, seeds)
+
+
+def repeat(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``tune``, and the known rate, with more seeds."""
+    data, records = task(cell["task"], folder), cell["records"]
+    known = mechanism(data, cell).known(data.scale)
+    assert known is not None
+    params = [{"drift": known.value, "clipping": "normalise", "average": 0.97}] * len(MORE_SEEDS)
+    alone = accuracies(data, cell["network"], records, sigma(records, cell["epsilon"])[0], params, MORE_SEEDS)
+    return {"known rate": alone, "tune": tuned(data, cell, None, MORE_SEEDS)["accuracies"]}
+
+
+def write(folder: Path, seconds: float = float("inf")) -> None:
+    """Judge what is not in the files yet, until the time is over."""
     torch.set_num_threads(1)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
     end = time.time() + seconds
-    lines = out.read_text().splitlines() if out.exists() else []
-    done = {tuple(json.loads(line)[key] for key in KEYS) for line in lines}
     for cell in cells():
-        if time.time() > end:
-            return
-        if tuple(cell[key] for key in KEYS) not in done:
-            with warnings.catch_warnings(action="ignore"):
-                found = judged(cell, folder)
-            with out.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(*(cell[key] for key in KEYS), flush=True)
+        _once(OUT, cell, lambda cell=cell: judged(cell, folder), end)
+    for cell in sorted(cells(), key=lambda one: one["records"]):
+        for way in LATER:
+            if (way, cell["network"]) != ("Panda", "cnn"):
+                _once(ADDED, {**cell, "way": way}, lambda cell=cell, way=way: later(cell, way, folder), end)
+    if len(list(rows())) == len(cells()):
+        for row in [*below(), worst()]:
+            cell = {key: row[key] for key in KEYS}
+            _once(REPEATED, cell, lambda cell=cell: repeat(cell, folder), end)
 
 
-def rows(path: Path = OUT) -> Iterator[dict[str, Any]]:
+def _once(file: Path, named: dict[str, Any], make: Callable[[], dict[str, Any]], end: float) -> None:
+    """Add a line to a file if it has none of this name, and there is time."""
+    if time.time() < end and named not in [{key: line[key] for key in named} for line in _lines(file)]:
+        with warnings.catch_warnings(action="ignore"):
+            found = {**named, **make()}
+        with file.open("a") as out:
+            out.write(json.dumps(found) + "\n")
+        print(*named.values(), flush=True)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _name(cell: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell[key] for key in KEYS)
+
+
+def rows() -> Iterator[dict[str, Any]]:
     """What was judged, one cell a row: the mean of each way, and the best of the rates in hindsight."""
-    for line in path.read_text().splitlines():
-        cell = json.loads(line)
-        ways = cell["ways"]
+    added: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for line in _lines(ADDED):
+        added.setdefault(_name(line), {})[line["way"]] = line
+    for cell in _lines(OUT):
+        ways = {**cell["ways"], "first": cell["ways"]["tune"], **added.get(_name(cell), {})}
         means = {name: float(np.mean(way["accuracies"])) for name, way in ways.items() if name != "hindsight"}
         means["hindsight"] = float(np.max(np.mean(ways["hindsight"]["accuracies"], axis=1)))
-        both = [np.array(ways[name]["accuracies"]) for name in ("tune", "known rate")]
-        half = 1.96 * float(np.sqrt(sum(one.var(ddof=1) / len(one) for one in both)))
+        half = interval(*(ways[name]["accuracies"] for name in ("tune", "known rate")))
         yield {**{key: cell[key] for key in KEYS}, **means, "half": half, "runs": ways["tune"]["runs"]}
+
+
+def interval(*ways: Sequence[float]) -> float:
+    """1.96 standard errors of the difference of two ways."""
+    return 1.96 * math.sqrt(sum(float(np.var(one, ddof=1)) / len(one) for one in ways))
+
+
+def below() -> list[dict[str, Any]]:
+    """Cells in which ``tune`` is below the known rate by more than the interval."""
+    return [row for row in rows() if row["tune"] < row["known rate"] - max(row["half"], 1e-9)]
+
+
+def worst() -> dict[str, Any]:
+    """The cell in which ``tune`` loses most to the best rate in hindsight."""
+    return max(rows(), key=lambda row: row["hindsight"] - row["tune"])
+
+
+def repeated() -> Iterator[dict[str, Any]]:
+    """Cells that were repeated, with the means of both ways and the interval of their difference."""
+    for line in _lines(REPEATED):
+        ways = {name: line[name] for name in ("tune", "known rate")}
+        means = {name: float(np.mean(one)) for name, one in ways.items()}
+        yield {**{key: line[key] for key in KEYS}, **means, "half": interval(*ways.values())}

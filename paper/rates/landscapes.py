@@ -18,6 +18,7 @@ from dphypo.mechanisms import SampledGaussian
 from paper.rates.tasks import Task, network, task
 
 FILE = Path(__file__).parents[1] / "results" / "rates" / "landscapes.jsonl"
+FACTS = FILE.with_name("tasks.json")
 DELTA, EPOCHS, SEEDS = 1e-5, 20, 2
 SCALES = [float(f"{10**power:.4g}") for power in np.arange(-1.75, 1.01, 0.25)]
 ADAM = [float(f"{10**power:.4g}") for power in np.arange(-4, -0.99, 0.25)]
@@ -88,10 +89,22 @@ def landscape(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {**cell, **facts, "grid": grid, "accuracies": means}
 
 
+def facts(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the fit needs to know of each task besides its landscapes."""
+
+    def of(data: Task) -> dict[str, Any]:
+        known = {"scale": round(data.scale, 4), "norm": round(data.norm, 4)}
+        return {"shape": data.inputs.shape[1:], "classes": data.classes, **known}
+
+    return {name: of(task(name, folder)) for name in FITTED}
+
+
 def write(folder: Path, out: Path = FILE) -> None:
     """Train what is not in the file yet."""
     torch.set_num_threads(1)
     out.parent.mkdir(parents=True, exist_ok=True)
+    if not FACTS.exists():
+        FACTS.write_text(json.dumps(facts(folder), indent=1) + "\n")
     lines = out.read_text().splitlines() if out.exists() else []
     keys = ("task", "network", "records", "epsilon", "way")
     done = {tuple(json.loads(line)[key] for key in keys) for line in lines}

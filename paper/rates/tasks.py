@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import math
 import re
 import tarfile
 import zipfile
@@ -31,6 +32,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from dphypo.search.rates import CENTRE, norm_terms
 from paper.anchors.scattering import features
 from paper.data.sets import load
 
@@ -57,6 +59,11 @@ class Task:
         """The root of the mean squared distance of a record from the mean: what a prior may be told, or buys."""
         centred = self.inputs[:5000] - self.inputs[:5000].mean(0)
         return float(np.sqrt((centred.reshape(len(centred), -1) ** 2).sum(1).mean()))
+
+    @property
+    def norm(self) -> float:
+        """The geometric mean of the norms of the records: what is bought."""
+        return CENTRE * math.exp(float(np.nanmean(norm_terms(self.inputs[:5000]))))
 
 
 def network(name: str, task: Task) -> nn.Module:
