@@ -30,6 +30,7 @@ from paper.rivals import hyfree, linear_scaling
 OUT, ADDED, REPEATED = (FILE.with_name(f"{name}.jsonl") for name in ("judged", "added", "repeated"))
 SEEDS, FACTORS = 3, [float(4**power) for power in np.arange(-1.5, 1.6, 0.5)]
 LARGE = 30_000
+SGD: dict[str, Any] = {"clipping": "normalise", "average": 0.97}
 BEFORE = Space({"learning_rate": loguniform(0.1, 30), "clipping": ["normalise"], "average": [0.97]})
 """What was searched before, where no space was given."""
 _PLAN = (
@@ -103,14 +104,13 @@ def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     noise, size, steps = sigma(records, cell["epsilon"])
     known = mechanism(data, cell).known(data.scale)
     assert known is not None
-    sgd: dict[str, Any] = {"clipping": "normalise", "average": 0.97}
-    every = [{"drift": known.value * factor, **sgd} for factor in FACTORS for _ in range(2)]
+    every = [{"drift": known.value * factor, **SGD} for factor in FACTORS for _ in range(2)]
     found = accuracies(data, cell["network"], records, noise, every, list(range(100, 102)) * len(FACTORS))
     ways = {
         "hindsight": {"accuracies": np.reshape(found, (-1, 2)).tolist()},
         "known rate": {
             "accuracies": accuracies(
-                data, cell["network"], records, noise, [{"drift": known.value, **sgd}] * seeds, range(seeds)
+                data, cell["network"], records, noise, [{"drift": known.value, **SGD}] * seeds, range(seeds)
             )
         },
         "Adam": {
@@ -143,7 +143,7 @@ def repeat(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     data, records = task(cell["task"], folder), cell["records"]
     known = mechanism(data, cell).known(data.scale)
     assert known is not None
-    params = [{"drift": known.value, "clipping": "normalise", "average": 0.97}] * len(MORE_SEEDS)
+    params = [{"drift": known.value, **SGD}] * len(MORE_SEEDS)
     alone = accuracies(data, cell["network"], records, sigma(records, cell["epsilon"])[0], params, MORE_SEEDS)
     return {"known rate": alone, "tune": tuned(data, cell, None, MORE_SEEDS)["accuracies"]}
 

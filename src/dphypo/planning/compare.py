@@ -18,7 +18,7 @@ from dphypo.planning.designs import BANDS, MOST_COMPUTE, MOST_IN_A_BAND, SHARES,
 from dphypo.planning.epsilons import EpsilonCurve, epsilon_curve
 from dphypo.search import SurveyPlan, plan_tuning
 from dphypo.search.fit_count import total_in_gaussians
-from dphypo.search.rates import ADDED_BY_SCALE, GAIN, SPREAD, Prospect
+from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_of_scale
 from dphypo.search.survey import FRACTION, RUNS
 from dphypo.search.tune import known_of, prospect_of, steps_of, with_silent_scores
 from dphypo.space import Space
@@ -200,7 +200,9 @@ def _prospect(
     """What is expected of the learning rate that public values give; None if something else is searched."""
     if run is not None and records is not None:  # DP-SGD whose learning rate is to be found
         signal = run.rate * records * math.sqrt(run.steps) / alone.noise_multiplier
-        return Prospect(signal, math.hypot(SPREAD, ADDED_BY_SCALE), total_in_gaussians(epsilon, delta), 1.0)
+        total = total_in_gaussians(epsilon, delta)
+        bought = spread_of_scale(records, noise_of_scale(records, total))
+        return Prospect(signal, math.hypot(SPREAD, bought), total, 1.0)
     known = known_of(mechanism, space)
     one = mechanism.with_noise(alone.noise_multiplier)
     return None if known is None else prospect_of(mechanism, one, space, known, epsilon, delta)

@@ -130,13 +130,28 @@ CENTRE, REACH = 3.0, math.log(300.0)
 """Terms are logarithms of norms over the centre, cut off at ±ln 300: norms from 0.01 to 900."""
 ABOUT_THE_MEAN, SPREAD_ABOUT = 0.73, 0.18
 """The scale about the mean over the norm that is bought, on the fitted tasks, and the spread of its logarithm."""
-PRECISION = 0.2
-"""The standard deviation that the logarithm of a bought scale is to have."""
-ADDED_BY_SCALE = math.hypot(SPREAD_ABOUT, PRECISION)
-"""What a scale that is bought adds to the spread."""
 MOST_SHARE = 0.03
 """The largest share of the squared total, in units of a Gaussian mechanism, that a scale may cost: 1.5 % more noise."""
 _RANGES, _CATEGORIES = 0.15, 0.6
+
+
+def noise_of_scale(records: int, total: float) -> float:
+    """The noise multiplier of a bought scale that loses least accuracy, out of a total of μ = ``total``.
+
+    With a multiplier σ the logarithm of the scale is off by σR/n, with R = ``REACH``, and the regret is ``CURVATURE``
+    times the square of that. The scale takes the share s = 1/(σμ)² of the squared total, which makes noise larger by
+    s/2 and loses ``SLOPE`` times that. The sum is least at s = √(2·CURVATURE/SLOPE)·R/(nμ), here for a signal of 1 000.
+
+    >>> [noise_of_scale(records, 0.7) for records in (1_000, 60_000)]
+    [16.0, 124.0]
+    """
+    share = math.sqrt(2 * CURVATURE[0] / SLOPE[0]) * REACH / (records * total)
+    return float(f"{1 / (total * math.sqrt(min(share, MOST_SHARE))):.3g}")
+
+
+def spread_of_scale(records: int, noise_multiplier: float) -> float:
+    """What a bought scale adds to the spread: of its noise, and of the scale about the mean over the norm."""
+    return math.hypot(SPREAD_ABOUT, noise_multiplier * REACH / records)
 
 
 def scale_of_columns(ranges: int, categories: int) -> float:
@@ -188,13 +203,12 @@ class ScaleOfInputs(Mechanism):
         if not training.wants_scale or training.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:
             return None
         records = _validate.integer(at_least=1, records=training.records)
-        least = 1 / (total_in_gaussians(epsilon, delta) * math.sqrt(MOST_SHARE))
-        return cls(training, float(f"{max(PRECISION * records / REACH, least):.3g}"))
+        return cls(training, noise_of_scale(records, total_in_gaussians(epsilon, delta)))
 
     @property
     def deviation(self) -> float:
         """The standard deviation of the logarithm of the scale about the mean."""
-        return math.hypot(SPREAD_ABOUT, self.noise_multiplier * REACH / self.training.records)
+        return spread_of_scale(self.training.records, self.noise_multiplier)
 
     @property
     def event(self) -> RoundedDp:
