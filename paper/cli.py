@@ -81,6 +81,13 @@ def rates_judge(a: Arguments) -> None:
     write(a.data, seconds=a.seconds)
 
 
+def rates_anchors(a: Arguments) -> None:
+    """the anchors at the rate that public values give, read off what was trained for them"""
+    from paper.rates.anchors import write
+
+    print(json.dumps(write(a.data), indent=1))
+
+
 def rates_digits(a: Arguments) -> None:
     """the ten lines of the README, twenty times"""
     from paper.rates.page import digits
@@ -314,7 +321,7 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
-    for function in (rates_landscapes, rates_fit, rates_judge, rows):
+    for function in (rates_landscapes, rates_fit, rates_judge, rates_anchors, rows):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")
     command(rates_page, "rates-page")

@@ -155,8 +155,8 @@ def write(folder: Path, seconds: float = float("inf")) -> None:
     end = time.time() + seconds
     for cell in cells():
         _once(OUT, cell, lambda cell=cell: judged(cell, folder), end)
-    for cell in sorted(cells(), key=lambda one: one["records"]):
-        for way in LATER:
+    for way in LATER:
+        for cell in sorted(cells(), key=lambda one: (one["network"] == "cnn", one["records"])):
             if (way, cell["network"]) != ("Panda", "cnn"):
                 _once(ADDED, {**cell, "way": way}, lambda cell=cell, way=way: later(cell, way, folder), end)
     if len(list(rows())) == len(cells()):

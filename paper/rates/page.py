@@ -17,6 +17,8 @@ from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
 from paper.rates import fit
+from paper.rates.anchors import NAMES
+from paper.rates.anchors import OUT as OUT_ANCHORS
 from paper.rates.judge import BEFORE, FACTORS, SGD, below, cells, repeated, rows, worst
 from paper.rates.landscapes import DELTA, FILE, sigma
 
@@ -103,6 +105,17 @@ def summary() -> str:
     return table(["records", "cells", *WAYS[:-1], "tune, worst"], lines)
 
 
+def anchors() -> str:
+    """The linear anchors at the known rate."""
+    found = json.loads(OUT_ANCHORS.read_text())
+    lines = []
+    for name, one in found.items():
+        known = [f"{one[how]['accuracy']:.4f} (η = {one[how]['rate']:g})" for how in ("told", "bought")]
+        best = f"{one['hindsight']:.4f} (η = {one['best rate']:.2g})"
+        lines.append([NAMES[name], *known, f"{one['ours']:.4f} ± {one['half']:.4f}", best, f"{one['run']:.4f}"])
+    return table(["task", "told", "bought", "survey, ANCHORS.md", "hindsight", "deviation of a run"], lines)
+
+
 def _where(row: dict[str, Any]) -> str:
     return f"{row['task']}, {row['network']}, {row['records']} records, ε = {row['epsilon']:g}"
 
@@ -142,7 +155,7 @@ def write() -> None:
     text = TEMPLATE.read_text(encoding="utf-8")
     prior = json.loads(fit.OUT.read_text())
     twenty = json.loads(DIGITS.read_text())
-    made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts}
+    made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts, "anchors": anchors}
     for name, function in made.items():
         text = text.replace(f"<!-- {name} -->", function())
     found = {"cells": prior["cells"]}
