@@ -11,6 +11,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,15 +155,15 @@ def write(folder: Path, seconds: float = float("inf")) -> None:
     OUT.parent.mkdir(parents=True, exist_ok=True)
     end = time.time() + seconds
     for cell in cells():
-        _once(OUT, cell, lambda cell=cell: judged(cell, folder), end)
+        _once(OUT, cell, partial(judged, cell, folder), end)
     for way in LATER:
         for cell in sorted(cells(), key=lambda one: (one["network"] == "cnn", one["records"])):
             if (way, cell["network"]) != ("Panda", "cnn"):
-                _once(ADDED, {**cell, "way": way}, lambda cell=cell, way=way: later(cell, way, folder), end)
+                _once(ADDED, {**cell, "way": way}, partial(later, cell, way, folder), end)
     if len(list(rows())) == len(cells()):
         for row in [*below(), worst()]:
             cell = {key: row[key] for key in KEYS}
-            _once(REPEATED, cell, lambda cell=cell: repeat(cell, folder), end)
+            _once(REPEATED, cell, partial(repeat, cell, folder), end)
 
 
 def _once(file: Path, named: dict[str, Any], make: Callable[[], dict[str, Any]], end: float) -> None:

@@ -18,6 +18,7 @@ from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.transfer import CAP, rate_of_drift
+from dphypo.search import rates
 from dphypo.search.proposer import Parabola
 from dphypo.search.rates import DRIFT, REACH, InputScale, Prospect, ScaleOfInputs, norm_terms
 from dphypo.search.release import Row
@@ -283,3 +284,15 @@ def test_records_of_several_fields_have_no_scale_to_buy() -> None:
     made = DPSGD(model=Network, data=data, score="accuracy", device="cpu")
     assert not made.wants_scale
     assert 1e-3 < made.known().value < 100
+
+
+@pytest.mark.parametrize("records", [1000, 20_000, 1_000_000])
+def test_a_scale_is_bought_with_the_noise_that_loses_least(records):
+    total = 0.5
+
+    def lost(sigma: float) -> float:  # by its error, and by the noise that its price adds
+        off, share = sigma * rates.REACH / records, 1 / (sigma * total) ** 2
+        return rates.CURVATURE[0] * off**2 + rates.SLOPE[0] * share / 2
+
+    chosen = rates.noise_of_scale(records, total)
+    assert lost(chosen) <= 1.0001 * min(lost(chosen * factor) for factor in (0.9, 0.97, 1.03, 1.1))
