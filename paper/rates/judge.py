@@ -160,10 +160,9 @@ def write(folder: Path, seconds: float = float("inf")) -> None:
         for cell in sorted(cells(), key=lambda one: (one["network"] == "cnn", one["records"])):
             if (way, cell["network"]) != ("Panda", "cnn"):
                 _once(ADDED, {**cell, "way": way}, partial(later, cell, way, folder), end)
-    if len(list(rows())) == len(cells()):
-        for row in [*below(), worst()]:
-            cell = {key: row[key] for key in KEYS}
-            _once(REPEATED, cell, partial(repeat, cell, folder), end)
+    for row in [*below(), worst()]:
+        cell = {key: row[key] for key in KEYS}
+        _once(REPEATED, cell, partial(repeat, cell, folder), end)
 
 
 def _once(file: Path, named: dict[str, Any], make: Callable[[], dict[str, Any]], end: float) -> None:
