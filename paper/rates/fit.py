@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo.integrations.torch import DPSGD
-from dphypo.search.rates import drift_of
+from dphypo.search.rates import MOVEMENT, drift_of
 from paper.rates.landscapes import FACTS, FILE, FITTED
 from paper.rates.tasks import Task, network
 
 OUT = FILE.with_name("prior.json")
 USED = "movement of layers, linear and hidden"
+CAPS = (math.inf, 40, 28, 20, 14, 10)
 SMOOTH, TARGETS = 0.4, [float(f"{one:.3g}") for one in np.geomspace(0.3, 8, 25)]
 Floats = npt.NDArray[np.float64]
 Cell = dict[str, Any]
@@ -144,6 +145,20 @@ def laws(cells: Sequence[Cell]) -> dict[str, tuple[float, float]]:
     return made
 
 
+def caps(every: Sequence[Cell]) -> dict[str, dict[str, float]]:
+    """The mean regret at the known rate of linear models by a cap on ρ = B/(σ√T), with little noise and otherwise."""
+    found: dict[str, dict[str, float]] = {}
+    for cap in CAPS:
+        lost: dict[str, list[float]] = {"quiet": [], "normalise": []}
+        for cell in every:
+            if cell["network"] == "linear" and cell["way"] in lost:
+                natural = cell["batch"] / (cell["noise"] * cell["steps"] ** 0.5)
+                rate = MOVEMENT["normalise"][0] / cell["scale"] * min(1.0, cap / natural)
+                lost[cell["way"]].append(regret(cell, rate))
+        found[f"{cap:g}"] = {way: float(np.mean(each)) for way, each in lost.items() if each}
+    return found
+
+
 def about_the_mean() -> tuple[float, float]:
     """The scale about the mean over the norm that is bought: the geometric mean over tasks, and its logarithm's spread.
 
@@ -172,7 +187,8 @@ def fitted() -> dict[str, Any]:
         ways[way] = {"cells": len(some), **left_out(some, (values, group, rate))}
     made["ABOUT_THE_MEAN"], made["SPREAD_ABOUT"] = about_the_mean()
     made |= laws(cells)
-    return {**found, "rules": _digits(judged, 3), "left out": _digits(ways, 3), "constants": _digits(made, 2)}
+    found |= {"rules": _digits(judged, 3), "left out": _digits(ways, 3), "caps": _digits(caps(every), 3)}
+    return {**found, "constants": _digits(made, 2)}
 
 
 def _digits(found: Any, digits: int) -> Any:

@@ -116,6 +116,13 @@ def anchors() -> str:
     return table(["task", "told", "bought", "survey, ANCHORS.md", "hindsight", "deviation of a run"], lines)
 
 
+def caps() -> str:
+    """Mean regret of linear models by a cap on the natural rate, on fitted tasks."""
+    found = json.loads(fit.OUT.read_text())["caps"]
+    names = ["none" if cap == "inf" else cap for cap in found]
+    return table(["cap", *names], [["little noise", *(f"{one['quiet']:.4f}" for one in found.values())]])
+
+
 def _where(row: dict[str, Any]) -> str:
     return f"{row['task']}, {row['network']}, {row['records']} records, ε = {row['epsilon']:g}"
 
@@ -155,7 +162,7 @@ def write() -> None:
     text = TEMPLATE.read_text(encoding="utf-8")
     prior = json.loads(fit.OUT.read_text())
     twenty = json.loads(DIGITS.read_text())
-    made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts, "anchors": anchors}
+    made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts, "anchors": anchors, "caps": caps}
     for name, function in made.items():
         text = text.replace(f"<!-- {name} -->", function())
     found = {"cells": prior["cells"]}
