@@ -178,13 +178,14 @@ def fitted() -> dict[str, Any]:
     for cell in every:
         if cell["way"] == "adam":  # whose drift is η·√T
             cell["grid"] = [one * cell["steps"] ** 0.5 for one in cell["grid"]]
-    made: dict[str, Any] = {"MOVEMENT": {}, "SPREAD": judged[USED]["spread"]}
+    made: dict[str, Any] = {"MOVEMENT": {}, "SPREAD": {}}
     ways = {}
     for way in ("normalise", "clip", "adam"):
         some = [one for one in every if one["way"] == way]
         kinds = [[one for one in some if group(one) == kind] for kind in (False, True)]
         made["MOVEMENT"][way] = [constant(each, values, rate) for each in kinds]
         ways[way] = {"cells": len(some), **left_out(some, (values, group, rate))}
+        made["SPREAD"][way] = ways[way]["spread"]
     made["ABOUT_THE_MEAN"], made["SPREAD_ABOUT"] = about_the_mean()
     made |= laws(cells)
     found |= {"rules": _digits(judged, 3), "left out": _digits(ways, 3), "caps": _digits(caps(every), 3)}

@@ -202,7 +202,7 @@ def _prospect(
         signal = run.rate * records * math.sqrt(run.steps) / alone.noise_multiplier
         total = total_in_gaussians(epsilon, delta)
         bought = spread_of_scale(records, noise_of_scale(records, total))
-        return Prospect(signal, math.hypot(SPREAD, bought), total, 1.0)
+        return Prospect(signal, math.hypot(SPREAD["normalise"], bought), total, 1.0)
     known = known_of(mechanism, space)
     one = mechanism.with_noise(alone.noise_multiplier)
     return None if known is None else prospect_of(mechanism, one, space, known, epsilon, delta)

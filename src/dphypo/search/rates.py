@@ -41,10 +41,10 @@ from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
 DRIFT = "drift"
-MOVEMENT = {"normalise": (2.3, 1.4), "clip": (1.2, 0.45), "adam": (1.6, 1.4)}
+MOVEMENT = {"normalise": (2.3, 1.4), "clip": (1.2, 0.9), "adam": (2.0, 1.2)}
 """By how much noise moves the layer that it moves most at the best drift: of a linear model, and of a network with
 hidden layers. For SGD with either clipping, and for Adam."""
-SPREAD = 0.35
+SPREAD = {"normalise": 0.35, "clip": 0.51, "adam": 0.56}
 """The standard deviation of the logarithm of the best drift about the predicted one."""
 LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam"})
 _DRIFTS = (1e-3, 1e2)
@@ -87,7 +87,7 @@ def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[fl
     if not measured(optimizer):
         return None
     way = "adam" if optimizer in LIKE_ADAM else clipping
-    return Known(DRIFT, drift_of(movement, MOVEMENT[way][hidden]), SPREAD)
+    return Known(DRIFT, drift_of(movement, MOVEMENT[way][hidden]), SPREAD[way])
 
 
 def measured(optimizer: str) -> bool:
