@@ -13,7 +13,7 @@ import pytest
 from fuzz.command_lines import command_line
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.call_server import serve
+from support.call_server import Ended, serve
 
 ENCODINGS = ("utf-8", "ascii", "latin-1", "cp437")
 
@@ -41,6 +41,28 @@ def wrong_with(rng: random.Random, server: Any, folder: Path) -> tuple[list[str]
     if ended.hung or raw or (ended.status and not refused):
         return arguments, ended
     return None
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "hung", "wrong"),
+    [
+        (0, "Warning: this certificate does not verify", False, False),
+        (2, "dphypo: epsilon = -1 is not valid", False, False),
+        (0, "x.py:3: RuntimeWarning: divide by zero", False, True),
+        (1, "Traceback (most recent call last):", False, True),
+        (70, "something", False, True),
+        (1, "", False, True),
+        (-9, "", True, True),
+    ],
+)
+def test_what_ends_badly_is_noticed(status, said, hung, wrong, tmp_path):
+    class Ends:
+        def run(self, *arguments, **limits):
+            assert limits["limit_s"] == 20.0
+            return Ended(status, 1.0, said, hung)
+
+    (tmp_path / "certificate.json").write_text('{"format": 1}')
+    assert (wrong_with(random.Random(2), Ends(), tmp_path) is not None) == wrong
 
 
 @pytest.mark.slow
