@@ -109,7 +109,7 @@ class Piece(NamedTuple):
     """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records].
 
     Of records with rows of their own, rows are [runs × records × views, ...], with the weights of the rows in their
-    record, [runs, records, views], and the words that they were drawn by.
+    record, [runs, records, views].
     """
 
     inputs: torch.Tensor
@@ -117,7 +117,6 @@ class Piece(NamedTuple):
     numbers: torch.Tensor
     valid: torch.Tensor
     weights: torch.Tensor | None = None
-    words: torch.Tensor | None = None
 
 
 class Batches:
@@ -203,12 +202,10 @@ def gathered(
         return Piece(inputs, targets, numbers, counts.view(valid.shape))
     some = cast(Grouped, records).views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
     inputs, targets, counts = some
-    return averaged(inputs, targets, numbers, counts.view(*valid.shape, -1), words)
+    return averaged(inputs, targets, numbers, counts.view(*valid.shape, -1))
 
 
-def averaged(
-    inputs: torch.Tensor, targets: torch.Tensor, numbers: torch.Tensor, counts: torch.Tensor, words: torch.Tensor
-) -> Piece:
+def averaged(inputs: torch.Tensor, targets: torch.Tensor, numbers: torch.Tensor, counts: torch.Tensor) -> Piece:
     """Rows whose average is their record's: those that count, [..., records, views], have equal weights.
 
     In the place of the others is the first row of the same record that counts, with weight zero, so that what a record
@@ -222,4 +219,4 @@ def averaged(
     total = counts.sum(-1, keepdim=True)
     weights = counts / total.clamp(min=1)
     inputs, targets = (part.index_select(0, chosen) for part in (inputs, targets))
-    return Piece(inputs, targets, numbers, total[..., 0] > 0, weights, words)
+    return Piece(inputs, targets, numbers, total[..., 0] > 0, weights)
