@@ -75,6 +75,7 @@ LONG = "x" * 5000
         ["account", *RUN, "--band", LONG, "2"],
         ["account", *RUN, "--delta", LONG],
         ["account", *RUN, "--certificate", LONG],
+        ["account", "--event", "rdp-file", "--mean", "2", "--rdp-file", LONG],
         ["account", "--from", LONG],
         ["verify", LONG],
         ["explain", LONG],

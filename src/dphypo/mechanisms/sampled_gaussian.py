@@ -326,7 +326,7 @@ class OwnTraining(Mechanism):
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"
 
 
-def describe_transfer(rule: transfer.Transfer | None, fraction: float) -> dict[str, Any]:
+def describe_transfer(rule: Any, fraction: float) -> dict[str, Any]:
     """How λ of a full run becomes that of a short one, in values for a certificate; a user's rule by its name."""
     said: Mapping[str, Any] = {} if rule is None else {"rule": full_name(rule)}
     said = rule.describe() if hasattr(rule, "describe") else said
