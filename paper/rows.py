@@ -15,8 +15,8 @@
 
 Then one search of each task with randomness of the system, whose certificate is added. All that was made is reported.
 (After ``ratings`` was made, one thing was changed, in a rival's favour: linear scaling had not scaled the rows of
-persons to length 100, as it does for every linear model. It was made again. ``fertility`` with hidden units and
-``cifar10-lite`` are not made yet, for want of time on two shared cores; the command makes what is missing.)
+persons to length 100, as it does for every linear model. It was made again. ``fertility`` with hidden units is
+not made yet, for want of time on two shared cores; the command makes what is missing.)
 ``python -m paper rows --data FOLDER`` trains it. Sources, in the folder, beside those of :mod:`paper.rates.tasks`:
 
 | in the folder | from |
