@@ -128,7 +128,11 @@ def _joined() -> Team | None:
     if not dist.is_initialized():
         if int(os.environ["WORLD_SIZE"]) == 1:
             return None
-        dist.init_process_group("gloo", timeout=_STEP)
+        store, rank, size = next(iter(dist.rendezvous("env://", timeout=_STEP)))  # type: ignore[attr-defined]
+        # torchrun keeps its store when it starts processes again: the addresses of those that died are still in it.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"dphypo {attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_STEP)
         atexit.register(_leave)
     team = Team(dist.get_rank(), dist.get_world_size()) if dist.get_world_size() > 1 else None
     if team is not None and team.rank == 0:
