@@ -141,7 +141,7 @@ def test_averaged_losses_with_class_weights_scale_the_other_records_with_opacus(
 
 
 def test_peft_opacus_has_the_right_gradients_and_its_weights_load_as_nothing():
-    """The names of the wrapped model have a prefix. Issue 820 of Opacus reports lost adapters, perhaps for this reason."""
+    """Names of the wrapped model have a prefix; issue 820 of Opacus, on lost adapters, may be about that."""
     peft = pytest.importorskip("peft")
     transformers = pytest.importorskip("transformers")
 
