@@ -85,7 +85,7 @@ def test_a_column_of_another_type_is_refused_by_its_type(keys):
 
 def test_no_error_or_text_shows_a_key():
     assert "secret" not in repr(PersonKeys.of(["secret"], 1))
-    with pytest.raises(ValueError, match="give one key a row") as error:
+    with pytest.raises(ValueError, match="give one key per row") as error:
         PersonKeys.of(["secret"], 2)
     assert "secret" not in str(error.value)
 

@@ -70,7 +70,7 @@ def test_a_scorer_that_is_not_private_names_those_that_are() -> None:
         ValueError, match=r"scoring = 'precision' is not valid: on private records give one of accuracy, bal"
     ):
         PrivateSearch(classifier(), {"learning_rate": [1.0]}, epsilon=4, scoring="precision").fit(X, Y)
-    with pytest.raises(ValueError, match=r"it is of two classes, and there are 3: give 'f1_macro'"):
+    with pytest.raises(ValueError, match=r"it needs two classes, and there are 3: give 'f1_macro'"):
         PrivateSearch(
             classifier(classes=("healthy", "ill", "no")), {"learning_rate": [1.0]}, epsilon=4, scoring="f1"
         ).fit(X, Y)

@@ -217,7 +217,7 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], message: str) -> None:
 
 
 def test_a_name_that_nobody_takes_is_an_error_of_the_declaration() -> None:
-    with pytest.raises(ValueError, match="'depth' is taken neither"):
+    with pytest.raises(ValueError, match="'depth' is used neither"):
         dpsgd().event({"depth": 3})
     dpsgd(model=lambda **options: nn.Linear(5, 2)).event({"depth": 3})
 

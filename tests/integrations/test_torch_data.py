@@ -171,7 +171,7 @@ def test_an_optimiser_that_is_no_name_is_refused_when_the_mechanism_is_made() ->
     """Before, every run failed."""
     with pytest.raises(ValueError, match=r"optimizer = SGD .* a class; give its name, optimizer='sgd'"):
         dpsgd(optimizer=torch.optim.SGD)
-    with pytest.raises(ValueError, match=r"optimizer = Adam .* every run makes a new one"):
+    with pytest.raises(ValueError, match=r"optimizer = Adam .* every run builds a new one"):
         dpsgd(optimizer=torch.optim.Adam(net().parameters()))
     with pytest.raises(ValueError, match=r"optimizer = LBFGS .* give one of adadelta"):
         dpsgd(optimizer=torch.optim.LBFGS)

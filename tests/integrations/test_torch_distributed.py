@@ -139,7 +139,7 @@ def test_wrong_devices_are_refused(devices):
 
 
 def test_a_device_besides_devices_is_refused():
-    with pytest.raises(ValueError, match="devices= says where runs are made"):
+    with pytest.raises(ValueError, match="devices= says where runs are executed"):
         dpsgd(device="cpu:1", devices=["cpu:0", "cpu:1"])
 
 

@@ -139,7 +139,7 @@ def test_a_step_has_the_records_of_its_batch_once(loop: Any) -> None:
     net = nn.Linear(3, 2)
     optimizer, loader = torch.optim.SGD(net.parameters(), 0.1), DataLoader(RECORDS, batch_size=8)
     with (
-        pytest.raises(UnsupportedModelError, match="does not have the records of its batch"),
+        pytest.raises(UnsupportedModelError, match="does not use exactly the records of its batch"),
         run().make_private(net, optimizer, loader, max_grad_norm=1.0) as parts,
     ):
         loop(*parts)
@@ -191,7 +191,7 @@ def test_a_run_trains_once_and_all_its_parameters() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     head = torch.optim.SGD(net[1].parameters(), 0.1)
     with (
-        pytest.raises(ValueError, match=r"all parameters that are trained but 0\.weight, 0\.bias"),
+        pytest.raises(ValueError, match=r"lacks the trained parameters 0\.weight, 0\.bias"),
         run().make_private(net, head, DataLoader(RECORDS, batch_size=8), max_grad_norm=1.0),
     ):
         pass

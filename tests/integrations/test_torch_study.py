@@ -162,7 +162,7 @@ def test_the_release_is_the_same_for_the_same_entropy_and_loads_again(tmp_path: 
 
 
 def test_an_unknown_hyperparameter_is_refused_when_the_study_is_made() -> None:
-    with pytest.raises(ValueError, match="'depth' is taken neither"):
+    with pytest.raises(ValueError, match="'depth' is used neither"):
         dphypo.Study(dphypo.Space({"depth": [1]}), dpsgd(noise_multiplier=1.0), RUNS, delta=DELTA, journal=None)
 
 

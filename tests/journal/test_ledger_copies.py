@@ -145,7 +145,7 @@ def test_another_ledger_under_the_same_name_is_refused(ledger, tmp_path):
     Path(ledger.path).unlink()
     Ledger.open(ledger.path, epsilon=2.0, delta=1e-6)
     for act in (lambda: ledger.reserve(make().guarantee, name="search"), lambda: ledger.entries):
-        with pytest.raises(LedgerError, match="is another ledger than before"):
+        with pytest.raises(LedgerError, match="is not the same ledger as before"):
             act()
     with pytest.raises(LedgerError, match="begun with another ledger"):
         make(tmp_path / "study.db", ledger=ledger.path).run(progress=False)

@@ -217,13 +217,13 @@ def test_a_trial_of_another_search_or_stage_is_refused():
     told_one_by_one(other)
     (mine,) = (search.ask(),)
     for wrong in (foreign, dataclasses.replace(mine, stage=2), dataclasses.replace(mine, stage=0), mine.trial):
-        with pytest.raises(ValueError, match="not of th"):
+        with pytest.raises(ValueError, match="does not belong to th"):
             search.tell(wrong, (1, 2.0))
     for trial in [mine, *asked(search)]:
         search.tell(trial, outcome(trial))
     second = search.ask()
     for wrong in (dataclasses.replace(second, stage=1), dataclasses.replace(mine, stage=2)):
-        with pytest.raises((ValueError, errors.Refusal), match=r"not of th|already has an outcome"):
+        with pytest.raises((ValueError, errors.Refusal), match=r"does not belong to th|already has an outcome"):
             search.tell(wrong, (1, 2.0))
     assert [row["done"] for row in search.curator(2).trials()] == [False]
     search.tell(second, outcome(second))

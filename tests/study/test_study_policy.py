@@ -102,7 +102,7 @@ def test_the_rule_sees_results_by_number_with_a_fixed_lag():
         try:
             trial = study.ask()
         except errors.Refusal as refusal:
-            if "Tell the trials" not in str(refusal):
+            if "Call tell() for the trials" not in str(refusal):
                 raise
             last = given.pop()  # the latest run ends first
             study.tell(last, ({}, float(last.number)))
@@ -125,7 +125,7 @@ def test_a_study_that_is_resumed_with_other_workers_keeps_its_lag():
     study = make(store, sampler=Recorder(first), lag=1)
     trial = study.ask()
     study.ask()
-    with pytest.raises(errors.Refusal, match="Tell the trials"):
+    with pytest.raises(errors.Refusal, match=r"Call tell\(\) for the trials"):
         study.ask()
     study.tell(trial, ({}, 0.5))
     again = make(store, sampler=Recorder(first))

@@ -107,7 +107,7 @@ class TrainingCost:
         """The run at λ."""
         setting, noise = self.setting(params), self.noise_multiplier
         if isinstance(noise, str):
-            remedy = "it needs a target: use mechanism.calibrated(space, runs, epsilon=..., delta=...) in its place"
+            remedy = "it needs a target: use mechanism.calibrated(space, runs, epsilon=..., delta=...) instead"
             raise _validate.fail("noise_multiplier", noise, remedy)
         if isinstance(noise, Mapping) and setting not in noise:
             known = ", ".join(sorted(map(str, noise)))
@@ -185,7 +185,7 @@ def calibrated(
     found = mechanism.kinds(space)
     if len(found) > MOST_KINDS:
         raise ValueError(
-            f"the space holds {len(found)} kinds of run with noise of their own (batch sizes and epochs): at most "
+            f"the space holds {len(found)} kinds of run, each with its own noise (batch sizes and epochs): at most "
             f"{MOST_KINDS} are calibrated. Give short lists, for example batch_size: [64, 128, 256]"
         )
 

@@ -31,7 +31,7 @@ Flags = npt.NDArray[np.bool_]
 _EXACT = 2**53  # doubles hold whole numbers below it, each its own
 _MISSING = frozenset({"", "nan", "NaN", "None", "<NA>", "NaT"})  # as libraries write a missing value
 _GOLDEN = 0x9E3779B97F4A7C15
-_REMEDY = "give whole numbers or texts, one a row, that say whose row it is"
+_REMEDY = "give whole numbers or texts, one per row, that say whose row it is"
 
 
 class PersonKeys:
@@ -59,7 +59,7 @@ class PersonKeys:
         else:
             values = list(map(_key, _column(person)))
         if len(values) != count:
-            raise ValueError(f"person has {len(values)} keys for {count} rows: give one key a row")
+            raise ValueError(f"person has {len(values)} keys for {count} rows: give one key per row")
         rows = np.empty(count, dtype=object)
         rows[:] = values
         return cls(rows)
@@ -239,7 +239,7 @@ def read_cap(keys: PersonKeys | None, rows_per_person: int | None) -> int | None
     if keys is None:
         if rows_per_person is not None:
             raise _validate.fail(
-                "rows_per_person", rows_per_person, "it is of persons: say whose rows are whose, person="
+                "rows_per_person", rows_per_person, "it is for persons: say whose rows are whose with person="
             )
         return None
     if rows_per_person is None:

@@ -166,7 +166,7 @@ class TrainedModel(ABC):
 @functools.singledispatch
 def as_trained(model: object) -> TrainedModel:
     """A model as scores see it. Each library registers its own."""
-    raise TypeError(f"model is a {type(model).__name__}, and a score takes the model that a run trained")
+    raise TypeError(f"model is a {type(model).__name__}, but a score takes the model that a run trained")
 
 
 @as_trained.register
@@ -249,7 +249,7 @@ class RecordScore(ABC):
         by_position = hasattr(self.data, "indices") and hasattr(self.data, "dataset")
         if by_position and not hasattr(self.data, "side") and self.split != "same":
             raise TypeError(
-                "data is a Subset (random_split), which sets records apart by their positions: one record more moves "
+                "data is a Subset (random_split), which sets records apart by their positions: one more record moves "
                 "others from training to scoring. Use split_by_hash(inputs, targets), or declare split='same'"
             )
         if self.records is not None:

@@ -143,7 +143,7 @@ def split_within(
     else:
         split = hash_split(inputs, share=share, key=key, persons=keys is not None)
     if any(split.key == one.key for one, _ in whole.conditions):
-        remedy = "these records are a part of a split with this key: give another one, or all records"
+        remedy = "these records are a part of a split with this key: give another key, or all records"
         raise _validate.fail("key", key, remedy)
     split = replace(split, of=hashlib.sha256(_name_of(inputs) + _name_of(targets) + b"".join(hashes)).hexdigest())
     sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))

@@ -131,7 +131,7 @@ def _check_score(score: object) -> None:
         name = getattr(score, "__name__", type(score).__name__)
         remedy = (
             "it is called with the trained model alone: give a function of the model, such as lambda model: "
-            f'{name}(...), on public records; or a word such as "accuracy", which scores private ones'
+            f'{name}(...), on public records; or a name such as "accuracy", which scores private ones'
         )
         raise _validate.fail("score", f"{name}{signature}", remedy) from None
 
@@ -194,7 +194,7 @@ class GradientTraining(Mechanism):
             _check_score(score)
         dpsgd.Setting(physical_batch_size=self.physical_batch_size, clipping=self.clipping, average=self.average)
         if own := sorted(self.own & set(self.fixed)):
-            raise ValueError(f"fixed holds {own[0]!r}, which is an argument of its own: write {own[0]}=...")
+            raise ValueError(f"fixed holds {own[0]!r}, which is a separate argument: write {own[0]}=...")
         object.__setattr__(self, "noise_multiplier", cost.read(self.noise_multiplier))
         object.__setattr__(self, "fixed", dict(self.fixed))
 

@@ -184,7 +184,7 @@ def _taken_over(trainer: Any) -> dict[str, Any]:
     steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * records / size)
     if size < batch_size(records) / 4:
         _validate.warn(
-            f"a batch has {size} records: with DP-SGD larger ones learn more, such as {batch_size(records)} here. Give "
+            f"a batch has {size} records: larger ones learn more with DP-SGD, such as {batch_size(records)} here. Give "
             "per_device_train_batch_size or gradient_accumulation_steps"
         )
     warmup = float(getattr(args, "warmup_steps", 0) or 0)

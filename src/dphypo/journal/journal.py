@@ -292,7 +292,7 @@ class Journal:
             found = _store.append(connection, end, content, owner=token, kept=kept, erase=erase, alone=alone)
             if found is None:
                 _check_owner(connection, self._name, self._token)
-                raise tampered("it does not end where this process has left it")
+                raise tampered("it does not end where this process left it")
             return found
 
         after.end = self._store.commit(work)

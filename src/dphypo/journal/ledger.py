@@ -299,7 +299,7 @@ class Ledger:
             raise _validate.fail("unit", unit, f"it is one of {', '.join(UNITS)}")
         if rows_per_person is not None:
             if unit != "person":
-                raise _validate.fail("rows_per_person", rows_per_person, 'it is of persons: give unit="person", too')
+                raise _validate.fail("rows_per_person", rows_per_person, 'it is for persons: give unit="person" too')
             rows_per_person = _validate.integer(at_least=1, rows_per_person=rows_per_person)
         terms = Terms(secrets.token_hex(16), relation, epsilon, delta, given, unit, rows_per_person)
         if not given or max(terms.budgets()) <= 0:
@@ -446,8 +446,8 @@ class Ledger:
             costs = np.where(orders >= 2, 3.0**doublings * costs * (1 + 1e-12), math.inf)
         if not np.isfinite(costs).any():
             raise LedgerError(
-                "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot hold it: state the "
-                "event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
+                "the guarantee has no Rényi curve at the orders of the ledger, so a filter cannot account for it: "
+                "state the event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
         renyi = tuple(max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs)
         return Cost(renyi, float(guarantee.slack) * 2.0**doublings)
@@ -563,7 +563,7 @@ class Ledger:
             shown = printable(self._name)
             raise LedgerError(f"{self._address} holds no ledger {shown!r}: create it with `dphypo ledger open`")
         if self._terms not in (None, found.terms):
-            raise LedgerError(f"{self._address} is another ledger than before: put back the ledger of this data set")
+            raise LedgerError(f"{self._address} is not the same ledger as before: restore the ledger of this data set")
         return found
 
     def _transact(self, work: Callable[[Connection], R | None]) -> R:
@@ -788,7 +788,7 @@ class Reservation:
         entry = declaration.get(LEDGER)
         if entry is None:
             raise LedgerError(
-                "this search was begun without a ledger, so it may have spent what no ledger knows of: reserve its "
+                "this search was begun without a ledger, so no ledger knows what it may have spent: reserve its "
                 "cost with `dphypo ledger reserve` and its certificate, and resume it without ledger="
             )
         if entry["id"] != self._ledger.id:

@@ -354,7 +354,7 @@ class SQLite(Database):
         except JournalError:  # one of them is an OSError too
             raise
         except OSError as error:
-            remedy = "Give a file of your own, which others cannot read, in a folder that exists"
+            remedy = "Give a file that you own and others cannot read, in a folder that exists"
             raise JournalError(
                 f"{self.address} cannot be used: {error.strerror}. {remedy}", str(error.strerror)
             ) from None

@@ -233,7 +233,7 @@ class OwnTraining(Mechanism):
 
     def __post_init__(self) -> None:
         if self.person is None and self.rows_per_person is not None:
-            remedy = "it is of persons: say whose rows are whose, person="
+            remedy = "it is for persons: say whose rows are whose with person="
             raise _validate.fail("rows_per_person", self.rows_per_person, remedy)
         if self.person is not None:
             most = ROWS_PER_PERSON if self.rows_per_person is None else self.rows_per_person

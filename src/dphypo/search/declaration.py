@@ -207,7 +207,7 @@ class Declaration:
         own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
         stated = to_json(own.guarantee)
         if cost is not None and to_json(cost.guarantee) != stated:
-            raise _validate.fail("cost", cost, "it is not that of these parts: leave it out")
+            raise _validate.fail("cost", cost, "it is not the cost of these parts: leave it out")
         cost = own if cost is None else cost
         if epsilon is not None:
             cost.guarantee.check_total(_validate.positive(epsilon=epsilon), delta)

@@ -226,7 +226,7 @@ def _reaching(mechanism: Mechanism, ladder: Ladder, rungs: int) -> tuple[float, 
     wrong = ladder.wrong / rungs
     reaching = mechanism.score_reaching(ladder.target, wrong)
     if reaching is None:
-        remedy = 'how far its scores deviate is not known: score by "accuracy", or on public records'
+        remedy = 'the deviation of its scores is unknown: score by "accuracy", or on public records'
         raise _validate.fail("until", ladder.target, remedy)
     return reaching, wrong
 
@@ -267,7 +267,7 @@ class _Solver:
         full = silent.with_noise(noise)
         if solves:
             if sides is None:
-                remedy = "scores have no records of their own: score on records that split_by_hash sets apart"
+                remedy = "scores have no separate records: score on records that split_by_hash sets apart"
                 raise _validate.fail("score_noise_multiplier", "calibrate", remedy)
             found = solve_noise(
                 lambda value: with_rung(full.with_score_noise(value)), side=sides.scoring, largest=_SILENT, **budget

@@ -39,9 +39,8 @@ TOLD_TWICE = (
 )
 TELL_FIRST = (
     "The sampler sees results in the order of the runs, with a fixed lag, never in the order in which they finish. "
-    "Tell the trials that were asked before asking for the next one. To have n trials open at a time, declare the "
-    "study with "
-    'lag=n-1, or with policy="anything", which costs more.'
+    "Call tell() for the trials that ask() has returned before you ask for the next one. To have n trials open at a "
+    'time, declare the study with lag=n-1, or with policy="anything", which costs more.'
 )
 OTHER_THREAD = (
     "Another thread is executing the runs of this search. If two threads started or withdrew the same run, the faster "
@@ -119,7 +118,7 @@ _ELSEWHERE = {
     "n_jobs": "give workers= for several runs at a time, or executor= for a cluster",
     "show_progress_bar": "give progress=True or False",
     "catch": "leave it out: an exception inside a run makes it a failed run, and the study continues",
-    "gc_after_trial": "leave it out: with workers= each run is executed in a process of its own",
+    "gc_after_trial": "leave it out: with workers= each run is executed in its own process",
 }
 
 SECRETS = frozenset(

@@ -321,7 +321,7 @@ class Ending(StrEnum):
 
 
 _REASONS = (
-    "The curator finds the reasons with release.curator().trials() in the process that made the search, later with "
+    "The curator finds the reasons with release.curator().trials() in the process that ran the search, later with "
     "dphypo.open_journal(journal).curator().trials(). To see what fails whatever the data are, such as a function that "
     "returns no (model, score) pair, run dphypo.testing.check_mechanism(mechanism, space) on made-up records"
 )

@@ -182,7 +182,7 @@ class Runner:
         ledger: Ledger | str | Path | None = None,
     ) -> None:
         if entropy.private != declaration.private:
-            raise _validate.fail("entropy", entropy, "a search is declared private, or seeded, as its entropy is")
+            raise _validate.fail("entropy", entropy, "it must agree with the declaration: both private, or both seeded")
         mechanisms = [part.mechanism for part in declaration.parts]
         mechanisms[-1].serve(mechanisms)  # before the journal is opened, which the leader has
         if journal is None and mechanisms[-1].processes > 1:
@@ -272,7 +272,7 @@ class Runner:
     def tell(self, number: int, trial: Trial, outcome: Any) -> None:
         with self.turn.short():
             if number > self._first():
-                raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+                raise ValueError("this trial does not belong to these stages: pass tell() what stages.ask() returned")
             self.part(number).tell(trial, outcome)
 
     def publish_last(self) -> Release:
@@ -722,7 +722,7 @@ class RunningPart:
             record = self.record()
             ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
             if trial.number >= len(record.trials) or (not ended and record.trials[trial.number].seed != trial.seed):
-                raise ValueError("this trial is not of this study: tell what study.ask() returned")
+                raise ValueError("this trial does not belong to this study: pass tell() what study.ask() returned")
             told = well_formed(outcome)
             self.finish(trial, settle(lambda: told, self.mechanism.saver))
 

@@ -461,7 +461,7 @@ class Stages(Search):
         """How a run ended, as for :meth:`dphypo.Study.tell`."""
         given: object = trial
         if not isinstance(given, StageTrial) or trial.stage < 1:
-            raise ValueError("this trial is not of these stages: tell what stages.ask() returned")
+            raise ValueError("this trial does not belong to these stages: pass tell() what stages.ask() returned")
         self._runner.tell(trial.stage - 1, trial.trial, outcome)
 
     def prior(self, stage: int) -> Space:

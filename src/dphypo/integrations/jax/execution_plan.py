@@ -58,8 +58,8 @@ def from_execution_plan(
 
     if (type(config).__module__, type(config).__name__) not in _CONFIGS.items():
         raise TypeError(
-            f"config is a {type(config).__name__}: give the {' or '.join(_CONFIGS.values())} that the plan is made of. "
-            "A DPExecutionPlan holds one noise key, and every run of a search would add the same noise"
+            f"config is a {type(config).__name__}: give the {' or '.join(_CONFIGS.values())} that the plan is built "
+            "from. A DPExecutionPlan holds one noise key, and every run of a search would add the same noise"
         )
     plan = _plan(config, performance_flags)
     sampling = plan.batch_selection_strategy

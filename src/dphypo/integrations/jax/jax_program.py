@@ -109,7 +109,7 @@ def as_records(data: Any, person: Any = None) -> TreeRecords:
     if isinstance(keys, str):
         if not isinstance(data, Mapping) or keys not in data:
             known = f"data has {', '.join(map(str, data))}" if isinstance(data, Mapping) else "data has no names"
-            raise _validate.fail("person", keys, f"{known}: name the entry of a dict, or give an array, one key a row")
+            raise _validate.fail("person", keys, f"{known}: name an entry of a dict, or give an array, one key per row")
         data, keys = {name: part for name, part in data.items() if name != keys}, data[keys]
     found = _as_tree(data)
     if keys is None:
@@ -394,7 +394,7 @@ class Program:
         """The trained numbers of a tree."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree) if _is_trained(leaf)]
         if [leaf.shape for leaf in leaves] != self._shapes:
-            raise UnsupportedModelError("init returned other shapes than before: build the model from its arguments")
+            raise UnsupportedModelError("init returned different shapes: build the model from its arguments")
         return np.concatenate([leaf.reshape(-1) for leaf in leaves]).astype(self.dtype)
 
     def leaves(self, row: Any) -> list[Any]:
@@ -427,7 +427,7 @@ class Program:
         assert self._predict is not None
         labels = record[1]
         if labels.ndim or labels.dtype.kind not in "iu":
-            remedy = "the default loss takes one whole number a record, its class: encode them so, or give a loss"
+            remedy = "the default loss takes one whole number per record, its class: encode them so, or give a loss"
             raise _validate.fail("data", f"targets of {labels.dtype}, {labels.size} a record", remedy)
         return optax.softmax_cross_entropy_with_integer_labels(self._predict(params, record[0]), record[1])
 
@@ -669,7 +669,7 @@ class JaxModel(TrainedModel):
         self, records: TreeRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
     ) -> Floats:
         if loss is not None:
-            raise _validate.fail("loss", loss, "in JAX a score takes the loss of the training: leave it out")
+            raise _validate.fail("loss", loss, "in JAX a score uses the training loss: leave it out")
         return self._of(
             records, rows, lambda inside: np.nan_to_num(self._program.each(_loss, self._row, inside), nan=np.inf)
         )

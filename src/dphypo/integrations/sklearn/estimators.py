@@ -73,7 +73,7 @@ _PARAMETERS = """
         epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
         max_grad_norm: the clipping norm.
         noise_multiplier: standard deviation of the noise over the clipping norm.
-        bounds: (low, high) of the features, numbers or one a column, from public knowledge: features are clipped and
+        bounds: (low, high) of the features, numbers or one per column, from public knowledge: features are clipped and
             mapped to [-1, 1]. None leaves them as they are.{more}
         records: the number of records, as a public constant; None declares the length of the data public. With
             ``fit(X, y, groups=)`` records are persons, and it is their number.
@@ -411,7 +411,7 @@ def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> npt.NDArray[np.fl
 def _bounds(bounds: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        raise _validate.fail("bounds", bounds, "give (low, high), numbers or one a column, low below high")
+        raise _validate.fail("bounds", bounds, "give (low, high), numbers or one per column, low below high")
     return low, high
 
 

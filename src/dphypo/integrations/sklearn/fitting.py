@@ -178,8 +178,8 @@ def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, sco
     except Exception as error:
         where = "the public records" if step == "scoring" else "made-up records with the columns and types of X"
         raise ValueError(
-            f"{type(last).__name__}: {step} raises {type(error).__name__} on {where}, and would after ε is spent: "
-            f"{error}"
+            f"{type(last).__name__}: {step} raises {type(error).__name__} on {where}, and would do so "
+            f"after ε is spent: {error}"
         ) from error
 
 

@@ -243,7 +243,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             names = list(getattr(X, "columns", ()))
             if groups not in names:
                 known = f"X has the columns {', '.join(map(str, names))}" if names else "X has no columns by name"
-                raise _validate.fail("groups", groups, f"{known}: give an array of keys, one a row")
+                raise _validate.fail("groups", groups, f"{known}: give an array of keys, one per row")
             if schema is None or groups in schema.columns:
                 remedy = "a key may not be a feature, and this column is one: give groups=X.pop(...), or a Schema "
                 raise _validate.fail("groups", groups, remedy + "without it")
@@ -377,7 +377,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         classes = getattr(last, "classes", None)
         if self.scoring in ("f1", "roc_auc") and classes is not None and len(classes) != 2:
-            remedy = f"it is of two classes, and there are {len(classes)}: give 'f1_macro' or 'balanced_accuracy'"
+            remedy = f"it needs two classes, and there are {len(classes)}: give 'f1_macro' or 'balanced_accuracy'"
             raise _validate.fail("scoring", self.scoring, remedy)
         return "accuracy" if self.scoring is None else str(self.scoring)
 

@@ -140,7 +140,7 @@ def _check_column(where: str, given: Any) -> None:
         raise _validate.fail(where, given, "a category is listed twice")
     if len(values) == 2 and all(isinstance(one, int | float) for one in values) and abs(values[1] - values[0]) != 1:
         low, high = sorted(values)
-        remedy = f"a list is of categories: for a range write ({low}, {high}); for two categories ['{low}', '{high}']"
+        remedy = f"a list means categories: for a range write ({low}, {high}); for two categories ['{low}', '{high}']"
         raise _validate.fail(where, given, remedy)
 
 
@@ -276,7 +276,7 @@ def refuse_times(table: Any, *, texts: bool = True) -> None:
     kinds = {repr(name): holds(table[name]) for name in table.columns} if named else {"X": holds(table)}
     for name, kind in kinds.items():
         if kind is Holds.TIMES:
-            raise TypeError(f"column {name} holds times: give a number in its place, such as the days since some date")
+            raise TypeError(f"column {name} holds times: give a number instead, such as the days since some date")
     others = [name for name, kind in kinds.items() if kind is not Holds.NUMBERS]
     if others and named and not texts:
         _validate.warn(

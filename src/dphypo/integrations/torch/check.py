@@ -45,7 +45,7 @@ def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor |
     elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
         remedy += ". Targets are fractions: where they are labels, give y.astype('int64')"
     elif isinstance(error, IndexError) and "out of bounds" in str(error):
-        remedy = "The model has fewer outputs than there are classes: give it one output a class"
+        remedy = "The model has fewer outputs than there are classes: give it one output per class"
     return UnsupportedModelError(
         f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
         f"({type(error).__name__}: {error}{place_of(error)}). {remedy}"
@@ -69,7 +69,7 @@ def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
         return
     _validate.warn(
         f"{why}, and records of another size than the example are left out, in training and in scoring. Bring all to "
-        f"one public size, by collate= or before; fitting_records says how many fit, to the curator alone"
+        f"one public size, by collate= or before; fitting_records shows the curator how many fit"
     )
 
 

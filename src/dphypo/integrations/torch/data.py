@@ -372,7 +372,7 @@ def _keyed(
     elif columns_of is not None:
         keys = PersonKeys.of(list(held[person]), count)
     elif arrays is not None:
-        remedy = "data is a pair of arrays, of which every column is a feature: give the keys as an array, one a row"
+        remedy = "data is a pair of arrays, of which every column is a feature: give the keys as an array, one per row"
         raise _validate.fail("person", person, remedy)
     else:
         keys = PersonKeys.of(lambda record: (fields_of(record) or {})[person], count, lambda at: held[at])

@@ -283,7 +283,7 @@ class DPSGD(GradientTraining):
         if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
             raise _validate.fail("devices", given, remedy)
         if self.device is not None and str(torch.device(self.device)) != str(torch.device(names[0])):
-            raise _validate.fail("device", self.device, "leave it out: devices= says where runs are made")
+            raise _validate.fail("device", self.device, "leave it out: devices= says where runs are executed")
         return tuple(names)
 
     @property

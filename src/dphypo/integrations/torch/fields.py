@@ -166,8 +166,8 @@ class Called(nn.Module):
             return given
         if not isinstance(logits := getattr(given, "logits", None), torch.Tensor):
             raise UnsupportedModelError(
-                f"the model gives a {type(given).__name__} without logits, of which the loss is computed: use a model "
-                f"with a head, such as AutoModelForSequenceClassification, or return a tensor"
+                f"the model returns a {type(given).__name__} without logits, from which the loss is computed: use a "
+                f"model with a head, such as AutoModelForSequenceClassification, or return a tensor"
             )
         return logits
 

@@ -63,7 +63,7 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
             close = "learning_rate" if name == "lr" else "".join(difflib.get_close_matches(name, [*OWN, *known], 1))
             meant = f". Did you mean {close!r}?" if close else ""
             raise ValueError(
-                f"hyperparameter {name!r} is taken neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
+                f"hyperparameter {name!r} is used neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
                 f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'}){meant}"
             )
 
@@ -80,7 +80,7 @@ def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
         return
     kind = name if inspect.isclass(name) else type(name)
     if issubclass(kind, torch.optim.Optimizer):
-        sort = "a class" if inspect.isclass(name) else "an optimiser of some parameters, and every run makes a new one"
+        sort = "a class" if inspect.isclass(name) else "an optimiser of some parameters, and every run builds a new one"
         remedy = f"give its name, optimizer={kind.__name__.lower()!r}, and what it takes in fixed="
         if kind.__name__.lower() not in names:
             remedy = f"give one of {', '.join(sorted(names))}"

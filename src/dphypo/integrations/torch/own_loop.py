@@ -177,7 +177,7 @@ def make_private(
     dpsgd.refuse_layers(model)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if left := [name for name, one in model.named_parameters() if one.requires_grad and id(one) not in held]:
-        remedy = f"it has all parameters that are trained but {', '.join(left)}: add them, or freeze them"
+        remedy = f"it lacks the trained parameters {', '.join(left)}: add them, or freeze them"
         raise _validate.fail("optimizer", type(optimizer).__name__, remedy)
     sampler, canaries = _Poisson(run, loader.dataset), CANARIES.get()
     if canaries is not None:
@@ -211,8 +211,8 @@ def make_private(
     if accountant.history != [(run.noise_multiplier, run.rate, run.steps)]:
         raise UnsupportedModelError(
             f"the loop did not train as declared: {run.steps} steps at rate {run.rate:g} with noise multiplier "
-            f"{run.noise_multiplier:g}. Make one optimizer.step() with each batch of the loader, to its end, and leave "
-            "the optimiser's noise alone: a run that stops early, or makes further steps, has another event"
+            f"{run.noise_multiplier:g}. Call optimizer.step() once for each batch of the loader, to its end, and leave "
+            "the optimiser's noise alone: a run that stops early, or takes further steps, has another event"
         )
 
 
@@ -282,8 +282,8 @@ class _Held(Optimizer):
     def add_noise(self) -> None:
         if not self._sizes or self._rows != self._sizes.popleft().rows:
             raise UnsupportedModelError(
-                "a step does not have the records of its batch. Compute the loss on each batch of the loader that "
-                "make_private gives, all of its records, once, and make one optimizer.step() with it"
+                "a step does not use exactly the records of its batch. Compute the loss on each batch of the loader "
+                "that make_private gives, all of its records, once, and call optimizer.step() once for it"
             )
         if self._norms - {float(self.max_grad_norm)}:
             raise UnsupportedModelError(

@@ -213,8 +213,8 @@ class _Captured:
             readable = False
         if not readable:
             raise UnsupportedModelError(
-                f"the loss fails on {_TRIED} made-up records at once, after it was captured for one: keep nothing of a "
-                "pass, and let it work for a batch of any size, with the batch in the first dimension"
+                f"the loss fails on {_TRIED} made-up records at once, after it was captured for one: keep no state "
+                "between passes, and let it work for a batch of any size, with the batch in the first dimension"
             )
         self.size, self._graph = _TRIED, self._of(_TRIED, given)
         found, usable = self(given, inputs, targets)

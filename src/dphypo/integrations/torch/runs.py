@@ -77,7 +77,7 @@ def noise(seed: int, device: torch.device) -> torch.Generator:
     if state.nbytes != _STATE_BYTES:
         raise RuntimeError(
             f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
-            f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to with fewer"
+            f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to use fewer"
         )
     state[_FIRST_WORD : _FIRST_WORD + _WORDS] = source.draw(_WORDS // 2).view(np.uint32)
     generator.set_state(torch.from_numpy(state.view(np.uint8)))
@@ -395,7 +395,7 @@ class Task:
     setting: dpsgd.Setting
 
 
-_SAME_RECORDS = "Every process must read the same records in the same order: one may not shuffle or shard them"
+_SAME_RECORDS = "Every process must read the same records in the same order: do not shuffle or shard them"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

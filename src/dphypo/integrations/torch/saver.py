@@ -115,7 +115,7 @@ class Safetensors:
                     _hash(found, key, value)
                     state[key] = value
             if found.hexdigest() != about.get("frozen", found.hexdigest()):
-                raise RuntimeError("weights that were not trained, such as a pretrained backbone, are others")
+                raise RuntimeError("weights that were not trained, such as a pretrained backbone, are different")
             model.load_state_dict(state)
         except (TypeError, RuntimeError) as error:
             differs = [f"  {printable(line.strip())}" for line in str(error).splitlines()[:_MOST_LINES]]
@@ -187,7 +187,7 @@ def refuse_other_weights(before: bytes, model: nn.Module) -> None:
     """:class:`UnsupportedModelError` if a factory does not give the weights any more that it gave before a run."""
     if fingerprint(model) != before:
         raise UnsupportedModelError(
-            f"the model's factory gives other weights after the run than before it, from the same seed: the run or its "
+            f"the model's factory returns different weights after the run, for the same seed: the run or its "
             f"score wrote to what the factory reads, or the factory has a random generator of its own. {_REMEDY}"
         )
 
