@@ -23,6 +23,7 @@ ALLOWED = {  # names of others that have no public twin
     "sys._getframe",
     "nn.modules.instancenorm._InstanceNorm",  # the base of PyTorch's instance norms
     "self._study._storage",  # where Optuna keeps a study
+    "view._is_view",  # whether PyTorch's reshape has copied
     "tensor._version",  # how often PyTorch has changed a tensor in place
     "node.target._op",  # the function of an operator, without its Python
     *(

@@ -137,7 +137,7 @@ def test_a_survey_of_optuna_offers_make_private() -> None:
     assert isinstance(net, nn.Linear)
     assert certificate.epsilon <= 8
     assert made.short == made.short, "but for the seed, which is drawn for each"
-    with pytest.raises(dphypo.errors.Refusal, match="what it returned is the release"):
+    with pytest.raises(dphypo.errors.Refusal, match="What it returned is the release"):
         made.last_run(study, lambda lr: None)
 
 

@@ -308,7 +308,10 @@ def _compiled(graph: fx.GraphModule, trained: int, held: int) -> Callable[..., A
 
 def _may_copy(node: Any, source: Any) -> bool:
     """Whether a reshape copies: all else that makes views does not."""
-    return node.target is A.reshape.default and not node.target(source.meta["val"], *node.args[1:])._is_view()
+    if node.target is not A.reshape.default:
+        return False
+    view = node.target(source.meta["val"], *node.args[1:])
+    return not view._is_view()
 
 
 _DRAWS = 3  # weights at which places are compared

@@ -267,8 +267,9 @@ def _own_constants(graph: fx.GraphModule) -> None:
                 "the model's code uses a tensor that an earlier pass left behind, or that another thread computed: "
                 "keep nothing of a pass, and compute in the thread that calls the model"
             )
-        delattr(graph, name)
-        graph.register_buffer(name, value.detach().clone())
+        if isinstance(value, torch.Tensor):  # random operators are replaced, and with them what they draw from
+            delattr(graph, name)
+            graph.register_buffer(name, value.detach().clone())
 
 
 def _is_copy(node: Any) -> bool:
