@@ -1,4 +1,4 @@
-"""Poisson batches of fixed shape, drawn some steps ahead; and the rows of the records in them.
+"""The rows of Poisson batches, in pieces of fixed shape, read some steps ahead (``draws.py`` draws the batches).
 
 The random numbers of models and augmentations are a record's own, keyed by run, step, record and view. They do not
 depend on who else is in the batch. They are no noise, and come from SplitMix64, a hash of 64 bits. A record that is

@@ -69,7 +69,7 @@ def warn_of_lost_records(model: nn.Module, records: TorchRecords) -> None:
         return
     _validate.warn(
         f"{why}, and records of another size than the example are left out, in training and in scoring. Bring all to "
-        f"one public size, by collate= or before; fitting_records shows the curator how many fit"
+        f"one public size, by collate= or before; fitting_records shows the curator alone how many fit"
     )
 
 
