@@ -243,9 +243,9 @@ def test_records_are_split_again_with_another_key():
     """With the same one, records that score would be on both parts of one split: where no record is, nothing costs."""
     train, held_out = split_by_hash(INPUTS, TARGETS)
     for part in (train, held_out, train.like(train[0] / 255)):
-        with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another one"):
+        with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another key"):
             split_by_hash(part)
-        with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another one"):
+        with pytest.raises(ValueError, match=r"key = '' is not valid: .* give another key"):
             split_by_hash(part, share=0.5)
     fit, scored = split_by_hash(train, key="again")
     assert sides_of(fit, scored) == fit.split

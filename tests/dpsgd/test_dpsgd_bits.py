@@ -156,6 +156,27 @@ def test_a_device_that_computes_otherwise_each_time_is_refused(monkeypatch):
         made.on(rows, Shape(1, 32))
 
 
+def test_with_several_threads_the_place_of_a_record_changes_no_bit():
+    """Threads divide the records into ranges: at their ends, a softmax over two classes has other bits."""
+    torch.manual_seed(0)
+    model, size, before = torch.nn.Linear(3, 2), 128, torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        made = Program.of(model, cross_entropy, (torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64)))
+        rows = made.layout.stacked([model], torch.device("cpu"))
+        bound, numbers = made.on(rows, Shape(1, size)).bound(rows, Shape(1, size)), torch.arange(size)[None]
+        for _ in range(5):
+            inputs, targets, places = torch.randn(size, 3) * 2, torch.randint(0, 2, (size,)), torch.randperm(size)
+            with torch.inference_mode():
+                here, there = (
+                    [one.clone() for part in bound.parts(*some, numbers)[0] for one in (part.square, *part.factors)]
+                    for some in ((inputs.clone(), targets.clone()), (inputs[places], targets[places]))
+                )
+            assert all(torch.equal(one[0][places], two[0]) for one, two in zip(here, there, strict=True))
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("name", mostly_slow(sorted(KINDS), 8))
 def test_a_run_alone_and_among_others_ends_in_the_same_bits(name):
     made, records = program(name), Tensors(*KINDS[name].records(SIZE, 5))

@@ -13,7 +13,7 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 import torch
-from scipy.stats import loguniform
+from scipy.stats import loguniform, uniform
 from support.torch_world import INPUTS, LABELS, dpsgd
 from torch import nn
 
@@ -215,3 +215,17 @@ def test_torchrun_makes_the_release_of_one_process_also_if_a_process_dies(tmp_pa
     """Without a checkpoint the run begins anew, with its seed: the journal is the same."""
     one = launched(tmp_path, "--nproc-per-node=1")
     assert launched(tmp_path, "--nproc-per-node=2", "--max-restarts=1", kill=True) == one
+
+
+def test_a_run_that_cannot_be_made_fails_in_secret_on_every_process(capfd):
+    """A serving process would otherwise print a traceback with λ, or end the search because of a losing run."""
+    space = dphypo.Space({"weight_decay": uniform(-0.4, 1.0)})
+    mechanism = dpsgd(score=_size, optimizer="nadam", learning_rate=0.1, devices=2)
+    runs = dphypo.laws.Pmf({6: 1.0})
+    release = dphypo.Study(space, mechanism, runs, delta=1e-3, journal=None, entropy=Seeded(3)).run(progress=False)
+    assert release.params["weight_decay"] >= 0
+    assert "weight_decay" not in capfd.readouterr().err
+
+
+def _size(model: nn.Module) -> float:
+    return float(flat(model).square().sum())

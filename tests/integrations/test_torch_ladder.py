@@ -106,7 +106,7 @@ def test_both_sides_cost_each_total_and_no_more() -> None:
 
 
 def test_a_score_whose_deviation_is_not_known_stops_no_ladder() -> None:
-    with pytest.raises(ValueError, match=r"until = 0\.8 is not valid: how far its scores deviate"):
+    with pytest.raises(ValueError, match=r"until = 0\.8 is not valid: the deviation of its scores is unknown"):
         dphypo.tune(training(score="loss"), until=0.8, epsilon=8.0, delta=1e-5, journal=None, progress=False)
 
 

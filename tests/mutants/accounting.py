@@ -352,8 +352,8 @@ MUTANTS = (
         "records of unknown origin are taken to train",
         "records that no split is known of may be on every side",
         "integrations/split.py",
-        '        return cls(getattr(data, "side", EVERYONE), tuple(arrays))\n',
-        '        return cls(getattr(data, "side", Split("").sides.training), tuple(arrays))\n',
+        "    return found if isinstance(found, Side) else EVERYONE\n",
+        '    return found if isinstance(found, Side) else Split("").sides.training\n',
         (f"{_SIDES}::test_parts_know_their_side_and_what_is_unpacked_counts_for_every_side",),
     ),
     Mutant(

@@ -41,7 +41,9 @@ START_METHOD = "spawn"
 """How processes of this machine are started."""
 _STEP, _TASK = timedelta(minutes=30), timedelta(days=30)  # how long to wait for another process: in a run, for a run
 _END_S = 10  # how long a process may take to end by itself
-_LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if os.uname().sysname == "Darwin" else "lo"}
+_LOOPBACK = dict.fromkeys(
+    ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo0" if os.uname().sysname == "Darwin" else "lo"
+)
 _LOST = (
     "A process of this run was lost, or could not be reached ({what}). The step is discarded. The run resumes from its "
     "last checkpoint, also on another number of processes"
@@ -51,6 +53,10 @@ _DIFFER = (
     "noise covers a difference. {remedy}"
 )
 _ARITHMETIC = "Use machines with the same processors or GPUs and the same versions of PyTorch, or one machine"
+
+
+class RunFailedError(Exception):
+    """A run failed on all processes before its first step: an outcome of the run, which the leader has."""
 
 
 class Team:
@@ -100,11 +106,29 @@ class Team:
             self.broken = True
             raise ProcessLost(_LOST.format(what=type(error).__name__)) from None
 
+    def made(self, make: Callable[[], T]) -> T:
+        """What ``make`` gives on every process; if it fails on one, all of them raise, and the team remains usable."""
+        error: Exception | None = None
+        try:
+            value = make()
+        except UnsupportedModelError:
+            raise
+        except Exception as caught:
+            error = caught
+        found: list[Any] = [None] * self.size
+        with self._together():
+            dist.all_gather_object(found, error is not None, group=self._tasks)
+        if any(found):
+            raise RunFailedError("the run cannot be made with these values") from error
+        return value
+
     @contextlib.contextmanager
     def in_step(self) -> Iterator[None]:
         """A block that all processes enter and leave together: one that leaves it by an error ends the team."""
         try:
             yield
+        except RunFailedError:  # on all of them
+            raise
         except BaseException:
             self.broken = True
             raise
@@ -217,7 +241,7 @@ def _serve(serve: Callable[..., None], path: str, rank: int, size: int, argument
     store = dist.FileStore(path, size)  # type: ignore[attr-defined]
     store.set(str(rank), "ready")
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_STEP)
-    with contextlib.suppress(ProcessLost):
+    with contextlib.suppress(ProcessLost, Exception):  # a traceback would reveal a run whose outcome is secret
         serve(Team(rank, size), *arguments)
     _leave()
 

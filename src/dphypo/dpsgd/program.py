@@ -174,6 +174,11 @@ def _by_columns(graph: Any) -> None:
 
 def _log_softmax_back(slopes: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """The derivative of a log-softmax over the last dimension: g − softmax(x)·Σg, with the records side by side."""
+    if torch.get_num_threads() > 1:  # threads share the records out in ranges, at whose ends bits differ
+        made: torch.Tensor = A._log_softmax_backward_data(
+            slopes, values.log_softmax(-1), values.dim() - 1, values.dtype
+        )
+        return made
     shares = torch.softmax(values.reshape(-1, values.shape[-1]).t(), 0).t().view(values.shape)
     return torch.addcmul(slopes, shares, slopes.sum(-1, keepdim=True), value=-1)
 

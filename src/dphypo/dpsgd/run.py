@@ -288,12 +288,13 @@ def train(
     trained: dict[int, nn.Module] = {}
     with pinned(setting.threads), contextlib.nullcontext() if team is None else team.in_step():
         models = [_built(build, run) for run in runs]
-        waiting = _groups(program, models, runs, setting, memory)
+        made = (lambda make: make()) if team is None else team.made
+        waiting = made(lambda: _groups(program, models, runs, setting, memory))
         waiting = waiting if team is None else team.leaders(waiting)  # memory may differ
         while waiting:
             members = waiting.pop(0)
             some = [models[at] for at in members], records, [runs[at] for at in members]
-            group = _group(program, *some, setting, team)
+            group = made(partial(_group, program, *some, setting, team))
             if team is not None:
                 team.agree(bytes([group is None]), "the bits that they compute")
             if group is None:

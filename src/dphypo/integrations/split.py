@@ -104,8 +104,9 @@ def split_by_hash(
     Args:
         inputs, targets: arrays, tensors, frames or lists, one row per record; or a data set, or a part of another
             split, alone. Split the records as they come: a scaled copy of a record has another hash, and so has one
-            that a data set transforms. Use ``train.like(scaled)`` for other forms, or give each form a key of its own:
-            certificates take splits of the same shape, share and key for one, so a search may use only one of them.
+            that a data set transforms. Do not change an array in place between two splits of it. Use
+            ``train.like(scaled)`` for other forms, or give each form a key of its own: certificates take splits of the
+            same shape, share and key for one, so a search may use only one of them.
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
@@ -119,7 +120,7 @@ def split_by_hash(
     >>> train.side.apart_from(held_out.side)
     True
     """
-    whole: Side = getattr(inputs, "side", EVERYONE)
+    whole = _side(inputs)
     if isinstance(inputs, SideRecords) and targets is None:
         person = inputs.person if person is None else person
         inputs, targets = inputs
@@ -275,7 +276,7 @@ class Origin:
         for values in held if isinstance(held, (tuple, list)) else [held]:
             with contextlib.suppress(TypeError):  # a kind of container that cannot be watched
                 arrays.append(weakref.ref(values))
-        return cls(getattr(data, "side", EVERYONE), tuple(arrays))
+        return cls(_side(data), tuple(arrays))
 
     def shares_memory(self, other: Origin) -> bool:
         """Whether arrays of both are one, or overlap. No value is looked at."""
@@ -286,6 +287,12 @@ class Origin:
 
     def __reduce__(self) -> Any:
         return Origin, (self.side,)
+
+
+def _side(records: object) -> Side:
+    """The side that records know they are on. A frame may have a column of that name."""
+    found = getattr(records, "side", None)
+    return found if isinstance(found, Side) else EVERYONE
 
 
 def _name_of(values: object) -> bytes:

@@ -253,8 +253,13 @@ class DPSGD(GradientTraining):
         return Safetensors(self.model)
 
     def continued(self, kept: float, model: nn.Module | None = None) -> DPSGD | None:
-        """Training that begins from an earlier model, where the learning rate is in units of noise."""
-        return self.at(start=model, kept=kept) if self.learning_rate is None and self.known() is not None else None
+        """Training that begins from an earlier model, where the learning rate is in units of noise.
+
+        A model that was given as ``start`` stays where runs begin.
+        """
+        if self.learning_rate is not None or self.known() is None or (self.start is not None and self.kept is None):
+            return None
+        return self.at(start=model, kept=kept)
 
     def all_devices(self) -> list[str]:
         """The GPUs of this machine; the CPU if there is none."""

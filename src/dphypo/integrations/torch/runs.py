@@ -419,8 +419,12 @@ def serve_leader(mechanisms: Sequence[DPSGD]) -> None:
     """In a launched process that does not lead: serve runs of these mechanisms, then exit."""
     world = distributed.world()
     if world is not None and world.rank > 0:
-        _serve(world, *mechanisms)
-        raise SystemExit(0)
+        failed = False
+        try:
+            _serve(world, *mechanisms)
+        except Exception:  # its text would reveal a run whose outcome is secret
+            failed = True
+        raise SystemExit(int(failed))
 
 
 def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
@@ -433,7 +437,8 @@ def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
         assert found is not None
         models, program, records = replace(found, params=task.arguments).restored(task)
         told = [replace(one, schedule=found.mechanism.schedule) for one in task.told]
-        dpsgd.train(program, partial(next, iter(models)), _rows(records, program), told, task.setting, team=team)
+        with contextlib.suppress(distributed.RunFailedError):  # the leader has the outcome
+            dpsgd.train(program, partial(next, iter(models)), _rows(records, program), told, task.setting, team=team)
 
 
 def _with_records(runs: list[TorchRun], task: Task) -> TorchRun | None:
