@@ -151,6 +151,7 @@ def test_a_resume_with_other_bits_is_refused(alone, monkeypatch):
         trained(follower=Following(alone[1][7]))
 
 
+@pytest.mark.slow
 def test_a_broken_team_makes_no_more_runs():
     with distributed.started(serve, [({},)]) as team:
         with pytest.raises(ZeroDivisionError), team.in_step():

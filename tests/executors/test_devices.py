@@ -79,6 +79,7 @@ def test_every_worker_has_a_device_of_its_own(tmp_path, devices):
     assert last == "cpu:0", "a last run takes one"
 
 
+@pytest.mark.slow
 def test_groups_are_shared_out_and_the_last_run_uses_all_devices_with_the_same_bits(monkeypatch):
     monkeypatch.setattr(distributed, "START_METHOD", START)
     mechanism, teams = dpsgd(score=_norm), []

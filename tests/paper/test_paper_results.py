@@ -106,6 +106,7 @@ def test_equal_budgets_cover_every_task_arm_and_gamma() -> None:
     assert abs(found - row["epsilon"]) < 0.01
 
 
+@pytest.mark.slow
 def test_the_page_is_made_from_the_results() -> None:
     assert page.PAGE.read_text() == page.page()
 

@@ -182,6 +182,7 @@ def test_a_larger_scale_moves_the_drift_and_nothing_else() -> None:
     assert drifts[0] / drifts[1] == pytest.approx(30, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_search_can_be_asked_for_and_refused() -> None:
     made = dpsgd(input_scale=2.4)
     space = made.default_space()
