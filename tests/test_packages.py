@@ -180,6 +180,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.theorems.theorem_h_history_only.LatticeError",  # another bound is taken
     "dphypo.search.runner.Terminated",  # becomes the end of the process
     "dphypo.integrations.training.DivergedError",  # an outcome of a run
+    "dphypo.dpsgd.distributed.RunFailedError",  # the same, on several processes
 }
 
 

@@ -138,6 +138,7 @@ def test_a_named_score_sets_persons_apart(library, score):
     assert {name: value[1] for name, value in mechanism.fitting_records().items()}["train"] == len(mine)
 
 
+@pytest.mark.slow
 def test_a_search_over_persons_ends_in_a_certificate_of_persons():
     plan: dict[str, Any] = {"epsilon": 8, "delta": 1e-3, "survey": 2, "progress": False, "journal": None}
     space = dphypo.Space({"learning_rate": [0.5, 1.0]})

@@ -67,6 +67,7 @@ def test_a_run_begins_on_the_way_from_an_untrained_model_to_an_earlier_one() -> 
     assert training(learning_rate=0.1).continued(0.5) is None, "a rate that is not in units of noise"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rungs", [2, 7])
 def test_rungs_that_go_on_have_the_signal_and_the_noise_of_one_run_with_all_of_it(rungs: int) -> None:
     """In closed form, for a constant gradient: weights move by ηT a rung, and noise adds (ησC/B)²T to their variance.

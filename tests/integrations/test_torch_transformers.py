@@ -256,6 +256,7 @@ def test_a_linear_probe_of_a_network_with_batch_normalisation() -> None:
     assert not torch.equal(trained[1].weight, whole[1].weight)
 
 
+@pytest.mark.slow
 def test_what_mixes_records_is_refused_by_name() -> None:
     def checkpointed() -> nn.Module:
         model: Any = bert()

@@ -201,6 +201,7 @@ def test_all_that_cannot_be_private_is_listed_in_one_message(tmp_path: Path) -> 
     assert len(lines) == 9
 
 
+@pytest.mark.slow
 def test_a_trainer_that_has_trained_is_refused(tmp_path: Path) -> None:
     given = trainer(tmp_path, train_dataset=texts(64), max_steps=1, save_strategy="no")
     given.train()

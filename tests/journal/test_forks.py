@@ -84,6 +84,7 @@ def test_a_forked_child_commits_nothing(where, tmp_path):
     journal._store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mostly_slow(["postgres", "sqlite"]))
 def test_a_child_that_ends_as_scripts_do_leaves_the_parents_connection_alone(kind, request, tmp_path):
     """Interpreters that end collect what is left, and a collected connection says goodbye to its server."""

@@ -16,6 +16,7 @@ def test_the_library_has_the_constants_that_were_fitted():
     assert used["mean"] == min(rule["mean"] for rule in found["rules"].values())
 
 
+@pytest.mark.slow
 def test_the_frozen_file_is_what_the_command_makes_from_the_committed_landscapes():
     assert fit.fitted() == json.loads(fit.OUT.read_text())
 

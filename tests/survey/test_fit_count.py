@@ -83,6 +83,7 @@ def test_few_records_that_fit_are_refused_with_the_count_alone_spent(tmp_path: P
         tuned(dpsgd(), path)
 
 
+@pytest.mark.slow
 def test_a_search_of_which_most_records_fit_goes_on(tmp_path: Path) -> None:
     for fit in (COUNT, int(0.6 * COUNT)):
         release = tuned(dpsgd(fit), tmp_path / f"{fit}.db")
