@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from dphypo.search import rates
 from paper.rates import fit, judge, landscapes, page
 
