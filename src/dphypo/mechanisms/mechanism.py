@@ -180,8 +180,8 @@ class Mechanism(ABC):
     def continued(self, kept: float, model: Any = None) -> Mechanism | None:
         """The same training, begun from a model that an earlier run with more noise published; None if it cannot.
 
-        It begins at w₀ + ``kept``·(w − w₀), where w are the weights of ``model`` and w₀ those of an untrained model
-        that is the same for all runs, with √(1 − ``kept``²) of the learning rate; without a model, at w₀.
+        With κ for ``kept``, it begins at w₀ + κ(w − w₀), where w are the weights of ``model`` and w₀ those of an
+        untrained model that is the same for all runs, with √(1 − κ²) of the learning rate; without a model, at w₀.
         """
         return None
 
