@@ -1,7 +1,7 @@
 """Ladders on subsets of pictures and on tables: the realised ε over the smallest in hindsight, and wrong "reached".
 
     python -m paper.ladder measure TASK [--rungs SHAPE] --data FOLDER    train, and add to paper/results/ladder.json
-    python -m paper.ladder landscape --data FOLDER                       write src/dphypo/planning/reach.json
+    python -m paper.ladder landscape --data FOLDER                       write src/dphypo/reach.json
     python -m paper.ladder show                                          print the tables of docs/howto/choosing-epsilon
 
 The folder is that of paper/rates/tasks.py. A *ladder* draws its records afresh and climbs to its end, each rung scored
@@ -38,7 +38,7 @@ from paper.rates.tasks import TASKS
 from paper.simulate.worlds import CIFAR, MNIST, trained
 
 FILE = Path(__file__).parent / "results" / "ladder.json"
-REACH = Path(__file__).parents[1] / "src" / "dphypo" / "planning" / "reach.json"
+REACH = Path(__file__).parents[1] / "src" / "dphypo" / "reach.json"
 LANDSCAPES = (
     (MNIST, 2344, "MNIST, 60000 records, convolutional network"),
     (CIFAR, 1954, "CIFAR-10, 50000 records, convolutional network"),

@@ -25,8 +25,7 @@ from typer.testing import CliRunner
 import dphypo
 from dphypo.cli.app import app
 from dphypo.noise import tables
-from dphypo.search.checkpoint import CheckpointFile
-from dphypo.search.progress import LiveFile
+from dphypo.search.progress import CheckpointFile, LiveFile
 
 WITHIN_S = 20
 CHOICES = ("is not valid: give one of", "was saved in the format")  # of an argument that goes with the file

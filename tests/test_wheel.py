@@ -24,7 +24,7 @@ def test_the_wheel_runs_the_readme_outside_the_repository(tmp_path: Path) -> Non
     names = zipfile.ZipFile(wheel).namelist()
     assert "dphypo/py.typed" in names
     assert "dphypo/__init__.pyi" in names
-    assert "dphypo/planning/reach.json" in names
+    assert "dphypo/reach.json" in names
     assert not [name for name in names if not name.startswith(("dphypo/", "dphypo-"))]
     venv.create(tmp_path / "fresh", with_pip=False)
     python = tmp_path / "fresh" / "bin" / "python"

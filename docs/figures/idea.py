@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from dphypo.mechanisms import OwnTraining, SampledGaussian
-from dphypo.planning.designs import SPACE, spend, survey, untrained, untuned
+from dphypo.planning import SPACE, spend, survey, untrained, untuned
 
 WIDTH, HEIGHT = 960, 400
 INK, PALE, GOOD, BAD, PAPER = "#1f2933", "#9aa5b1", "#0b7285", "#c92a2a", "#ffffff"

@@ -122,7 +122,7 @@ def audit_bound(found: OneRunAudit, *, size: tuple[float, float] = SIZE) -> Figu
         found: what :func:`dphypo.audit.one_run` returned.
         size: of the picture, in inches.
     """
-    from dphypo.audit.guessing import epsilon_of
+    from dphypo.audit import epsilon_of
 
     axes = _new_axes(size, "canaries", f"ε at δ = {found.delta:g}")
     counts = sorted({int(count) for count in np.geomspace(min(50, found.canaries), found.canaries, 8)})

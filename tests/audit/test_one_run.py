@@ -18,8 +18,7 @@ from support.broken_training import CANARIES, EVENT, FAULTS
 from support.slow import mostly_slow
 
 from dphypo.accounting.tradeoff import Tradeoff
-from dphypo.audit import evidence_of_steps, one_run, one_run_of
-from dphypo.audit.guessing import chance, chance_by_binomial, dp, gaussian, judge
+from dphypo.audit import chance, chance_by_binomial, dp, evidence_of_steps, gaussian, judge, one_run, one_run_of
 from dphypo.entropy import Seeded
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 

@@ -16,8 +16,7 @@ from support.torch_world import dpsgd
 import dphypo
 from dphypo.dpsgd import distributed
 from dphypo.entropy import Seeded
-from dphypo.executors.executor import Execution
-from dphypo.executors.processes import Groups
+from dphypo.executors.executor import Execution, Groups
 from dphypo.integrations.torch import DPSGD
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome

@@ -26,7 +26,7 @@ from dphypo.integrations.torch import split_by_hash
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
-from dphypo.search import proposer, release
+from dphypo.search import next_run, release
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})
@@ -217,7 +217,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Row": (release.Row, {"params": {"lr": 0.1}, "score": 0.5}),
     "SurveyTable": (lambda **given: len(release.SurveyTable(**given)), {"rows": (release.Row({"lr": 0.1}, 0.5),)}),
     "SurveyTable.from_dict": (release.SurveyTable.from_dict, {"data": {"rows": [], "maximize": True}}),
-    "PosteriorMean": (proposer.PosteriorMean, {"candidates": 8, "seed": 0}),
+    "PosteriorMean": (next_run.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},

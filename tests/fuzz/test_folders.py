@@ -13,11 +13,11 @@ import pytest
 from fuzz.folders import spoil
 
 import dphypo
+from dphypo import report as report_folder
 from dphypo.accounting import Composition, PureDp
 from dphypo.accounting.certificate import statement
 from dphypo.accounting.composition import account_published
 from dphypo.errors import FileError
-from dphypo.report import release_report as report_folder
 from dphypo.search import Release
 from dphypo.search.release import Row, SurveyTable
 

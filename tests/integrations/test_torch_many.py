@@ -13,7 +13,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import Outcome
-from dphypo.search.proposer import SamplerProposer
+from dphypo.search.next_run import SamplerProposer
 
 
 def flat(outcome: Outcome) -> torch.Tensor:

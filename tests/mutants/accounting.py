@@ -514,7 +514,7 @@ MUTANTS = (
     Mutant(
         "guesses are divided by their own number",
         "which canaries are guessed depends on the output, so all of them count",
-        "audit/guessing.py",
+        "audit.py",
         "    right, wrong, mass = tail * correct / canaries,",
         "    canaries = guesses\n    right, wrong, mass = tail * correct / canaries,",
         (f"{_ONE_RUN}::test_the_bound_is_the_solution_of_the_linear_program",),
@@ -522,7 +522,7 @@ MUTANTS = (
     Mutant(
         "the canaries that choose a cut are counted",
         "what chooses a cut does not touch the counts",
-        "audit/guessing.py",
+        "audit.py",
         "    right = int(((scores[half:] >= cut) == included[half:]).sum())\n",
         "    right = int(((scores[:half] >= cut) == included[:half]).sum())\n",
         (f"{_ONE_RUN}::test_a_true_claim_is_refused_no_more_often_than_stated",),

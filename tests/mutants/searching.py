@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant(
         "a lost run of a study is made again among others",
         "no run of a study fails because another one ends the process",
-        "executors/processes.py",
+        "executors/executor.py",
         "return 1 if self._alone and first.attempts > 1 else self._size(first.number)",
         "return self._size(first.number)",
         ("survey/test_groups.py::test_a_lost_run_of_a_study_is_made_again_alone",),

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "the page names the journal",
         "a report depends on the release and its certificate alone",
-        "report/release_report.py",
+        "report.py",
         'from the release and its certificate."',
         'from {release.read_from} and its certificate."',
         (f"{_REPORTS}::test_the_page_of_a_study_depends_on_its_release_and_certificate_alone",),
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "text is not escaped",
         "values of users and strangers are text on a page",
-        "report/html.py",
+        "report.py",
         "Html(html.escape(printable(value, MOST_LETTERS), quote=True))",
         "Html(printable(value, MOST_LETTERS))",
         ("report/test_html.py::test_no_text_makes_an_element_or_leaves_its_attribute",),
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "ε is rounded down on the page",
         "no number that people read is smaller than what was certified",
-        "report/release_report.py",
+        "report.py",
         'f"{round_up(value, 5):.5f}"',
         'f"{math.floor(value * 1e3) / 1e3:g}"',
         (f"{_REPORTS}::test_no_number_on_the_page_is_smaller_than_the_certificate_says",),
@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "a table is shown whatever its hash",
         "a page of a folder shows what was certified, or is not written",
-        "report/release_report.py",
+        "report.py",
         "if survey.hash not in known:",
         "if not known:",
         (f"{_REPORTS}::test_tables_that_were_changed_are_not_read",),
@@ -106,7 +106,7 @@ MUTANTS = (
     Mutant(
         "a report replaces other pages",
         "a report replaces reports only",
-        "report/html.py",
+        "report.py",
         "        return REPORT.encode() in file.read(200)",
         '        return b"<html" in file.read(200)',
         (f"{_REPORTS}::test_a_report_is_written_whole_and_replaces_reports_only",),

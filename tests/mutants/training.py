@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "an audit of a loop does not ask whether its records are public",
         "an audit looks at no private record",
-        "audit/canaries.py",
+        "audit.py",
         "    if not public:\n",
         "    if public is None:\n",
         ("audit/test_one_run.py::test_a_loop_is_audited_on_public_records_only_and_with_make_private",),
@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         "counts of records cost nothing",
         "a noisy count of the records that fit is a term of the declaration",
-        "search/fit_count.py",
+        "search/declaration.py",
         "        return tuple(Term(count, of_use[use], counts=True) for use in self.declared)\n",
         "        return ()\n",
         ("survey/test_fit_count.py::test_a_count_is_part_of_the_declaration_and_costs_little",),

@@ -14,8 +14,7 @@ from dphypo.accounting.calibrate import watch
 from dphypo.cli.app import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
-from dphypo.planning import plan
-from dphypo.planning.designs import SPACE, designs, spend, survey, untrained, untuned
+from dphypo.planning import SPACE, designs, plan, spend, survey, untrained, untuned
 from dphypo.search.declaration import Cost
 from dphypo.search.tune import plan_tuning
 

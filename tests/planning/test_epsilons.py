@@ -15,7 +15,7 @@ from dphypo.accounting.composition import account_published
 from dphypo.cli.options import joined, several
 from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import SampledGaussian
-from dphypo.planning.epsilons import lost_at, public_tasks
+from dphypo.planning import lost_at, public_tasks
 
 TASK = {"records": 6000, "batch_size": 300, "epochs": 5}
 

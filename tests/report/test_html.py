@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.markup import tags
 
-from dphypo.report.html import Html, block, bullets, facts, table, tag, text
+from dphypo.report import Html, block, bullets, facts, table, tag, text
 
 
 @settings(deadline=None, max_examples=50)

@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 from dphypo.cli.app import app
 from dphypo.entropy import SYSTEM
-from dphypo.report.html import short, write
-from dphypo.report.release_report import read_tables, release_page, write_folder_report
+from dphypo.report import read_tables, release_page, short, write, write_folder_report
 from dphypo.search.release import Ending, Row, SurveyTable
 
 RUN = CliRunner()

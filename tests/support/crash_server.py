@@ -147,7 +147,7 @@ def _die_at_commit(before: int = 0, after: int = 0) -> None:
 
 def _die_at_checkpoint(before: int = 0, within: int = 0, after: int = 0) -> None:
     """Count the checkpoints of this process, and die just before, within or just after one of them."""
-    from dphypo.search.checkpoint import CheckpointFile
+    from dphypo.search.progress import CheckpointFile
 
     original, count = CheckpointFile.write, [0]
 

@@ -11,11 +11,11 @@ import numpy as np
 from scipy.stats import loguniform
 
 import dphypo
+from dphypo import planning
 from dphypo.accounting import Composition, Split
 from dphypo.accounting.profiles import round_epsilon
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
-from dphypo.planning import designs
 from dphypo.search.declaration import Declaration
 from dphypo.search.tune import plan_tuning
 
@@ -114,10 +114,10 @@ def _optuna(random: Random, epsilon: float, delta: float) -> Composition:
 
 
 def _compared(random: Random, epsilon: float, delta: float) -> Composition:
-    wanted = list(designs.designs(float(random.uniform(1, 8)), 500, (), ()))
+    wanted = list(planning.designs(float(random.uniform(1, 8)), 500, (), ()))
     chosen = wanted[random.integers(len(wanted))]
     mechanism = OwnTraining(_never, _run(random), scores="public")
-    return designs.spend(chosen, mechanism, SPACE, epsilon=epsilon, delta=delta).guarantee
+    return planning.spend(chosen, mechanism, SPACE, epsilon=epsilon, delta=delta).guarantee
 
 
 _KINDS: dict[str, Callable[[Random, float, float], Declaration | Composition]] = {

@@ -13,7 +13,7 @@ from support.checkpoint_world import STEPS, make
 from support.crash_server import serve
 
 import dphypo
-from dphypo.search.checkpoint import _MARK, CheckpointFile, erase
+from dphypo.search.progress import _MARK, CheckpointFile, erase
 
 KILLED = -signal.SIGKILL
 SLOW = pytest.mark.slow
@@ -149,7 +149,7 @@ def test_a_wrong_interval_is_refused_by_name(every):
 
 def test_the_interval_is_in_time_or_in_steps(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("dphypo.search.checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dphypo.search.progress.time.monotonic", lambda: now[0])
     steps = CheckpointFile(Path(), 3)
     assert [made for made in range(1, 10) if steps.due(made)] == [3, 6, 9]
     clock, due = CheckpointFile(Path(), datetime.timedelta(minutes=5)), []

@@ -15,8 +15,7 @@ from dphypo.accounting.certificate import Certificate
 from dphypo.entropy import Seeded
 from dphypo.errors import UnfitRecordsError
 from dphypo.integrations.torch import DPSGD
-from dphypo.search import fit_count
-from dphypo.search.fit_count import DEVIATIONS, SCORE, TRAIN, FitCount
+from dphypo.search.declaration import DEVIATIONS, SCORE, SLIVER, TRAIN, FitCount, total_in_gaussians
 from dphypo.search.tune import NoiseProblem, plan_tuning
 
 COUNT = 4000
@@ -61,7 +60,7 @@ def test_nothing_is_bought_where_a_count_could_say_nothing(epsilon: float) -> No
     assert few is None or DEVIATIONS * few.noise_multiplier <= 50
     for use, size in {TRAIN: 3200, SCORE: 800}.items():
         bought = found is not None and use in found.declared
-        sigma = 1 / (fit_count.total_in_gaussians(epsilon, 1e-5) * np.sqrt(fit_count.SLIVER))
+        sigma = 1 / (total_in_gaussians(epsilon, 1e-5) * np.sqrt(SLIVER))
         assert bought == (DEVIATIONS * float(f"{sigma:.3g}") <= size / 2)
     relation = dphypo.mechanism(lambda params, *, seed: (0, 0.5), event=1, relation=dpsgd().relation)
     assert FitCount.of(relation, epsilon=epsilon, delta=1e-5) is None

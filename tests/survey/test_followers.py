@@ -17,8 +17,7 @@ from dphypo import _files, _stderr
 from dphypo.errors import Stopped
 from dphypo.mechanisms.mechanism import Pace, current_follower, followed_by
 from dphypo.search import progress
-from dphypo.search.checkpoint import CheckpointFile
-from dphypo.search.progress import LiveFile, LiveSteps
+from dphypo.search.progress import CheckpointFile, LiveFile, LiveSteps
 from dphypo.search.runner import Terminated
 
 PACE = Pace(1.25, 0.5, 100, 30)

@@ -12,7 +12,7 @@ from support.survey_plan_world import Together, attempted, facts, make, together
 from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
-from dphypo.executors.processes import Groups
+from dphypo.executors.executor import Groups
 from dphypo.journal.journal import Trial
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome

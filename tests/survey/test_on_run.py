@@ -11,7 +11,7 @@ from scipy.stats import loguniform
 import dphypo
 from dphypo.entropy import Seeded
 from dphypo.errors import AllFailedError, Refusal
-from dphypo.report.release_report import release_page
+from dphypo.report import release_page
 from dphypo.search.release import Row, SurveyTable, at_edge
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1)})

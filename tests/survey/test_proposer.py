@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.search.proposer import (
+from dphypo.search.next_run import (
     FromOptuna,
     PosteriorMean,
     SamplerProposer,
@@ -19,7 +19,7 @@ from dphypo.search.proposer import (
     middle,
     moved_into,
     point_of,
-    read,
+    read_proposer,
     with_pending,
 )
 from dphypo.search.release import Row
@@ -164,7 +164,7 @@ def test_what_is_no_point_of_the_declared_space_is_not_moved():
 
 
 def test_what_is_no_proposer_is_refused():
-    assert isinstance(read(None), SamplerProposer)
-    assert isinstance(read(optuna.samplers.RandomSampler()), FromOptuna)
+    assert isinstance(read_proposer(None), SamplerProposer)
+    assert isinstance(read_proposer(optuna.samplers.RandomSampler()), FromOptuna)
     with pytest.raises(ValueError, match="proposer"):
-        read("tpe")
+        read_proposer("tpe")

@@ -19,7 +19,7 @@ from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.transfer import CAP, rate_of_drift
 from dphypo.search import rates
-from dphypo.search.proposer import Parabola
+from dphypo.search.next_run import Parabola
 from dphypo.search.rates import DRIFT, REACH, InputScale, Prospect, ScaleOfInputs, norm_terms
 from dphypo.search.release import Row
 from dphypo.search.survey import LastRun, SurveyPlan

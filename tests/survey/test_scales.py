@@ -8,7 +8,7 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search.proposer import PosteriorMean, SamplerProposer, history_of, on_scales
+from dphypo.search.next_run import PosteriorMean, SamplerProposer, history_of, on_scales
 from dphypo.search.release import Row
 from dphypo.space import Space
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dphypo._stderr import on_terminal, say
-from dphypo.cli import audits, certificates, costs, watch_page
+from dphypo.cli import commands, watch_page
 from dphypo.cli.options import joined
 
 app = typer.Typer(
@@ -25,12 +25,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(costs.plan, costs.account, costs.calibrate, watch_page.watch),
-    *(certificates.verify, certificates.explain, certificates.report, certificates.plot),
-    *(certificates.compose, certificates.sign, audits.audit),
+    *(commands.plan, commands.account, commands.calibrate, watch_page.watch),
+    *(commands.verify, commands.explain, commands.report, commands.plot),
+    *(commands.compose, commands.sign, commands.audit),
 ):
     app.command()(command)
-app.add_typer(certificates.ledger, name="ledger")
+app.add_typer(commands.ledger, name="ledger")
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of a wrong command line; typer has no name for it
 _SPELT = "dphypo.spelt"
 _NAMES = {

@@ -18,7 +18,7 @@ import typer
 from dphypo.cli.options import number
 
 if TYPE_CHECKING:
-    from dphypo.report.html import Html
+    from dphypo.report import Html
 
 _AGAIN_S = 3
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -97,7 +97,7 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
 def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
     """The page: what the file of the search says, if there is one, and whether the search is still running."""
     from dphypo import __version__
-    from dphypo.report.html import bullets, page
+    from dphypo.report import bullets, page
 
     known = known or {}
     cost = str(known.get("cost", "The cost is not known yet."))
@@ -110,7 +110,7 @@ def live_page(known: Mapping[str, Any] | None, *, runs: bool) -> str:
 
 
 def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
-    from dphypo.report.html import facts, short
+    from dphypo.report import facts, short
 
     rows: list[tuple[object, object]] = []
     if not known:
@@ -144,8 +144,7 @@ def _ended(known: Mapping[str, Any]) -> int:
 def _runs_so_far(written: str, ended: int) -> Html:
     """The newest runs and their picture, drawn once for each table."""
     from dphypo.plots import survey_history
-    from dphypo.report.html import SIZE, join, picture
-    from dphypo.report.release_report import table_of_runs
+    from dphypo.report import SIZE, join, picture, table_of_runs
     from dphypo.search.release import SurveyTable
 
     table = SurveyTable.from_dict(json.loads(written))

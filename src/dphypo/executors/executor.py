@@ -1,8 +1,13 @@
-"""Who executes the runs: this process, one run at a time, or other processes.
+"""Who executes the runs: this process, one run at a time, or worker processes on this machine.
 
 Given its λ, a run is independent of the others, so runs may be executed in parallel. A λ that is drawn while other runs
 still train depends on less of the history, which the theorems allow. Runs are ranked by score and tie-breaking key,
 never by when they end.
+
+A worker that dies loses its run and affects nothing else. Each worker leads its own session. It may therefore have
+children, interrupts of the terminal do not reach it, and its whole session can be ended: when the worker dies, when the
+search ends, and when the coordinator is killed. Mechanisms that execute many runs at once get them in groups: in this
+process, or a share on every device.
 """
 
 from __future__ import annotations
@@ -10,18 +15,29 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
+import itertools
+import multiprocessing
+import os
+import pickle
+import select
+import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from multiprocessing import connection as pipes
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dphypo import _validate
+from dphypo._stderr import usable
 from dphypo.errors import ExecutorError, UnsupportedModelError
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.mechanisms.mechanism import attempt
+from dphypo.mechanisms.mechanism import attempt, attempt_many
+from dphypo.mechanisms.savers import Pickled
 
 BROKEN = (
     "a worker died and the executor accepts no more work: run the study again with a new executor; it resumes where it "
@@ -228,15 +244,15 @@ class Execution:
 def _named(name: str) -> Factory | None:
     """The executor with a given name."""
     if name == "processes":
-        from dphypo.executors.processes import Processes
+        from dphypo.executors.executor import Processes
 
         return Processes
     if name == "dask":
-        from dphypo.executors.dask import on_current_client
+        from dphypo.executors.clusters import on_current_client
 
         return on_current_client
     if name == "ray":
-        from dphypo.executors.ray import Ray
+        from dphypo.executors.clusters import Ray
 
         return Ray()
     return InProcess if name == "in_process" else None
@@ -293,3 +309,279 @@ class Lost(StrEnum):
             "run that was stopped in order, lost with its machine, or killed after it had written a checkpoint was "
             "repeated with its seed, which is covered if none of this depends on the data"
         )
+
+
+_PATIENCE = 3  # how many workers in a row may die before they begin a run
+_LOOK_S = 0.5  # how often to check that workers live, where the system does not report it
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: Any
+    pipe: Any  # the coordinator's end
+    place: int  # the worker's index
+    watch: int | None  # a descriptor that becomes readable when the process ends, even if a child holds its pipes
+    ready: bool = False  # the worker has reported that it has started
+    begun: bool = False  # the worker has reported that it begins its run
+
+
+class Processes:
+    """Executes runs in worker processes, each of which may die without affecting the others."""
+
+    def __init__(
+        self, mechanism: Mechanism, *, workers: int, start_method: str = "spawn", each: Sequence[Mechanism] = ()
+    ) -> None:
+        self._each = each or [mechanism]  # one for each worker, in turn: the same training on different devices
+        self._context: Any = multiprocessing.get_context(start_method)
+        self._count = workers
+        self._early_deaths = 0
+        self._working: dict[_Worker, Trial] = {}
+        self._waiting: list[_Worker] = []
+        try:
+            for _ in range(workers):  # all of them, so that their number reveals nothing about T
+                self._waiting.append(self._new_worker())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def idle(self) -> bool:
+        return len(self._working) < self._count
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._working)
+
+    def start(self, trial: Trial) -> None:
+        for worker in [one for one in self._waiting if one.ready and _ended(one)]:
+            self._waiting.remove(worker)
+            _end(worker)
+        self._give(self._waiting.pop() if self._waiting else self._new_worker(), trial)
+
+    def _give(self, worker: _Worker, trial: Trial) -> None:
+        self._working[worker], worker.begun = trial, False
+        if worker.ready:
+            with contextlib.suppress(OSError):  # the worker has died, which wait() detects
+                worker.pipe.send((trial.params, trial.seed))
+
+    def wait(self) -> tuple[Trial, Outcome | None]:
+        while True:
+            watched = [worker.watch for worker in self._working if worker.watch is not None]
+            pipes.wait([*(worker.pipe for worker in self._working), *watched], timeout=_LOOK_S)
+            for worker in list(self._working):
+                ended = self._hear(worker)
+                if ended is not None:
+                    return ended
+
+    def _hear(self, worker: _Worker) -> tuple[Trial, Outcome | None] | None:
+        """Handle one message of a worker, or its death; return the run that ended, if any."""
+        try:
+            if not worker.pipe.poll():
+                return self._lose(worker) if _ended(worker) and not worker.pipe.poll() else None
+            message = worker.pipe.recv()
+        except (EOFError, OSError):
+            return self._lose(worker)
+        if message == "ready":
+            worker.ready = True
+            self._give(worker, self._working[worker])
+            return None
+        if message == "begun":
+            worker.begun, self._early_deaths = True, 0
+            return None
+        trial = self._working.pop(worker)
+        self._waiting.append(worker)
+        if isinstance(message, UnsupportedModelError):
+            raise message
+        return trial, message
+
+    def _lose(self, worker: _Worker) -> tuple[Trial, None] | None:
+        """Handle the death of a worker. One that died before it began its run is replaced, and no death is counted."""
+        trial = self._working.pop(worker)
+        _end(worker)
+        if worker.begun:
+            return trial, None
+        self._early_deaths += 1
+        if self._early_deaths >= _PATIENCE:
+            raise ExecutorError(NO_WORKERS)
+        self._give(self._new_worker(), trial)
+        return None
+
+    def _new_worker(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        taken = {worker.place for worker in (*self._waiting, *self._working)}
+        place = next(place for place in itertools.count() if place not in taken)
+        mechanism = self._each[place % len(self._each)]
+        process = self._context.Process(target=_serve, args=(theirs, mechanism), name="dphypo", daemon=False)
+        # A keyboard interrupt while the worker imports modules is meant for the coordinator alone.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TypeError(
+                f"the mechanism cannot be sent to another process ({error}): define it at the top of a module, run "
+                'with workers=1, or, where the process has no threads, with start_method="fork"'
+            ) from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        return _Worker(process, ours, place, _watch(process.pid))
+
+    def close(self) -> None:
+        """End all workers and their children. Unfinished runs will be repeated with their seeds."""
+        workers, self._waiting, self._working = [*self._waiting, *self._working], [], {}
+        for worker in workers:
+            _end(worker)
+
+
+def _watch(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, or an old one
+        return None
+
+
+def _ended(worker: _Worker) -> bool:
+    if worker.watch is None:
+        return not worker.process.is_alive()
+    return bool(select.select([worker.watch], [], [], 0)[0])
+
+
+def _end(worker: _Worker) -> None:
+    """End a worker and every process that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(
+            worker.process.pid, signal.SIGKILL
+        )  # its session, which does not exist if the worker died before it was ready
+    worker.process.kill()
+    worker.process.join()
+    worker.process.close()
+    worker.pipe.close()
+    if worker.watch is not None:
+        os.close(worker.watch)
+
+
+def _serve(theirs: Any, mechanism: Mechanism) -> None:
+    """The loop of a worker. It ends when its pipe is closed or the coordinator ends."""
+    os.setsid()
+    with usable():
+        _execute(theirs, mechanism)
+
+
+def _execute(theirs: Any, mechanism: Mechanism) -> None:
+    """Execute runs until the pipe is closed."""
+    # An interrupt, or SIGTERM to all processes of a job, is meant for the coordinator, which then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker = os.getpid()
+
+    def end_children(number: int, frame: Any) -> None:
+        """A signal handler: the worker ignores the signal, but a child that a run has forked ends."""
+        if os.getpid() != worker:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, end_children)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # Children of the run must not keep the pipe open: the coordinator detects a dead worker by its closed pipe.
+    os.set_inheritable(theirs.fileno(), False)
+    os.register_at_fork(after_in_child=theirs.close)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    theirs.send("ready")
+    while True:
+        try:
+            params, seed = theirs.recv()
+        except EOFError:
+            return
+        theirs.send("begun")
+        theirs.send(attempt_elsewhere(mechanism, params, seed))
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        watch = _watch(parent.pid)
+        if watch is None:
+            parent.join()
+        else:
+            select.select([watch], [], [])
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+class Groups:
+    """Executes the runs that were started as one group when they are waited for.
+
+    A group is padded to its size. A lost group is therefore repeated in the same shape and with the same seeds, even if
+    some of its runs have ended.
+
+    Args:
+        each: the same training, once for each device. With several devices, each has its own process, which executes a
+            share of every group; with one device, groups are executed in this process.
+        size: the size of the group to which a run belongs, by the run's number.
+        alone: whether a lost run is repeated alone. In a study, no run may fail because another one ends the process.
+    """
+
+    def __init__(
+        self, each: Sequence[Mechanism], size: Callable[[int], int], *, alone: bool = False, start_method: str = "spawn"
+    ) -> None:
+        shares: list[Any] = [_Share(one) for one in each]
+        self._shares, self._size, self._alone = shares, size, alone
+        self._started: list[Trial] = []
+        self._ended: deque[tuple[Trial, Outcome | None]] = deque()
+        self._workers: Processes | None = None
+        if len(each) > 1:
+            self._workers = Processes(shares[0], workers=len(each), start_method=start_method, each=shares)
+
+    @property
+    def idle(self) -> bool:
+        """Whether another run can join the group: none can while outcomes of the last group are returned."""
+        return not self._ended and (not self._started or len(self._started) < self._places(self._started[0]))
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._started or self._ended)
+
+    def start(self, trial: Trial) -> None:
+        self._started.append(trial)
+
+    def wait(self) -> tuple[Trial, Outcome | None]:
+        if not self._ended:
+            group, self._started = self._started, []
+            self._ended.extend(zip(group, self._make(group, self._places(group[0])), strict=True))
+        return self._ended.popleft()
+
+    def _make(self, group: Sequence[Trial], size: int) -> Sequence[Outcome | None]:
+        """The outcomes of a group, in order; None for runs whose process died."""
+        if self._workers is None:
+            return self._shares[0].make(group, size)  # type: ignore[no-any-return]
+        share = -(-size // len(self._shares))
+        for start in range(0, len(group), share):
+            given = {"group": list(group[start : start + share]), "size": share}
+            self._workers.start(Trial(given, 0, start, b"", 0))
+        made: dict[int, Outcome | None] = {}
+        while self._workers.busy:
+            task, outcome = self._workers.wait()
+            runs = task.params["group"]
+            found = Pickled().load(outcome.model) if outcome is not None and outcome.ok else [outcome] * len(runs)
+            made |= {trial.number: one for trial, one in zip(runs, found, strict=True)}
+        return [made[trial.number] for trial in group]
+
+    def close(self) -> None:
+        self._started, self._ended = [], deque()
+        if self._workers is not None:
+            self._workers.close()
+
+    def _places(self, first: Trial) -> int:
+        return 1 if self._alone and first.attempts > 1 else self._size(first.number)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A share of a group as a worker sees it: one run, whose model is the list of outcomes."""
+
+    mechanism: Mechanism
+    saver: ClassVar[Pickled] = Pickled()  # between processes of this library
+
+    def make(self, group: Sequence[Trial], size: int) -> list[Outcome]:
+        return attempt_many(self.mechanism, [one.params for one in group], [one.seed for one in group], size)
+
+    def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        return Outcome(self.make(params["group"], params["size"]), 0.0)

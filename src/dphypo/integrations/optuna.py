@@ -49,8 +49,8 @@ from dphypo.mechanisms import Plain, SampledGaussian, Saver
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 from dphypo.mechanisms.transfer import COSTS
 from dphypo.search import Release, load_release
+from dphypo.search.next_run import PosteriorMean
 from dphypo.search.progress import solving
-from dphypo.search.proposer import PosteriorMean
 from dphypo.search.release import Row, SurveyTable
 from dphypo.search.runner import refuse_in_worker_start
 from dphypo.search.tune import FEWEST_STEPS

@@ -30,11 +30,9 @@ from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import records_of
-from dphypo.search.declaration import Declaration, PartSetting, check_space
-from dphypo.search.fit_count import FitCount
-from dphypo.search.next_run import DeclaredRuns
+from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space
+from dphypo.search.next_run import DeclaredRuns, middle, moved_into
 from dphypo.search.progress import solving
-from dphypo.search.proposer import middle, moved_into
 from dphypo.search.release import Release, SurveyTable, table_of
 from dphypo.search.runner import Runner
 from dphypo.search.survey import Survey

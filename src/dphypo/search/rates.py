@@ -31,10 +31,8 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp, Term
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome
-from dphypo.search.declaration import PartSetting
-from dphypo.search.fit_count import total_in_gaussians
-from dphypo.search.next_run import DeclaredRuns
-from dphypo.search.proposer import middle
+from dphypo.search.declaration import PartSetting, total_in_gaussians
+from dphypo.search.next_run import DeclaredRuns, middle
 from dphypo.search.release import table_of
 from dphypo.search.survey import Survey
 from dphypo.space import Space

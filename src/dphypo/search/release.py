@@ -402,7 +402,7 @@ class Release:
         It holds public values only. An earlier report at the path is replaced; any other file is left alone. Needs the
         extra ``plots``.
         """
-        from dphypo.report.release_report import write_report  # which is built on this module
+        from dphypo.report import write_report  # which is built on this module
 
         return write_report(self, path)
 

@@ -50,8 +50,7 @@ from dphypo.accounting import Certificate, Composition
 from dphypo.entropy import Entropy, below
 from dphypo.errors import Refusal, Stopped
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.executor import Execution, Lost
-from dphypo.executors.processes import Groups, Processes
+from dphypo.executors.executor import Execution, Groups, Lost, Processes
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
 from dphypo.journal.ledger import Reservation, make_reservation
@@ -61,11 +60,10 @@ from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.outcome import settle, well_formed
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
-from dphypo.search.checkpoint import CheckpointFile, erase
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, check
 from dphypo.search.next_run import DeclaredRuns, GroupSizes, Past
-from dphypo.search.progress import ENDING, NOWHERE, LiveFile, LiveSteps, ReportsSteps
+from dphypo.search.progress import ENDING, NOWHERE, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
 

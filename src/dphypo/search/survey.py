@@ -18,11 +18,19 @@ from dphypo.accounting.composition import EVERYONE, Sides, account_published
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
-from dphypo.search import proposer as _proposer
-from dphypo.search.declaration import Part, PartSetting, PriorAround
-from dphypo.search.fit_count import FitCount
-from dphypo.search.next_run import DeclaredRuns
-from dphypo.search.proposer import Pick, PosteriorMean, Within, middle, moved_into, point_of
+from dphypo.search.declaration import FitCount, Part, PartSetting, PriorAround
+from dphypo.search.next_run import (
+    DeclaredRuns,
+    Pick,
+    PosteriorMean,
+    SamplerProposer,
+    Within,
+    middle,
+    moved_into,
+    on_scales,
+    point_of,
+    read_proposer,
+)
 from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
 from dphypo.space import Space
 
@@ -59,7 +67,7 @@ class Survey(Part):
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
         runs: how many. All are paid for, including those that fail. If the first five fail, the survey stops.
         proposer: what gives λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
-            :class:`dphypo.search.proposer.Proposer`; by default a Gaussian process.
+            :class:`dphypo.search.next_run.Proposer`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
         prior: a :class:`dphypo.PriorAround` puts the prior of the next part around that λ; by default the prior stays
             as it is.
@@ -105,7 +113,7 @@ class Survey(Part):
     def __post_init__(self) -> None:
         check_is_mechanism(self.mechanism)
         _validate.integer(at_least=1, runs=self.runs)
-        _proposer.read(self.proposer)
+        read_proposer(self.proposer)
         _validate.flag(models=self.models)
         if self.lag is not None:
             _validate.integer(at_least=0, lag=self.lag)
@@ -156,9 +164,9 @@ class Survey(Part):
         return self.prior(_recommended(self.pick, published, space), space)
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        proposer = _proposer.read(self.proposer, self.runs)
-        ours = isinstance(proposer, _proposer.SamplerProposer)  # which searches a number over decades by its logarithm
-        space = _proposer.on_scales(setting.prior) if ours else setting.prior
+        proposer = read_proposer(self.proposer, self.runs)
+        ours = isinstance(proposer, SamplerProposer)  # which searches a number over decades by its logarithm
+        space = on_scales(setting.prior) if ours else setting.prior
         propose, arriving = partial(proposer.propose, space), self.durations == "public"
         return DeclaredRuns(self.runs, space, setting.prior, propose, self.lag, arriving, self.within)
 
@@ -297,7 +305,7 @@ class SurveyPlan:
             _validate.integer(at_least=0, runs=self.runs)
         if self.fraction is not None:
             _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        _proposer.read(self.proposer)
+        read_proposer(self.proposer)
         _validate.flag(score=self.score)
 
     @property

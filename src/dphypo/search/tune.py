@@ -28,11 +28,10 @@ from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_of
-from dphypo.search.declaration import Cost, Declaration, Part, check_space
-from dphypo.search.fit_count import FitCount, total_in_gaussians
+from dphypo.search.declaration import Cost, Declaration, FitCount, Part, check_space, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
+from dphypo.search.next_run import Evenly, Parabola, Within
 from dphypo.search.progress import solving
-from dphypo.search.proposer import Evenly, Parabola, Within
 from dphypo.search.rates import GAIN, RUNS_OF_KNOWN, InputScale, Known, Prospect, ScaleOfInputs, left_open
 from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner

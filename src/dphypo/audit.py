@@ -1,12 +1,26 @@
-"""Canaries in one training run: each is inserted with probability ½, and guessed from the model or from all steps.
+"""Audits: experiments that bound ε from below, from one training run with canaries, or from many runs.
 
-A *gradient canary* has a gradient of its own, as long as clipping allows, in a direction that no other record has: a
-layer or a parameter beside the model has one weight for each canary. No record can do worse, so that the audit of all
-steps comes close to what is claimed. An *input canary* is a record of random values with a random label, guessed by its
-loss.
+**What guesses about many canaries in one run prove**: Proposition O, the f-DP bound of Mahloujifar and others. Each of
+m canaries is in the data with probability ½, independently. From the output, an auditor guesses for r of them whether
+it was; N guesses are right. If the mechanism has trade-off function f for each canary, whatever the others are, then
+with p_i = P[N = i], for every t (arXiv 2410.22235, Theorem 9, with abstentions):
 
-**The audited model is never a release**: whatever it was trained on, no guarantee covers that somebody looked at it.
-Audits run on copies of a mechanism, with records that are made up or that you say are public.
+    S_t ≤ 1 − f(W_{t−1}),   S_t = Σ_{i ≥ t} i p_i / m,   W_t = Σ_{i ≥ t} (r − i) p_i / m.
+
+Which P[N ≥ c] = τ do these admit? Put all of τ at c, and go down from t = c: p_{t−1} is the least that makes W_{t−1}
+large enough. That makes the sum of all p as small as it can be; τ is impossible if it exceeds 1. The sum increases with
+τ, so bisection finds the largest possible τ. Proofs: docs/theory/search.md, "Audits of one run".
+
+**Canaries.** A *gradient canary* has its own gradient, as long as clipping allows, in a direction that no other record
+has: an extra layer or parameter of the model has one weight for each canary. No record can do worse, so the audit of
+all steps comes close to what is claimed. An *input canary* is a record of random values with a random label, guessed by
+its loss. **The audited model is never a release**: no guarantee covers that somebody looked at it. Audits run on copies
+of a mechanism, with records that are made up or that you say are public.
+
+**Many runs on two neighbouring data sets.** Half of the observations choose an event E, the other half count it. With p
+and q the one-sided Clopper–Pearson bounds of P[E] on one data set from below and on the other from above, every valid ε
+at δ is at least log((p − δ)/q). The choice of E does not touch the counts, so the bound holds at the stated confidence
+whatever the choice was. The same p and q bound the whole profile: every valid δ at any ε is at least p − e^ε q.
 """
 
 from __future__ import annotations
@@ -15,20 +29,22 @@ import inspect
 import io
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import dp_accounting
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+from scipy.stats import beta, binom
 
 from dphypo import _validate
 from dphypo.accounting import Composition
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import leaves
 from dphypo.accounting.events import canonical, ideal
-from dphypo.accounting.tradeoff import curve
-from dphypo.audit.guessing import Floats, OneRunAudit, judge
+from dphypo.accounting.tradeoff import Tradeoff, curve
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
 from dphypo.mechanisms.mechanism import Pace, followed_by
@@ -39,6 +55,218 @@ if TYPE_CHECKING:
 
     from dphypo.integrations import jax as of_jax
     from dphypo.integrations.torch import DPSGD
+
+
+Needed = Callable[[float], float]
+"""The least false positive rate at which a mechanism allows a true positive rate."""
+Floats = npt.NDArray[np.float64]
+SHARES = (1.0, 0.5, 0.25, 0.1)
+"""The parts of the canaries that are guessed: the surest ones. Each has its share of the error probability."""
+_HALVINGS = 30  # of the range of a logarithm
+_MOST = 50.0  # the largest ε that is looked for
+
+
+def chance(correct: int, guesses: int, canaries: int, needed: Needed) -> float:
+    """An upper bound on the probability of at least this many correct guesses, if a mechanism is as ``needed`` says.
+
+    >>> randomised_response = Tradeoff(np.array([1.0]), np.array([0.0])).rates_needed()
+    >>> exact = float(binom.sf(89, 100, math.e / (1 + math.e)))  # each bit is told rightly with e/(1 + e)
+    >>> exact <= chance(90, 100, 100, randomised_response) < 2 * exact
+    True
+    """
+    if correct <= 0:
+        return 1.0
+    low, high = math.log(1e-300), 0.0
+    if _least_mass(1.0, correct, guesses, canaries, needed) <= 1:
+        return 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        fits = _least_mass(math.exp(middle), correct, guesses, canaries, needed) <= 1
+        low, high = (middle, high) if fits else (low, middle)
+    return min(1.0, math.exp(high) * (1 + 1e-9))
+
+
+def _least_mass(tail: float, correct: int, guesses: int, canaries: int, needed: Needed) -> float:
+    """The least total probability of all N, if N ≥ ``correct`` has probability ``tail``; or a number above 1."""
+    right, wrong, mass = tail * correct / canaries, tail * (guesses - correct) / canaries, tail
+    for at in range(correct - 1, -1, -1):
+        lacking = needed(right) - wrong
+        if lacking > 0:
+            added = lacking * canaries / (guesses - at)
+            right, wrong, mass = right + added * at / canaries, wrong + lacking, mass + added
+            if mass > 1:
+                break
+    return mass
+
+
+def chance_by_binomial(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """The same for (ε, δ)-DP by Steinke, Nasr and Jagielski (2023), Theorem 5.2: a binomial tail, and a term for δ."""
+    right = 1 / (1 + math.exp(-epsilon))
+    sums = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))
+    more = float(np.max(sums / np.arange(1, correct + 1), initial=0.0))
+    return min(1.0, float(binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * more)
+
+
+def dp(epsilon: float, delta: float) -> Needed:
+    """(ε, δ)-DP. 1 − f is the smaller of two lines; this is the larger of their inverses."""
+    factor = math.exp(epsilon)
+    return lambda rate: max(0.0, (rate - delta) / factor, 1 - delta - (1 - rate) * factor)
+
+
+def gaussian(mu: float) -> Needed:
+    """Gaussian DP."""
+    return lambda rate: float(ndtr(ndtri(min(rate, 1.0)) - mu))
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """ε at δ of Gaussian DP, rounded down.
+
+    >>> round(epsilon_of(1.0, 1e-5), 2)
+    4.38
+    """
+    low, high = 0.0, mu * mu / 2 + 40 * mu + 1e-9
+    for _ in range(50):
+        middle = (low + high) / 2
+        at = float(ndtr(mu / 2 - middle / mu) - math.exp(middle) * ndtr(-mu / 2 - middle / mu)) if mu > 0 else 0.0
+        low, high = (middle, high) if at > delta else (low, middle)
+    return low
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """How many of the surest guesses were right."""
+
+    guesses: int
+    correct: int
+
+
+@dataclass(frozen=True, eq=False)
+class OneRunAudit:
+    """What the guesses about the canaries of one run prove, each with the stated confidence.
+
+    ``epsilon`` is at most the true ε at ``delta``, of any mechanism. ``mu`` is at most its μ, if it satisfies Gaussian
+    DP. ``chance`` is an upper bound on the probability of guesses as good as these, if the claim were true.
+    ``apart`` counts canaries as repetitions, which needs that none affects the score of another. In training as it is
+    declared, gradient canaries do not, so ``chance_apart``, the same probability for them, tests that.
+    """
+
+    canaries: int
+    guesses: tuple[Guesses, ...]
+    delta: float
+    confidence: float
+    claimed: float | None = None
+    chance: float = 1.0
+    apart: Guesses | None = None
+    chance_apart: float = 1.0
+    included: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_), repr=False)
+    scores: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the claim stands. Two tests share the error probability, if there are two."""
+        allowed = (1 - self.confidence) / (1 if self.apart is None else 2)
+        return min(self.chance, self.chance_apart) > allowed
+
+    @property
+    def epsilon(self) -> float:
+        return self._ruled_out(lambda epsilon: dp(epsilon, self.delta))
+
+    @property
+    def mu(self) -> float:
+        return self._ruled_out(gaussian)
+
+    @property
+    def mu_apart(self) -> float:
+        """At most the μ of a mechanism that satisfies Gaussian DP, if no canary affects another; 0 if not known."""
+        if self.apart is None or self.apart.correct == 0:
+            return 0.0
+        count, right = self.apart.guesses, self.apart.correct
+        return max(0.0, 2 * float(ndtri(beta.ppf(1 - self.confidence, right, count - right + 1))))
+
+    def first(self, canaries: int) -> OneRunAudit:
+        """What the first so many canaries alone prove."""
+        few = slice(0, _validate.integer(at_least=10, canaries=canaries))
+        included, scores, apart = self.included[few], self.scores[few], self.apart is not None
+        return judge(included, scores, delta=self.delta, confidence=self.confidence, apart=apart)
+
+    @property
+    def epsilon_by_binomial(self) -> float:
+        """The bound of Steinke, Nasr and Jagielski (2023) from the same guesses, which is smaller if δ is not 0."""
+        allowed = (1 - self.confidence) / len(self.guesses)
+        return _largest(
+            lambda epsilon: any(
+                chance_by_binomial(one.correct, one.guesses, self.canaries, epsilon, self.delta) <= allowed
+                for one in self.guesses
+            )
+        )
+
+    def _ruled_out(self, family: Callable[[float], Needed]) -> float:
+        return _largest(lambda value: chance_of(self.guesses, self.canaries, family(value)) <= 1 - self.confidence)
+
+    def __str__(self) -> str:
+        found = f"ε ≥ {self.epsilon:.3f} at δ = {self.delta:g}, and μ ≥ {self.mu:.3f} if it is Gaussian DP"
+        how = f"{self.confidence:.0%} confidence, {self.canaries} canaries in one run"
+        if self.claimed is None:
+            return f"{found} ({how})"
+        verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
+        if self.apart is not None:
+            found += f"; μ ≥ {self.mu_apart:.3f} with canaries as repetitions"
+        seen = f"guesses as good have a probability of at most {min(self.chance, self.chance_apart):.2g} if it holds"
+        return f"{found} ({how}); claimed ε = {self.claimed:.3f}: {verdict} ({seen})"
+
+
+def _largest(ruled_out: Callable[[float], bool]) -> float:
+    """The largest parameter that is ruled out, rounded down; 0 if none."""
+    low, high = 0.0, _MOST
+    for _ in range(16 if ruled_out(1e-9) else 0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if ruled_out(middle) else (low, middle)
+    return low
+
+
+def chance_of(guesses: Sequence[Guesses], canaries: int, needed: Needed) -> float:
+    """The probability of any of these, by the union bound: which share of the canaries is guessed was not chosen."""
+    return min(1.0, len(guesses) * min(chance(one.correct, one.guesses, canaries, needed) for one in guesses))
+
+
+def judge(
+    included: npt.NDArray[np.bool_],
+    scores: Floats,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    curve: Tradeoff | None = None,
+    claimed: float | None = None,
+    apart: bool = False,
+) -> OneRunAudit:
+    """What scores prove that are larger for canaries that were included: the surest are guessed, half each way.
+
+    ``curve`` and ``claimed`` are what the mechanism claims; ``apart`` says that its canaries do not affect each other.
+    """
+    confidence = _validate.within(0.0, 1.0, confidence=confidence)
+    canaries = len(scores)
+    if len(included) != canaries or canaries < 10:
+        raise _validate.fail("scores", f"{canaries} numbers", "give one for each canary, at least 10")
+    order = np.argsort(np.where(np.isfinite(scores), scores, 0.0), kind="stable")
+    found = []
+    for share in SHARES:
+        half = max(1, round(share * canaries / 2))
+        out, inside = order[:half], order[max(canaries - half, half) :]
+        found.append(Guesses(len(out) + len(inside), int((~included[out]).sum() + included[inside].sum())))
+    guesses = tuple(dict.fromkeys(found))
+    likely = 1.0 if curve is None else chance_of(guesses, canaries, curve.rates_needed())
+    if not apart:
+        return OneRunAudit(canaries, guesses, delta, confidence, claimed, likely, None, 1.0, included, scores)
+    half = canaries // 2  # the first half chooses a cut, the second is guessed by it
+    ranked = np.argsort(scores[:half], kind="stable")
+    gains = np.append(0, np.cumsum(np.where(included[ranked], -1, 1)))  # of guessing that the lowest are out
+    place = int(np.argmax(gains))
+    cut = scores[ranked[place]] if place < half else math.inf
+    right = int(((scores[half:] >= cut) == included[half:]).sum())
+    alone = Guesses(canaries - half, right)
+    by_chance = 1.0 if curve is None else float(binom.sf(right - 1, alone.guesses, (1 + curve.distance()) / 2))
+    return OneRunAudit(canaries, guesses, delta, confidence, claimed, likely, alone, by_chance, included, scores)
+
 
 Records = tuple[Any, ...]
 """Arrays or tensors with one row per record."""
@@ -518,3 +746,156 @@ def _in_jax(
 def _random_like(leaf: npt.NDArray[Any], rng: np.random.Generator, classes: int | None) -> npt.NDArray[Any]:
     drawn = rng.normal(size=leaf.shape) if leaf.dtype.kind == "f" else rng.integers(0, classes or 2, leaf.shape)
     return drawn.astype(leaf.dtype)
+
+
+_CATEGORIES = 64  # as many different observations, at most, are counted one by one
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What came of an audit: with the stated confidence, the true ε at ``delta`` is at least ``epsilon``.
+
+    ``claimed`` is what the search claims at the same δ; an audit that finds more has found a fault. ``frequencies`` are
+    the bounds of P[E] on the two data sets, from below and from above, in each direction.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    repetitions: int
+    claimed: float | None = None
+    frequencies: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the claim is consistent with the observations."""
+        return self.claimed is None or self.epsilon <= self.claimed
+
+    def delta_at(self, epsilon: float) -> float:
+        """What is proven of the profile: with the stated confidence, the true δ at every ε is at least this.
+
+        >>> found = audit_observations([1] * 90 + [0] * 10, [0] * 100, delta=1e-3)
+        >>> found.delta_at(0.0) > found.delta_at(1.0) > 0, abs(found.delta_at(found.epsilon) - 1e-3) < 1e-9
+        (True, True)
+        """
+        return max((low - math.exp(epsilon) * high for low, high in self.frequencies), default=0.0)
+
+    def __str__(self) -> str:
+        how = f"confidence {self.confidence:g}, {self.repetitions} runs a side"
+        found = f"ε ≥ {self.epsilon:.3f} at δ = {self.delta:g} ({how})"
+        if self.claimed is None:
+            return found
+        verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
+        return f"{found}; claimed {self.claimed:.3f}: {verdict}"
+
+
+def audit_observations(
+    here: Sequence[Any],
+    there: Sequence[Any],
+    *,
+    delta: float,
+    claimed: float | None = None,
+    event: Callable[[Any], bool] | None = None,
+    confidence: float = 0.99,
+) -> Audit:
+    """A lower bound on ε from observations on two data sets that differ in one record, equally many on each.
+
+    **Observe searches or trainings on records that are not private.**
+
+    Args:
+        here, there: what the attacker saw of each execution on the one data set and on the other: hashable values,
+            numbers, or vectors of numbers, such as ``(release.params["lr"], release.score)``.
+        delta: the δ at which ε is bounded.
+        claimed: what is claimed, to be compared.
+        event: whether an observation is in E, if E was fixed before the first one was made, as one that is likelier on
+            the first data set. All observations count it then; otherwise half of them choose E.
+        confidence: of the bound, over both directions.
+
+    >>> rng = np.random.default_rng(0)  # a count with Gaussian noise of deviation 1, of 3 records and of 2
+    >>> found = audit_observations(3 + rng.normal(size=2000), 2 + rng.normal(size=2000), delta=1e-2, claimed=2.6)
+    >>> 0.4 < found.epsilon < 2.6, found.passed
+    (True, True)
+    """
+    delta = _validate.within(0.0, 1.0, closed="left", delta=delta)
+    confidence = _validate.within(0.0, 1.0, confidence=confidence)
+    here, there = _validate.sequence(here=here), _validate.sequence(there=there)
+    if len(here) != len(there) or len(here) < 4:
+        raise ValueError(f"there are {len(here)} and {len(there)} observations: give as many on each side, at least 4")
+    if event is not None:
+        hits, false_hits = (sum(bool(event(one)) for one in side) for side in (here, there))
+        frequencies = [_frequencies(hits, false_hits, len(here), confidence)]
+    else:
+        frequencies = _chosen(*_values(here, there), delta, confidence)
+    found = max(_epsilon(low, high, delta) for low, high in frequencies)
+    return Audit(found, delta, confidence, len(here), claimed, tuple(frequencies))
+
+
+def _chosen(first: Floats, second: Floats, delta: float, confidence: float) -> list[tuple[float, float]]:
+    """For each direction, the event that one half of the repetitions shows best, counted in the other half."""
+    half = len(first) // 2
+    frequencies = []
+    for on, off in ((first, second), (second, first)):
+        score = _likelihood_ratio(on[:half], off[:half])
+        cut = _best_cut(score(on[:half]), score(off[:half]), delta, confidence)
+        hits, false_hits = int((score(on[half:]) >= cut).sum()), int((score(off[half:]) >= cut).sum())
+        frequencies.append(_frequencies(hits, false_hits, len(on) - half, (1 + confidence) / 2))
+    return frequencies
+
+
+def lower_bound(hits: int, false_hits: int, count: int, delta: float, confidence: float) -> float:
+    """log((p − δ)/q) for p, q the Clopper–Pearson bounds of two frequencies out of ``count``; 0 if that is negative.
+
+    Each of the two bounds fails with probability (1 − ``confidence``)/2.
+    """
+    return _epsilon(*_frequencies(hits, false_hits, count, confidence), delta)
+
+
+def _frequencies(hits: int, false_hits: int, count: int, confidence: float) -> tuple[float, float]:
+    """The Clopper–Pearson bounds of the first frequency from below and of the second from above."""
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, false_hits + 1, count - false_hits)) if false_hits < count else 1.0
+    return low, high
+
+
+def _epsilon(low: float, high: float, delta: float) -> float:
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def _values(here: Sequence[Any], there: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Observations as rows of numbers; few different ones as one column of categories."""
+    both = [value if isinstance(value, Hashable) else tuple(np.ravel(value)) for value in (*here, *there)]
+    try:
+        code = {value: float(index) for index, value in enumerate(sorted(set(both), key=repr))}
+    except TypeError:  # an observation holds something that cannot be hashed
+        code = {}
+    if 0 < len(code) <= _CATEGORIES:
+        rows = np.array([[code[value]] for value in both])
+    else:
+        rows = np.array([np.ravel(np.asarray(value, dtype=np.float64)) for value in both])
+    return rows[: len(here)], rows[len(here) :]
+
+
+def _likelihood_ratio(on: Floats, off: Floats) -> Callable[[Floats], Floats]:
+    """A statistic that is larger where ``on`` is more likely, learnt from these rows alone."""
+    values = np.unique([*on, *off])
+    if on.shape[1] == 1 and len(values) <= _CATEGORIES:
+        ratios = {value: math.log(((on == value).sum() + 0.5) / ((off == value).sum() + 0.5)) for value in values}
+        return lambda rows: np.array([ratios.get(value, -math.inf) for value in rows[:, 0]])
+    # Two normal laws with one covariance: the linear discriminant. Enough for canaries, whose statistic is a shift.
+    centre, spread = np.vstack([on, off]).mean(axis=0), np.vstack([on - on.mean(axis=0), off - off.mean(axis=0)])
+    covariance = np.atleast_2d(np.cov(spread.T)) + 1e-12 * np.eye(on.shape[1])
+    direction = np.linalg.solve(covariance, on.mean(axis=0) - off.mean(axis=0))
+    return lambda rows: np.asarray((rows - centre) @ direction)
+
+
+def _best_cut(on: Floats, off: Floats, delta: float, confidence: float) -> float:
+    """The cut at which these counts, were they the ones that count, would prove most."""
+    cuts = np.unique(on)
+    if len(cuts) > 200:
+        cuts = np.quantile(cuts, np.linspace(0, 1, 200))
+    proven = [
+        lower_bound(int((on >= cut).sum()), int((off >= cut).sum()), len(on), delta, (1 + confidence) / 2)
+        for cut in cuts
+    ]
+    return float(cuts[int(np.argmax(proven))])
