@@ -17,7 +17,7 @@ from torch import nn
 
 import dphypo
 from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.mechanisms import transfer
+from dphypo.mechanisms.sampled_gaussian import Transfer
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
 
@@ -26,7 +26,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def accuracies(optimizer: str, rule: transfer.Transfer | None, repetitions: int) -> list[float]:
+def accuracies(optimizer: str, rule: Transfer | None, repetitions: int) -> list[float]:
     """The accuracy of each release on the digits that are held out."""
     pixels, labels = load_digits(return_X_y=True)
     private, held_out = split_by_hash((pixels / 16).astype(np.float32), labels, key="held out")

@@ -1,7 +1,7 @@
 """How far the best learning rate of a short run lies from the full run's, for each optimiser.
 
-Two tasks: made-up clusters, by which the exponents of ``dphypo.mechanisms.transfer`` are set, and scikit-learn's
-digits, on which the rule is then judged.
+Two tasks: made-up clusters, by which the exponents of ``dphypo.mechanisms.sampled_gaussian`` are set, and
+scikit-learn's digits, on which the rule is then judged.
 
 K networks (64, 64, 10), one for each learning rate, train at once on the same Poisson batches, with clipping per sample
 (the norm of a linear layer's gradient is the product of two norms) and the noise σ/√f. The curve of the mean accuracy

@@ -19,12 +19,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.schema import numbers
-from dphypo.integrations.split import split_by_hash
+from dphypo.integrations.split import record_bytes, split_by_hash
 from dphypo.integrations.torch import PrivateAccuracy
-from dphypo.mechanisms.mechanism import attempt
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms.mechanism import attempt, or_none
 
 
 class Panic(BaseException):

@@ -13,9 +13,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from dphypo.integrations import record_hash, split
-from dphypo.integrations.record_hash import structure_bytes
-from dphypo.integrations.split import hashed_apart, record_bytes, sides_of, split_by_hash
+from dphypo.integrations import split
+from dphypo.integrations.split import hashed_apart, record_bytes, sides_of, split_by_hash, structure_bytes
 
 RNG = np.random.default_rng(0)
 COUNT = 2000
@@ -145,7 +144,7 @@ def test_the_order_of_a_set_is_no_part_of_a_record() -> None:
 
 @pytest.mark.parametrize("value", ["a", [1, "a"], (1,), (), ("a", [2.5, None]), {"a": 1, 2: ["b"]}, 1j, [[], {}]])
 def test_what_holds_no_set_keeps_its_bytes(value: Any) -> None:
-    assert record_hash._shown(value) == str(value)
+    assert split._shown(value) == str(value)
 
 
 VALUES = st.one_of(

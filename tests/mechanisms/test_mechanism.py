@@ -16,8 +16,7 @@ from support.slow import mostly_slow
 import dphypo
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
-from dphypo.mechanisms.mechanism import attempt
-from dphypo.mechanisms.outcome import settle
+from dphypo.mechanisms.mechanism import attempt, settle
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 

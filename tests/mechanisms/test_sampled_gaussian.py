@@ -14,9 +14,9 @@ import dphypo
 from dphypo.accounting import account
 from dphypo.errors import UnsupportedModelError
 from dphypo.laws import Pmf
-from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches, transfer
+from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.mechanisms.mechanism import rehearse
-from dphypo.mechanisms.sampled_gaussian import describe_transfer
+from dphypo.mechanisms.sampled_gaussian import apply_transfer, describe_transfer
 from dphypo.space import Space
 from dphypo.testing import check_mechanism
 
@@ -75,12 +75,12 @@ def test_wrong_runs_are_named(changes: dict[str, Any], message: str) -> None:
 
 def test_a_rule_cannot_change_what_a_run_costs() -> None:
     full = {"learning_rate": 0.1, "batch_size": 64}
-    assert transfer.apply(lambda params, fraction: {**params, "learning_rate": 1.0}, full, 0.1)["learning_rate"] == 1.0
+    assert apply_transfer(lambda params, fraction: {**params, "learning_rate": 1.0}, full, 0.1)["learning_rate"] == 1.0
     for changed in ({"batch_size": 32}, {"epochs": 1}, {"noise_multiplier": 0.1}):
         with pytest.raises(ValueError, match="may not change it"):
-            transfer.apply(lambda params, fraction, changed=changed: {**params, **changed}, full, 0.1)
+            apply_transfer(lambda params, fraction, changed=changed: {**params, **changed}, full, 0.1)
     with pytest.raises(ValueError, match="may not change it"):
-        transfer.apply(lambda params, fraction: {"learning_rate": 1.0}, full, 0.1)
+        apply_transfer(lambda params, fraction: {"learning_rate": 1.0}, full, 0.1)
     assert describe_transfer(SmallerBatches(0.5), 0.1)["batch_exponent"] == 0.5
     assert describe_transfer(halved, 0.1)["rule"] == f"{__name__}.halved"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dphypo.mechanisms import NoiseRehearsal, SampledGaussian, transfer
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian, sampled_gaussian
 from dphypo.mechanisms.sampled_gaussian import describe_transfer
 
 RUN = SampledGaussian(rate=0.1, steps=200, noise_multiplier=1.5)
@@ -94,4 +94,4 @@ def test_it_says_so_where_no_learning_rate_will_do():
 def test_it_is_the_same_each_time_and_says_what_it_is():
     assert short(Descent(), 0.1, momentum=0.9) == short(Descent(), 0.1, momentum=0.9)
     assert describe_transfer(NoiseRehearsal, 0.1)["rule"].startswith("noise alone")
-    assert "momentum" not in transfer.COSTS
+    assert "momentum" not in sampled_gaussian.COSTS

@@ -223,7 +223,7 @@ MUTANTS = (
     Mutant(
         "an interrupt that a run raises stops the search",
         "whatever a run raises is its outcome, on every executor",
-        "mechanisms/outcome.py",
+        "mechanisms/mechanism.py",
         "        if isinstance(error, KeyboardInterrupt) and Stopped.behind(error):\n",
         "        if isinstance(error, KeyboardInterrupt):\n",
         ("executors/test_interrupts.py::test_an_interrupt_that_a_run_raises_is_its_failure[interrupt-threads]",),

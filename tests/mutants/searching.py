@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "a failed run is retried",
         "a failure is an outcome",
-        "mechanisms/outcome.py",
+        "mechanisms/mechanism.py",
         "        return Outcome.failed(reason)\n",
         "        return settle(returned, saver)\n",
         ("mechanisms/test_mechanism.py::test_an_exception_is_an_outcome",),

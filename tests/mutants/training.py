@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         "what is no Exception passes through a record",
         "everything but a signal that a record raises is that record's outcome",
-        "mechanisms/outcome.py",
+        "mechanisms/mechanism.py",
         "        return call()\n    except BaseException as error:\n",
         "        return call()\n    except Exception as error:\n",
         ("integrations/test_one_record.py::test_no_exception_of_a_record_fails_a_run",),
@@ -344,7 +344,7 @@ MUTANTS = (
     Mutant(
         "the split hashes the bytes of the array",
         "a record's side depends on that record alone",
-        "integrations/record_hash.py",
+        "integrations/split.py",
         "        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1 if rows.size else 0))]\n",
         "        return [row.tobytes() for row in rows.reshape(len(rows), -1)]\n",
         ("integrations/test_split.py::test_one_number_of_another_kind_moves_no_integer",),
@@ -352,7 +352,7 @@ MUTANTS = (
     Mutant(
         "a set is hashed in its own order",
         "a record's bytes are the same in every process",
-        "integrations/record_hash.py",
+        "integrations/split.py",
         "    elif isinstance(row, Set):",
         "    elif row is None:",
         ("integrations/test_split.py::test_the_order_of_a_set_is_no_part_of_a_record",),

@@ -17,7 +17,7 @@ from dphypo.accounting import verify
 from dphypo.entropy import Seeded
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import SampledGaussian
-from dphypo.mechanisms.transfer import CAP, rate_of_drift
+from dphypo.mechanisms.sampled_gaussian import CAP, rate_of_drift
 from dphypo.search import rates
 from dphypo.search.next_run import Parabola
 from dphypo.search.rates import DRIFT, REACH, InputScale, Prospect, ScaleOfInputs, norm_terms

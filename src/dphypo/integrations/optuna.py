@@ -46,8 +46,7 @@ from dphypo.entropy import SYSTEM, below
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.mechanisms import Plain, SampledGaussian, Saver
-from dphypo.mechanisms.sampled_gaussian import OwnRun
-from dphypo.mechanisms.transfer import COSTS
+from dphypo.mechanisms.sampled_gaussian import COSTS, OwnRun
 from dphypo.search import Release, load_release
 from dphypo.search.next_run import PosteriorMean
 from dphypo.search.progress import solving

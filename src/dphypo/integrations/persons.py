@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.mechanisms.mechanism import ROWS_PER_PERSON
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms.mechanism import ROWS_PER_PERSON, or_none
 from dphypo.noise import Words
 
 GRID = 2**12

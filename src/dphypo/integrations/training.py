@@ -37,11 +37,10 @@ from dphypo.integrations.scores import (
     scores_of,
 )
 from dphypo.integrations.split import sides_of
-from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, transfer
+from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
-from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer
-from dphypo.mechanisms.transfer import rate_of_drift
+from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, rate_of_drift
 from dphypo.search import rates
 from dphypo.space import Space
 
@@ -158,7 +157,7 @@ class GradientTraining(Mechanism):
     subsample: float = 1.0
     fraction: float = 1.0
     match: bool = False
-    transfer_rule: transfer.Transfer | None = None
+    transfer_rule: sampled_gaussian.Transfer | None = None
     schedule: Any = None
     rarest: float | None = None
     person: Any = None
@@ -440,7 +439,7 @@ class GradientTraining(Mechanism):
     @property
     def transfer(self) -> dict[str, Any] | None:
         """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
-        rule = self.transfer_rule or transfer.NoiseRehearsal
+        rule = self.transfer_rule or sampled_gaussian.NoiseRehearsal
         return describe_transfer(rule, self.fraction) if self.match and self.fraction < 1 else None
 
     def at(self, *, match: bool = False, score_noise_multiplier: float | None = None, **changes: Any) -> Self:
@@ -460,7 +459,7 @@ class GradientTraining(Mechanism):
             with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
                 changes["score"] = replace(self.score, noise_multiplier=noise)
         if match:
-            exponent = transfer.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
+            exponent = sampled_gaussian.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
             steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
             full = cost.read(changes.get("noise_multiplier", self.noise_multiplier))
             changes |= {"match": True, "noise_multiplier": cost.match_noise(full, steps)}
@@ -547,7 +546,7 @@ class GradientTraining(Mechanism):
     @property
     def cost(self) -> TrainingCost:
         """What runs cost, and how large their batches are."""
-        exponent = transfer.batch_exponent(self.transfer_rule) if self.match else 0.0
+        exponent = sampled_gaussian.batch_exponent(self.transfer_rule) if self.match else 0.0
         names = ("records", "batch_size", "epochs", "noise_multiplier", "fraction", "subsample")
         return TrainingCost(**{name: getattr(self, name) for name in names}, batch_exponent=exponent)
 

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.mechanisms.mechanism import Mechanism
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms.mechanism import Mechanism, or_none
 
 SIZE = 32
 """Bytes of a digest, and of a fingerprint."""

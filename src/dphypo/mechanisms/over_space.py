@@ -16,7 +16,7 @@ from dphypo import _validate
 from dphypo.accounting.composition import Sides
 from dphypo.errors import Refusal
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
-from dphypo.mechanisms.transfer import COSTS
+from dphypo.mechanisms.sampled_gaussian import COSTS
 from dphypo.space import Space
 from dphypo.space.dimension import Finite, ends
 

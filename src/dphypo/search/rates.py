@@ -2,10 +2,10 @@
 
 **The law.** With SGD, what matters of the learning rate is how far noise alone moves what the layers of a network put
 out. A *drift* of c is the learning rate with which noise gives every weight the standard deviation c by the end of a
-run (:func:`dphypo.mechanisms.transfer.rate_of_drift`). Noise c in the weights moves the outputs of a layer by c times
-the norm of its centred inputs. The best c is where the layer that moves most moves by about ``MOVEMENT``, whatever the
-number of records, ε, the batch size and the number of steps are. The same holds for Adam, whose noise adds up in
-another way. ``python -m paper rates-fit`` finds the measured constants of this file on five public tasks, to two
+run (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`). Noise c in the weights moves the outputs of a layer by
+c times the norm of its centred inputs. The best c is where the layer that moves most moves by about ``MOVEMENT``,
+whatever the number of records, ε, the batch size and the number of steps are. The same holds for Adam, whose noise adds
+up in another way. ``python -m paper rates-fit`` finds the measured constants of this file on five public tasks, to two
 digits (a test compares them), and paper/RATES.md judges them on others.
 
 **The scale of the inputs.** The rehearsal that finds c needs one number about the records: how large their inputs are.

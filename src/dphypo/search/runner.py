@@ -57,7 +57,7 @@ from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
-from dphypo.mechanisms.outcome import settle, well_formed
+from dphypo.mechanisms.mechanism import settle, well_formed
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator

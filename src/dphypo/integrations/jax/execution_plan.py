@@ -17,7 +17,7 @@ from dphypo import _validate, noise
 from dphypo.accounting.composition import Sides
 from dphypo.integrations.jax.clipped_gradients import key_of
 from dphypo.integrations.jax.jax_program import Trees
-from dphypo.mechanisms import OwnTraining, SampledGaussian, transfer
+from dphypo.mechanisms import OwnTraining, SampledGaussian, sampled_gaussian
 
 _CONFIGS = {  # where jax_privacy keeps the configuration, since 2.2 and before
     "jax_privacy.execution_plan": "BandMFConfig",
@@ -33,7 +33,7 @@ def from_execution_plan(
     scores: str | None = None,
     score_event: Any = None,
     split: Sides | None = None,
-    transfer_rule: transfer.Transfer | None = None,
+    transfer_rule: sampled_gaussian.Transfer | None = None,
 ) -> OwnTraining:
     """Make a mechanism of a script that trains with a ``DPExecutionPlan`` of jax_privacy.
 

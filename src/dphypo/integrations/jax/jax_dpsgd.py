@@ -24,7 +24,7 @@ from dphypo.integrations.jax.jax_program import JaxModel, Program, TreeRecords, 
 from dphypo.integrations.persons import read_cap
 from dphypo.integrations.split import split_within
 from dphypo.integrations.training import AllRecords, DivergedError, GradientTraining, make_in_groups
-from dphypo.mechanisms import NoiseRehearsal, Outcome, transfer
+from dphypo.mechanisms import NoiseRehearsal, Outcome, sampled_gaussian
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.search.rates import norm_terms
 from dphypo.space import Space
@@ -304,7 +304,7 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
         own = NoiseRehearsal(partial(jax_program.walk, schedule=made.schedule), full, deviation)
-        given = transfer.apply(made.transfer_rule or own, given, made.fraction)
+        given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
     setting = dpsgd.Setting(
         physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
     )

@@ -34,8 +34,8 @@ from dphypo.integrations.jax.clipped_gradients import RecordGradients, gradients
 from dphypo.integrations.persons import I64, PersonKeys, Persons, words_of
 from dphypo.integrations.scores import Floats, TrainedModel, Value
 from dphypo.integrations.split import Origin
-from dphypo.mechanisms import Plain, transfer
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms import Plain, sampled_gaussian
+from dphypo.mechanisms.mechanism import or_none
 
 Tree = Any
 """Nested tuples, lists and dicts of arrays."""
@@ -241,7 +241,7 @@ class Stepper:
 
 def walk(
     params: Mapping[str, Any], gradients: Any, steps: int, schedule: Callable[[float], float] | None = None
-) -> transfer.Floats:
+) -> sampled_gaussian.Floats:
     """The weights after made-up gradients, for the rehearsal of a transfer rule (:class:`NoiseRehearsal`)."""
     stepper = Stepper(lambda row: row, read(params["optimizer"]), options(params["optimizer"], params))
     setting, rows = dpsgd.Setting(average=params.get("average")), None

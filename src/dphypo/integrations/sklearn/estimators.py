@@ -28,7 +28,6 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.integrations import cost
 from dphypo.integrations.persons import PersonKeys
-from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.sklearn.schema import (
     Mask,
     check_labels,
@@ -38,6 +37,7 @@ from dphypo.integrations.sklearn.schema import (
     scaled,
     split_pipeline,
 )
+from dphypo.integrations.split import record_bytes
 from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.integrations.torch.hyperparameters import rehearsal
 from dphypo.integrations.torch.saver import Safetensors, remember

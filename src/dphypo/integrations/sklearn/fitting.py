@@ -21,7 +21,6 @@ from dphypo import _validate
 from dphypo.accounting.composition import Sides
 from dphypo.accounting.events import Event, canonical
 from dphypo.integrations.persons import I64, PersonKeys
-from dphypo.integrations.record_hash import record_bytes
 from dphypo.integrations.scores import (
     Floats,
     PrivateAccuracy,
@@ -46,6 +45,7 @@ from dphypo.integrations.sklearn.schema import (
     steps_instead,
     width_of,
 )
+from dphypo.integrations.split import record_bytes
 from dphypo.mechanisms import Mechanism, Outcome, Saver, over_space
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import CALIBRATE, RunKind

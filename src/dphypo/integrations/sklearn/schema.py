@@ -18,8 +18,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
 from dphypo import _validate
-from dphypo.integrations.record_hash import record_bytes
-from dphypo.mechanisms.outcome import or_none
+from dphypo.integrations.split import record_bytes
+from dphypo.mechanisms.mechanism import or_none
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

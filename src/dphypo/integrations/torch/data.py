@@ -27,12 +27,11 @@ from dphypo import _validate
 from dphypo.dpsgd import Tensors
 from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.persons import PersonKeys, Persons
-from dphypo.integrations.record_hash import fields_of
-from dphypo.integrations.split import Origin, SideDataset
+from dphypo.integrations.split import Origin, SideDataset, fields_of
 from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import TARGET, Fields, by_name
 from dphypo.mechanisms.fingerprint import read_twice
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms.mechanism import or_none
 
 Indices = npt.NDArray[np.int64]
 Collate = Callable[[list[Any]], Any]

@@ -19,7 +19,7 @@ from torch import nn
 
 from dphypo.dpsgd.batches import Batch
 from dphypo.integrations.torch.fields import Called
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms.mechanism import or_none
 
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
 

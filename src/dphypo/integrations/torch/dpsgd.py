@@ -69,7 +69,7 @@ class DPSGD(GradientTraining):
         learning_rate: as it is; or leave it out, and it is given by ``drift``.
         drift: the learning rate of SGD or Adam in units of noise: the standard deviation that noise alone gives every
             weight by the end of the run. η follows from it, the batch size, the noise and the steps of the run
-            (:func:`dphypo.mechanisms.transfer.rate_of_drift`). By default what public values say
+            (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`). By default what public values say
             (:mod:`dphypo.search.rates`).
         input_scale: how large inputs are, as a public constant: the typical norm of a record's input about the mean.
             By default :func:`dphypo.tune` buys it, and a single run assumes 0.3 times the root of the number of inputs.

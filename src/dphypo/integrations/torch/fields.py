@@ -18,7 +18,7 @@ from torch import nn
 
 from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.record_hash import fields_of
+from dphypo.integrations.split import fields_of
 
 TARGET = "labels"
 

@@ -17,7 +17,8 @@ from dphypo import _validate
 from dphypo.dpsgd import Setting, optimisers
 from dphypo.dpsgd.optimisers import known
 from dphypo.dpsgd.stack import Layout
-from dphypo.mechanisms import SampledGaussian, transfer
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import Floats
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 
@@ -130,8 +131,11 @@ _PROPORTIONAL = ("sgd", "adam", "rmsprop", "adagrad")  # to the learning rate, w
 
 
 def walk(
-    params: Mapping[str, Any], gradients: Iterable[transfer.Floats], steps: int, schedule: Schedule | None = None
-) -> transfer.Floats:
+    params: Mapping[str, Any],
+    gradients: Iterable[Floats],
+    steps: int,
+    schedule: Schedule | None = None,
+) -> Floats:
     """The weights after ``steps`` gradients by the optimiser that hyperparameters name, averaged if they say so.
 
     >>> import numpy as np
@@ -168,7 +172,7 @@ def rehearsal(
     """
     name, taken = str(params["optimizer"]).lower(), options(params)
     if name not in _PROPORTIONAL or taken.get("weight_decay"):
-        rule = transfer.NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
+        rule = NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
         return rule(params, fraction)
     kept = {key: tuple(value) if isinstance(value, list) else value for key, value in taken.items()}
     given = (("optimizer", name), ("average", params.get("average")), *sorted(kept.items()))
@@ -181,7 +185,7 @@ def _ratio(
     given: tuple[tuple[str, Any], ...], fraction: float, run: SampledGaussian, deviation: float, schedule: Any
 ) -> float:
     """The learning rate of the short run over that of the full one."""
-    rule = transfer.NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
+    rule = NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
     return float(rule({**dict(given), "learning_rate": 1.0}, fraction)["learning_rate"])
 
 

@@ -45,7 +45,7 @@ from dphypo.accounting.profiles import round_epsilon
 from dphypo.dpsgd.device import padded_attention
 from dphypo.errors import UnsupportedModelError
 from dphypo.integrations.persons import PersonKeys, Persons, words_of
-from dphypo.integrations.record_hash import fields_of
+from dphypo.integrations.split import fields_of
 from dphypo.integrations.torch import runs
 from dphypo.mechanisms.sampled_gaussian import OwnRun
 

@@ -35,7 +35,7 @@ from dphypo.integrations.torch import check
 from dphypo.integrations.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.integrations.torch.domain import Domain, is_single
 from dphypo.integrations.torch.fields import Called, called, plain
-from dphypo.mechanisms.outcome import or_none
+from dphypo.mechanisms.mechanism import or_none
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ from dphypo.integrations.torch.domain import Domain
 from dphypo.integrations.torch.fields import called, plain
 from dphypo.integrations.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.integrations.training import DivergedError, make_in_groups
-from dphypo.mechanisms import Outcome, SampledGaussian, transfer
+from dphypo.mechanisms import Outcome, SampledGaussian, sampled_gaussian
 from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.noise import Words
@@ -259,7 +259,7 @@ class TorchRun:
         if made.match and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
             own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
-            given = transfer.apply(made.transfer_rule or own, given, made.fraction)
+            given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
         told = cost.engine_run(run, given, self.seed, **more)
         physical = made.physical_batch_size
