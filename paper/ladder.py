@@ -3,6 +3,7 @@
     python -m paper.ladder measure TASK [--rungs SHAPE] --data FOLDER    train, and add to paper/results/ladder.json
     python -m paper.ladder landscape --data FOLDER                       write src/dphypo/reach.json
     python -m paper.ladder show                                          print the tables of docs/howto/choosing-epsilon
+    python -m paper.ladder design                                        compare designs on made-up curves: no data
 
 The folder is that of paper/rates/tasks.py. A *ladder* draws its records afresh and climbs to its end, each rung scored
 as ``tune(until=...)`` scores it. No rung depends on a score, so where it stops for a target follows, for any number of
@@ -30,10 +31,11 @@ from torch import nn
 from dphypo.accounting import solve_noise
 from dphypo.accounting.calibrate import run_alone
 from dphypo.integrations.scores import reaching
-from dphypo.integrations.torch import DPSGD
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
 from dphypo.search import Ladder
 from dphypo.search.ladder import Rung, known_params, plan_ladder
 from paper.data.sets import load
+from paper.ladder_design import compared, limit, shown_at
 from paper.rates.tasks import TASKS
 from paper.simulate.worlds import CIFAR, MNIST, trained
 
@@ -52,7 +54,9 @@ JUDGED = (
     "mnist-3000-8", "mnist-10000-8", "mnist-10000-2", "mnist-20000-1", "diamonds-20000-1", "diamonds-40000-0.5",
     "adult-20000-0.25",
 )  # fmt: skip
-SHAPES = {"7": (7, True), "4": (4, True), "4 cold": (4, False)}  # rungs, and whether each starts from the one before
+ADDED = ("mnist-40000-0.5",)
+# Rungs, whether each starts from the one before, and the share of records that scores: None as DPSGD sets it apart.
+SHAPES = {"7": (7, True, None), "7 wide": (7, True, 0.15), "4": (4, True, None), "4 cold": (4, False, None)}
 NAMES = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "adult": "Adult", "diamonds": "Diamonds"}
 SCALES = {"mnist": 7.0, "fashion": 8.3, "adult": 2.2, "diamonds": 1.5}  # of the inputs about their mean, as declared
 WIDTHS = {"mnist": 64, "fashion": 64, "adult": None, "diamonds": None}  # of a hidden layer; None for a linear model
@@ -91,7 +95,7 @@ class Task:
     def _sizes(self) -> list[int]:
         return [self.records, len(self.pool[0]) - self.records]
 
-    def mechanism(self, data: Pair, score: Any) -> DPSGD:
+    def mechanism(self, data: Pair, score: Any, share: float | None = None) -> DPSGD:
         wide, classes, width = data[0].shape[1], int(self.pool[1].max()) + 1, WIDTHS[self.kind]
 
         def network() -> nn.Module:
@@ -100,7 +104,13 @@ class Task:
             return nn.Sequential(nn.Linear(wide, width), nn.ReLU(), nn.Linear(width, classes))
 
         epochs = 10 if self.records < 10_000 or width is None else 5
-        return DPSGD(model=network, data=data, score=score, epochs=epochs, input_scale=SCALES[self.kind], device="cpu")
+        given: dict[str, Any] = {"data": data, "score": score}
+        if share is not None:
+            train, held_out = split_by_hash(*data, share=share)
+            scoring = round(share * self.records)
+            given = {"data": train, "records": self.records - scoring}
+            given["score"] = PrivateAccuracy(held_out, "calibrate", records=scoring)
+        return DPSGD(model=network, **given, epochs=epochs, input_scale=SCALES[self.kind], device="cpu")
 
 
 def task_of(name: str, data: Path) -> Task:
@@ -124,8 +134,8 @@ def accuracy(model: nn.Module, on: Pair) -> float:
 
 def measured(task: Task, shape: str) -> dict[str, Any]:
     """The curve in hindsight, and all ladders of a shape, each climbed to its end."""
-    count, warm = SHAPES[shape]
-    first = task.mechanism(task.draw(0)[0], "accuracy")
+    count, warm, share = SHAPES[shape]
+    first = task.mechanism(task.draw(0)[0], "accuracy", share)
     totals = [task.epsilon * 8 ** (place / (count - 1) - 1) for place in range(count)]
     planned = plan_ladder(
         first.default_space(), first, Ladder(0.5, epsilons=totals), epsilon=task.epsilon, delta=DELTA
@@ -136,14 +146,14 @@ def measured(task: Task, shape: str) -> dict[str, Any]:
     ]
     ends = [task.epsilon / 8 * one for one in CURVE]
     found["curve"] = {str(one): [_alone(task, one, seed) for seed in range(REPETITIONS)] for one in ends}
-    found["ladders"] = [_climbed(task, planned, warm, seed) for seed in range(LADDERS)]
+    found["ladders"] = [_climbed(task, planned, shape, seed) for seed in range(LADDERS)]
     return found
 
 
-def _climbed(task: Task, planned: Sequence[Rung], warm: bool, seed: int) -> list[list[float]]:
+def _climbed(task: Task, planned: Sequence[Rung], shape: str, seed: int) -> list[list[float]]:
     """The noisy score and the test accuracy of each rung."""
-    data, test = task.draw(1000 + seed)
-    mechanism, model, found = task.mechanism(data, "accuracy"), None, []
+    (data, test), (_, warm, share) = task.draw(1000 + seed), SHAPES[shape]
+    mechanism, model, found = task.mechanism(data, "accuracy", share), None, []
     for place, rung in enumerate(planned):
         noise, of_score = _noise(rung)
         own = mechanism.with_noise(noise).with_score_noise(of_score).at(kept=0.0)
@@ -185,7 +195,7 @@ def measure(name: str, shape: str, data: Path) -> None:
     warnings.simplefilter("ignore")
     made = measured(task_of(name, data), shape)
     found = {(one["name"], one["shape"]): one for one in _tasks()} | {(name, shape): made}
-    order = [(one, how) for one in (*CHOSEN_ON, *JUDGED) for how in SHAPES if (one, how) in found]
+    order = [(one, how) for one in (*CHOSEN_ON, *JUDGED, *ADDED) for how in SHAPES if (one, how) in found]
     FILE.write_text(json.dumps({"delta": DELTA, "tasks": [found[key] for key in order]}, indent=1) + "\n")
 
 
@@ -308,17 +318,19 @@ def _lost(heights: dict[float, float]) -> list[list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m paper.ladder", description="Ladders on MNIST subsets and a table.")
-    parser.add_argument("what", choices=["measure", "landscape", "show"])
-    parser.add_argument("task", nargs="?", choices=[*CHOSEN_ON, *JUDGED])
+    parser.add_argument("what", choices=["measure", "landscape", "show", "design"])
+    parser.add_argument("task", nargs="?", choices=[*CHOSEN_ON, *JUDGED, *ADDED])
     parser.add_argument("--rungs", choices=SHAPES, default="7")
     parser.add_argument("--data", type=Path, default=Path("data"))
     chosen = parser.parse_args()
     if chosen.what == "show":
         print(show(json.loads(FILE.read_text())))
+    elif chosen.what == "design":
+        print(compared())
     elif chosen.what == "landscape":
         landscape(chosen.data)
     elif chosen.task is None:
-        parser.error(f"give a task: {', '.join((*CHOSEN_ON, *JUDGED))}")
+        parser.error(f"give a task: {', '.join((*CHOSEN_ON, *JUDGED, *ADDED))}")
     else:
         measure(chosen.task, chosen.rungs, chosen.data)
 
