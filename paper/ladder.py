@@ -212,6 +212,8 @@ class Judged:
     margin: float  # of the rung whose total is nearest to it
     ratios: list[float]  # of the realised ε to it; infinite if the target was not reached
     wrong: int  # of those that were said to reach the target, how many did not
+    limit: float  # which no valid test is below, whatever the totals
+    on_rungs: list[float]  # the same on these rungs, for each ladder
 
     @property
     def reached(self) -> int:
@@ -226,6 +228,9 @@ def judged(task: dict[str, Any], wrong: float) -> list[Judged]:
     of = {"records": task["scoring"], "of": int(task["name"].split("-")[1])}
     every = np.geomspace(ends[0], ends[-1], 10_000)
     curve = np.interp(np.log(every), np.log(ends), heights)
+    totals = [rung["epsilon"] for rung in rungs]
+    climbed = np.maximum.accumulate(np.mean(task["ladders"], axis=0)[:, 1])
+    best = np.maximum(curve, np.interp(np.log(every), np.log(totals), climbed, left=0.0))
     for place in HINDSIGHT:
         target = round(float(np.interp(ends[-1] / 8 * place, every, curve)), 4)
         smallest = float(every[np.argmax(curve >= target - 5e-5)])
@@ -236,7 +241,10 @@ def judged(task: dict[str, Any], wrong: float) -> list[Judged]:
             ratios.append(np.inf if stop is None else rungs[stop]["epsilon"] / smallest)
             missed += stop is not None and ladder[stop][1] < target
         margin = min(zip(rungs, starts, strict=True), key=lambda one: abs(one[0]["epsilon"] - smallest))[1] - target
-        found.append(Judged(target, smallest, margin, ratios, missed))
+        shown = shown_at(target, task["scoring"], wrong)
+        tested = [np.array(ladder)[:, 1] for ladder in task["ladders"]]
+        on_rungs = [limit(np.array(totals), heights, smallest, shown) for heights in tested]
+        found.append(Judged(target, smallest, margin, ratios, missed, limit(every, best, smallest, shown), on_rungs))
     return found
 
 
@@ -244,14 +252,15 @@ def show(result: dict[str, Any]) -> str:
     """The tables, from what was measured."""
     tasks = result["tasks"]
     lines = ["| task | rungs | records that score | margin | "]
-    lines[0] += " | ".join(f"ratio, `wrong={wrong}` | reached; wrongly" for wrong in WRONG) + " |"
-    lines.append("|---" * (4 + 2 * len(WRONG)) + "|")
+    lines[0] += " | ".join(f"ratio, `wrong={wrong}` | limit; on these rungs | reached; wrongly" for wrong in WRONG)
+    lines[0] += " |"
+    lines.append("|---" * (4 + 3 * len(WRONG)) + "|")
     every: dict[str, dict[float, list[Judged]]] = {}
     for task in tasks:
         both = {wrong: judged(task, wrong) for wrong in WRONG}
         margin = median(one.margin for one in both[WRONG[0]])
         lines.append(f"| {_called(task)} | {task['shape']} | {task['scoring']} | {margin:.3f} |{_cells(both)}")
-        if task["name"] in JUDGED:
+        if task["name"] in JUDGED and task["shape"] == "7":
             for wrong, one in both.items():
                 every.setdefault(task["shape"], {}).setdefault(wrong, []).extend(one)
     lines += [f"| all judged tasks | {shape} | | |{_cells(both)}" for shape, both in every.items()]
@@ -273,15 +282,19 @@ def _called(task: dict[str, Any]) -> str:
 
 
 def _cells(both: dict[float, list[Judged]]) -> str:
-    """For each probability, the median ratio, how often the target was reached, and how often that was wrong."""
+    """For each probability, the median ratio, its limits, how often targets were reached, and how often wrongly."""
     cells = []
     for found in both.values():
         ratios = [ratio for one in found for ratio in one.ratios]
-        middle = median(ratios)
-        shown = f"{middle:.2f}" if np.isfinite(middle) else "not reached"
+        limits = _middle([one.limit for one in found]), _middle([ratio for one in found for ratio in one.on_rungs])
         reached, wrong = sum(one.reached for one in found), sum(one.wrong for one in found)
-        cells.append(f" {shown} | {reached} of {len(ratios)}; {wrong} |")
+        cells.append(f" {_middle(ratios)} | {'; '.join(limits)} | {reached} of {len(ratios)}; {wrong} |")
     return "".join(cells)
+
+
+def _middle(ratios: Sequence[float]) -> str:
+    found = median(ratios)
+    return f"{found:.2f}" if np.isfinite(found) else "not reached"
 
 
 def landscape(data: Path) -> None:

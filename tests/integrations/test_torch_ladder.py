@@ -9,7 +9,7 @@ from torch import nn
 
 import dphypo
 from dphypo import Ledger
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy
+from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
 from dphypo.search import Ladder
 from dphypo.search.ladder import plan_ladder
 
@@ -120,3 +120,16 @@ def test_an_accuracy_does_not_depend_on_how_many_records_were_declared() -> None
         found = [score(model, seed=seed) for seed in range(40)]
         assert np.mean(found) == pytest.approx(exact, abs=5 * 5.0 / RECORDS / np.sqrt(40))  # false alarms: 6e-7
         assert np.std(found) < 1.6 * 5.0 / RECORDS  # at most 5.0 / RECORDS: false alarms below 1e-6
+
+
+def test_a_ladder_scores_on_a_share_that_its_user_sets_apart() -> None:
+    """As docs/howto/choosing-epsilon.md says for many records: more of them score, and both sides cost each total."""
+    train, held_out = split_by_hash(*blobs(1), share=0.4)
+    mechanism = training(data=train, score=PrivateAccuracy(held_out, "calibrate"))
+    options = {"epsilon": 8.0, "delta": 1e-5, "journal": None, "progress": False}
+    release = dphypo.tune(mechanism, until=Ladder(0.8, rungs=2), **options)
+    assert dphypo.verify(release.certificate)
+    starts = [one["reached from"] for one in release.certificate.document["public"]["releases"]]
+    fewer = plan_ladder(training().default_space(), training(), Ladder(0.8, rungs=2), epsilon=8.0, delta=1e-5).rungs
+    assert all(wide < rung.reaching for wide, rung in zip(starts, fewer, strict=True)), "more records, less margin"
+    assert release.certificate.epsilon <= 8.0
