@@ -59,7 +59,7 @@ def test_a_limit_is_where_the_curve_is_high_enough() -> None:
 
 
 def test_made_up_ladders_stop_no_earlier_than_valid_ones_can() -> None:
-    """A ladder that may be wrong at every rung with the whole probability stops earlier; fewer records stop it later."""
+    """A ladder that may be wrong at every rung with the whole probability stops earlier; fewer records, later."""
     curve = (0.95, 0.06, 0.5)
     found = {one: float(np.log(ratios(one, 10_000, 2.0, curve)).mean()) for one in _designs()}
     first, invalid, few = found.values()
