@@ -80,7 +80,7 @@ def _training(
 def mislabelled(index: int, repetitions: int, confidence: float) -> dict[str, Any]:
     import torch
 
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     batch, steps, noise = MISLABELLED[index]
     generator = torch.Generator().manual_seed(0)

@@ -21,10 +21,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd import Program
-from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch.fields import Fields, called
+from dphypo.torch.engine import Program
+from dphypo.torch.engine.stack import Shape
+from dphypo.torch.fields import Fields, called
 
 LENGTH, TOKENS = 16, 64
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"

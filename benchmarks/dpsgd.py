@@ -15,7 +15,7 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 BATCH, EPOCHS = 256, 2
 

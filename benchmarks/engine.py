@@ -30,13 +30,13 @@ from benchmarks.engine_accuracy import accuracy, free, share
 from benchmarks.engine_models import CNN, MODELS, Opacus, Show, Task, losses, value
 from benchmarks.engine_profile import functions_of, kernels_of
 from dphypo import Space, Stages, SurveyPlan
-from dphypo.dpsgd import Program, Setting, Tensors, layers, run, trainable
-from dphypo.dpsgd.device import pinned
-from dphypo.dpsgd.run import Group
-from dphypo.dpsgd.stack import Shape, Sums
-from dphypo.dpsgd.step import Weights
-from dphypo.integrations.torch import DPSGD
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD
+from dphypo.torch.engine import Program, Setting, Tensors, layers, run, trainable
+from dphypo.torch.engine.device import pinned
+from dphypo.torch.engine.run import Group
+from dphypo.torch.engine.stack import Shape, Sums
+from dphypo.torch.engine.step import Weights
 
 GPU = torch.device("cuda")
 DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.engine_models import CNN, MODELS, Opacus, Show, losses, value
-from dphypo.dpsgd import Program, Setting, Tensors, train
+from dphypo.torch.engine import Program, Setting, Tensors, train
 
 SETTINGS = ((0.7, 1.0, 0.5), (1.0, 0.3, 1.0), (2.0, 1.0, 0.25))  # σ, C and the learning rate
 

@@ -12,7 +12,7 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd import Run, Tensors
+from dphypo.torch.engine import Run, Tensors
 
 CNN = "paper's CNN"
 Show = Callable[..., None]

@@ -11,7 +11,7 @@ from unittest import mock
 import torch
 from torch.profiler import ProfilerActivity
 
-from dphypo.dpsgd import run
+from dphypo.torch.engine import run
 
 _SHOWN = 45
 

@@ -24,9 +24,9 @@ from jax_privacy import clipped_grad, noise_addition
 from sklearn.datasets import load_breast_cancer, load_digits
 from torch import nn
 
-from dphypo.dpsgd.draws import piece_and_count
-from dphypo.integrations import jax as in_jax
-from dphypo.integrations import torch as in_torch
+from dphypo import jax as in_jax
+from dphypo import torch as in_torch
+from dphypo.training.draws import piece_and_count
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 SHOWN, HELD_OUT = (PIXELS[:1400] / 16, LABELS[:1400]), (PIXELS[1400:] / 16, LABELS[1400:])

@@ -106,7 +106,7 @@ def audit_mechanism(
 def gradient_canary(
     *, noise_multiplier: float, batch_size: int, steps: int, records: int = 64, **options: Any
 ) -> tuple[Callable[[Any], Mechanism], Any, Any, Observe]:
-    """What :func:`audit_mechanism` needs for a gradient canary in :class:`dphypo.integrations.torch.DPSGD`.
+    """What :func:`audit_mechanism` needs for a gradient canary in :class:`dphypo.torch.DPSGD`.
 
     Returns ``make_mechanism``, the data with the canary, the data without it, and ``observe``.
 
@@ -119,7 +119,7 @@ def gradient_canary(
     import torch
     from torch import nn
 
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return output[:, 0] * target

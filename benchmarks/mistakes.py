@@ -29,11 +29,11 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, random_split
 
 import dphypo
-from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, private_test
-from dphypo.integrations.transformers import from_trainer
 from dphypo.mechanisms import OwnTraining, SampledGaussian
+from dphypo.optuna import OptunaSurvey
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.torch import DPSGD, PrivateAccuracy, private_test
+from dphypo.transformers import from_trainer
 
 PAGE = Path(__file__).parents[1] / "docs" / "mistakes.md"
 RNG = np.random.default_rng(0)

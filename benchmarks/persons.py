@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 ROWS, EACH, TIMES = 4000, 8, 15
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from dphypo.dpsgd import Program, Run, Setting, Tensors, distributed, train
+from dphypo.torch.engine import Program, Run, Setting, Tensors, distributed, train
 
 TOKENS, WORDS, WIDTH, RECORDS, BATCH = 64, 500, 128, 4000, 160
 _FIRST = 2  # steps that are not counted

@@ -19,9 +19,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PublicAccuracy
 
 SEARCHES, RECORDS, EPSILON, DELTA = 20, 1200, 4.0, 1e-5
 SPLITS, SEED, FOLDER = (1, 2, 3, 4), 500, Path("data")

@@ -189,7 +189,7 @@ import jax.numpy as jnp, numpy as np
 from scipy.stats import loguniform
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.jax import DPSGD
+from dphypo.jax import DPSGD
 from dphypo.search import LastRun, Stages, Survey
 rng = np.random.default_rng(0)
 x = rng.normal(size=(200, 4)).astype("float32"); y = (x[:, 0] > 0).astype("int64")

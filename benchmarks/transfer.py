@@ -16,10 +16,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.mechanisms.sampled_gaussian import Transfer
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 
 
 def network() -> nn.Module:

@@ -30,7 +30,6 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1] / "src"
 LIBRARIES = {name: name for name in ("torch", "jax", "sklearn", "optuna", "transformers", "dask", "ray", "submitit")}
-LIBRARIES["dpsgd"] = "torch"  # the engine
 _OF_A_MECHANISM = ("mechanism", "full", "short", "cheap", "run", "kind")
 
 
@@ -163,7 +162,7 @@ def _calls() -> dict[str, Callable[[], Any]]:
     budget: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
     import torch
 
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     records, classes = torch.randn(512, 8), torch.arange(512) % 2
     trained = DPSGD(

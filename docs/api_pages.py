@@ -26,7 +26,7 @@ def write(folder: Path = FOLDER) -> None:
         stub = face.with_suffix(".pyi")
         pages.setdefault(module, _exported(stub if stub.exists() else face))
     alone = [f"dphypo.{path.stem}" for path in SOURCE.glob("*.py") if not path.stem.startswith("_")]
-    for module in (*sorted(alone), "dphypo.integrations.optuna", "dphypo.integrations.transformers"):
+    for module in (*sorted(alone), "dphypo.optuna", "dphypo.transformers"):
         pages[module] = _defined(module)
     package = importlib.import_module("dphypo")
     for module, names in pages.items():

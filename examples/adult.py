@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import loguniform
 
-from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+from dphypo.sklearn import DPSGDClassifier, PrivateSearch, Schema
 
 # Column -> range; capital gains and losses by their logarithm. The sampling weight fnlwgt says nothing of a person.
 NUMBERS = {"age": (17, 90), "education-num": (1, 16), "capital-gain": (0, 12), "capital-loss": (0, 9)}

@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, PublicAccuracy, split_by_hash
+from dphypo.torch import DPSGD, PublicAccuracy, split_by_hash
 
 EPSILON, DELTA = 8.0, 1e-5
 BAR = "─" * 78

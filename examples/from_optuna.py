@@ -19,7 +19,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from sklearn.datasets import load_breast_cancer
 
 import dphypo
-from dphypo.integrations.sklearn import DPSGDClassifier
+from dphypo.sklearn import DPSGDClassifier
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = np.log1p(X)

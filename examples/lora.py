@@ -17,7 +17,7 @@ import transformers
 from public_files import mails, minilm
 
 import dphypo
-from dphypo.integrations.transformers import from_trainer, put_back
+from dphypo.transformers import from_trainer, put_back
 
 
 def accuracy(predictions: Any) -> dict[str, float]:

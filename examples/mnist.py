@@ -20,8 +20,8 @@ import numpy.typing as npt
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.samplers import GaussianProcess
+from dphypo.torch import DPSGD, PublicAccuracy
 
 # The paper's grid: 16 learning rates from 0.0001 to 10, 20 clipping norms from 0.3 to 6.
 SPACE = dphypo.Space(

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, PublicAccuracy
+from dphypo.torch import DPSGD, PublicAccuracy
 
 
 def network(width: int) -> nn.Module:

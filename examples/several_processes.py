@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--journal", required=True)

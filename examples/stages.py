@@ -22,7 +22,7 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting import solve_noise
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 
 EPSILON, DELTA = 8.0, 1e-5
 SPACE = dphypo.Space({"learning_rate": loguniform(0.01, 10), "max_grad_norm": loguniform(0.1, 10)})

@@ -26,8 +26,8 @@ import numpy as np
 import optuna
 from sklearn.datasets import load_digits
 
-from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.mechanisms import SampledGaussian
+from dphypo.optuna import OptunaSurvey
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = np.hstack([PIXELS / 16, np.ones((len(PIXELS), 1))])

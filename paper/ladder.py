@@ -30,10 +30,10 @@ from torch import nn
 
 from dphypo.accounting import solve_noise
 from dphypo.accounting.calibrate import run_alone
-from dphypo.integrations.scores import reaching
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
 from dphypo.search import Ladder
 from dphypo.search.ladder import Rung, known_params, plan_ladder
+from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
+from dphypo.training.scores import reaching
 from paper.data.sets import load
 from paper.ladder_design import compared, limit, shown_at
 from paper.rates.tasks import TASKS

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 from scipy.stats import binom, norm
 
-from dphypo.integrations.scores import scoring_share
+from dphypo.training.scores import scoring_share
 
 Floats = npt.NDArray[np.float64]
 DELTA, WRONG, FACTOR = 1e-5, 0.05, 8  # of the last total to the first

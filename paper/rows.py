@@ -53,9 +53,9 @@ from torch import nn
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD
 from paper import rivals
 from paper.anchors import accuracy as table
 from paper.data.sets import load

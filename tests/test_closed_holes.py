@@ -61,7 +61,7 @@ def test_02_the_score_of_a_release_is_not_taken_on_records_that_trained_it(row: 
     """Labels are noise: a score on records that trained a model which learns them by heart is far above a half."""
     from torch import nn
 
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     random = np.random.default_rng(2)
     data = random.normal(size=(600, 400)).astype(np.float32), random.integers(0, 2, 600)
@@ -88,8 +88,8 @@ def test_02_the_score_of_a_release_is_not_taken_on_records_that_trained_it(row: 
 
 
 def test_03_the_noise_of_an_auc_with_17_positives(row: Row) -> None:
-    from dphypo.integrations.scores import deviation
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
+    from dphypo.training.scores import deviation
 
     before, now = 15 / 1180, deviation("auc", 2, 17 / 1180, 1180, 15.0)
     row(3, "stated noise of an AUC, 17 positives of 1180", f"{before:.3f}", f"{now:.2f}")
@@ -170,7 +170,7 @@ def test_06_a_damaged_file_and_a_panic(row: Row) -> None:
 
 
 def test_07_a_search_resumed_with_another_scaling(row: Row, tmp_path: Path) -> None:
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     raw = np.random.default_rng(0).integers(0, 256, size=(1500, 20)).astype(np.float64)
 
@@ -193,7 +193,7 @@ def test_07_a_search_resumed_with_another_scaling(row: Row, tmp_path: Path) -> N
 
 
 def test_08_a_rare_random_transform(row: Row) -> None:
-    from dphypo.integrations.torch import split_by_hash
+    from dphypo.torch import split_by_hash
 
     pictures = torch.rand(1500, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -216,7 +216,7 @@ def test_08_a_rare_random_transform(row: Row) -> None:
 
 
 def test_09_pictures_of_another_shape_than_declared(row: Row) -> None:
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     class Photos:
         def __len__(self) -> int:
@@ -238,7 +238,7 @@ def test_09_pictures_of_another_shape_than_declared(row: Row) -> None:
 
 
 def test_10_pictures_with_ignored_pixels(row: Row) -> None:
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     draws = torch.Generator().manual_seed(0)
     pictures = torch.randn(300, 3, 8, 8, generator=draws)
@@ -390,7 +390,7 @@ def test_15_noise_of_a_plan_ends(row: Row) -> None:
     pytest.importorskip("jax_privacy")
     import numpy as np
 
-    from dphypo.integrations.jax.execution_plan import normal
+    from dphypo.jax.execution_plan import normal
 
     bits = np.arange(2**23, dtype=np.uint32)  # of a uniform in single precision
     uniforms = (bits | 0x3F800000).view(np.float32) - np.float32(1)
@@ -413,7 +413,7 @@ def test_16_a_batching_rule_that_sees_the_batch(row: Row) -> None:
     import numpy as np
     from integrations.test_jax_tracing import guarded
 
-    from dphypo.integrations.jax import jax_program
+    from dphypo.jax import jax_program
 
     jnp, rng = jax.numpy, np.random.default_rng(0)
     inputs, weights = rng.normal(size=(64, 6)).astype(np.float32), jnp.asarray(rng.normal(size=(6, 3)), jnp.float32)
@@ -446,8 +446,8 @@ def test_17_predictions_that_raise(row: Row) -> None:
     from sklearn.compose import ColumnTransformer
     from sklearn.preprocessing import OneHotEncoder
 
-    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
     from dphypo.laws import Pmf
+    from dphypo.sklearn import DPSGDClassifier, PrivateSearch, Schema
 
     frame = pd.DataFrame({"work": ["office", "outside"] * 50, "children": [0, 1] * 50})
     labels = frame["children"].to_numpy()

@@ -66,7 +66,7 @@ def test_4_an_embedding_that_renormalises_ends_before_t_is_drawn(tmp_path: Any) 
     from torch import nn
 
     from dphypo.errors import UnsupportedModelError
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     def reader(max_norm: float) -> nn.Module:
         limit = max_norm or None
@@ -94,7 +94,7 @@ def test_4_an_embedding_that_renormalises_ends_before_t_is_drawn(tmp_path: Any) 
 
 def test_5_a_split_that_depends_on_other_records() -> None:
     """Before: 710 of 2 000 records moved."""
-    from dphypo.integrations.split import hashed_apart
+    from dphypo.training.split import hashed_apart
 
     rows = np.random.default_rng(0).integers(0, 100, (2000, 3))
     labels = np.arange(2001) % 2
@@ -126,7 +126,7 @@ def test_7_pipelines_that_mix_records() -> None:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, StandardScaler, scale
 
-    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch
+    from dphypo.sklearn import DPSGDClassifier, PrivateSearch
 
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 100)
@@ -160,7 +160,7 @@ def test_9_one_record_outside_the_label_range() -> None:
     import torch
     from torch import nn
 
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 40)
@@ -202,7 +202,7 @@ def test_12_a_record_that_knows_its_place() -> None:
     from torch import nn
 
     from dphypo.errors import UnsupportedModelError
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     class Encoded(nn.Module):
         def __init__(self) -> None:

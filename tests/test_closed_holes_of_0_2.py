@@ -188,7 +188,7 @@ def test_20_one_reservation_many_releases(row: Row, tmp_path: Path) -> None:
 def test_21_the_last_bits_of_a_score(row: Row) -> None:
     """A score below 1/4 in size that is no multiple of 2⁻⁵³ says that the count is 0 and not 1."""
     torch = pytest.importorskip("torch")
-    from dphypo.integrations.torch import PrivateAccuracy
+    from dphypo.torch import PrivateAccuracy
 
     def telling(scores: Any) -> list[int]:
         return [sum(abs(value) < 0.25 and value * 2**53 % 1 != 0 for value in one) for one in scores]
@@ -219,7 +219,7 @@ def test_22_one_record_that_a_step_cannot_take(row: Row) -> None:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer
 
-    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+    from dphypo.sklearn import DPSGDClassifier, PrivateSearch, Schema
 
     x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
     classifier = DPSGDClassifier((), classes=(0, 1), epochs=1, batch_size=20, device="cpu")

@@ -179,8 +179,8 @@ NOT_FOR_USERS = {
     "dphypo.accounting.second_opinion.NoOpinion",  # an answer of verify
     "dphypo.accounting.theorems.theorem_h_history_only.LatticeError",  # another bound is taken
     "dphypo.search.runner.Terminated",  # becomes the end of the process
-    "dphypo.integrations.training.DivergedError",  # an outcome of a run
-    "dphypo.dpsgd.distributed.RunFailedError",  # the same, on several processes
+    "dphypo.training.gradient_training.DivergedError",  # an outcome of a run
+    "dphypo.torch.engine.distributed.RunFailedError",  # the same, on several processes
 }
 
 
@@ -214,11 +214,11 @@ def test_a_module_name_is_used_once():
 
 
 def test_modules_that_share_a_name_are_seen(tmp_path):
-    for place in ("search", "journal", "integrations/torch", "dpsgd", "integrations/jax", "integrations/optuna"):
+    for place in ("search", "journal", "torch/engine", "jax", "optuna"):
         (tmp_path / place).mkdir(parents=True)
-    for file in ("search/chain", "journal/chain", "integrations/torch/step", "dpsgd/step", "integrations/jax/run"):
+    for file in ("search/chain", "journal/chain", "torch/step", "torch/engine/step", "jax/run"):
         (tmp_path / f"{file}.py").touch()
-    for file in ("integrations/optuna/run", "search/optuna", "integrations/optuna/optuna", "search/__init__"):
+    for file in ("optuna/run", "search/optuna", "optuna/optuna", "search/__init__"):
         (tmp_path / f"{file}.py").touch()
     assert walk.shared_names(tmp_path).keys() == {"chain", "step"}
 

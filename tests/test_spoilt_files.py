@@ -43,7 +43,7 @@ def release(folder: Path) -> Path:
 
 
 def torch_release(folder: Path) -> Path:
-    torch_side = pytest.importorskip("dphypo.integrations.torch.saver", reason="needs PyTorch")
+    torch_side = pytest.importorskip("dphypo.torch.saver", reason="needs PyTorch")
     made = surveyed_release()
     saver = torch_side.Safetensors(model)
     return dphypo.Release(made.params, model(), made.score, made.certificate, saver=saver).save(folder / "release")

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.stats import loguniform
 
 import dphypo
-from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+from dphypo.sklearn import DPSGDClassifier, PrivateSearch, Schema
 
 
 def people(count: int) -> tuple[pd.DataFrame, pd.Series]:

@@ -14,7 +14,7 @@ from scipy.stats import loguniform
 from sklearn.datasets import load_digits
 
 import dphypo
-from dphypo.integrations.jax import DPSGD
+from dphypo.jax import DPSGD
 
 
 def init(key: jax.Array, width: int) -> dict[str, jax.Array]:

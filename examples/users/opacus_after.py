@@ -10,9 +10,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
-from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import OwnRun
+from dphypo.torch.saver import Safetensors
 
 BATCH_SIZE, EPOCHS = 64, 10
 IMAGES, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))

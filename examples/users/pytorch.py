@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import dphypo
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
+from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
 
 
 def network(width: int) -> nn.Module:

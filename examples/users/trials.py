@@ -11,8 +11,8 @@ import optuna
 from scipy.stats import loguniform
 
 import dphypo
-from dphypo.integrations.optuna import OptunaSurvey
 from dphypo.mechanisms import SampledGaussian
+from dphypo.optuna import OptunaSurvey
 from dphypo.samplers import OptunaSampler
 
 RECORDS = np.random.default_rng(0).normal(0.4, 0.2, 2000)

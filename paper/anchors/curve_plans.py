@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dphypo.integrations.torch.hyperparameters import walk
 from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
+from dphypo.torch.hyperparameters import walk
 from paper.anchors.curves import FILE
 from paper.anchors.tasks import TASKS
 from paper.train.descent import Memories

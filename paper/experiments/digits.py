@@ -13,9 +13,9 @@ from torch import nn
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
 
 DELTA, REPETITIONS = 1e-5, 20
 SPACES = {

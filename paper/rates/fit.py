@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.integrations.torch import DPSGD
 from dphypo.search.rates import MOVEMENT, drift_of
+from dphypo.torch import DPSGD
 from paper.rates.landscapes import FACTS, FILE, FITTED
 from paper.rates.tasks import Task, network
 

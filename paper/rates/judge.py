@@ -20,10 +20,10 @@ import torch
 from scipy.stats import loguniform
 
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
+from dphypo.torch import DPSGD
 from paper.rates.landscapes import DELTA, EPOCHS, FILE, accuracies, sigma
 from paper.rates.tasks import Task, network, task
 from paper.rivals import hyfree, linear_scaling

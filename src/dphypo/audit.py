@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from dphypo.integrations import jax as of_jax
-    from dphypo.integrations.torch import DPSGD
+    from dphypo import jax as of_jax
+    from dphypo.torch import DPSGD
 
 
 Needed = Callable[[float], float]
@@ -361,7 +361,7 @@ def one_run(
         delta, confidence, claim, entropy: as for :func:`one_run_of`.
 
     >>> import torch
-    >>> from dphypo.integrations.torch import DPSGD
+    >>> from dphypo.torch import DPSGD
     >>> training = DPSGD(
     ...     model=lambda: torch.nn.Linear(4, 2), data=(torch.randn(400, 4), torch.randint(2, (400,))),
     ...     score=lambda model: 0.0, noise_multiplier=2.0, batch_size=40, epochs=2, learning_rate=0.5, device="cpu")
@@ -383,7 +383,7 @@ def one_run(
     declared = int(mechanism.records or 0)
     if size > declared:
         raise _validate.fail("canaries", size, f"{declared} records are declared: give at most as many canaries")
-    if (jax := sys.modules.get("dphypo.integrations.jax")) is not None and isinstance(mechanism, jax.DPSGD):
+    if (jax := sys.modules.get("dphypo.jax")) is not None and isinstance(mechanism, jax.DPSGD):
         if see == "steps":
             raise _validate.fail("see", see, 'training in JAX does not show its steps: give see="model"')
         return _in_jax(mechanism, size, kind, params, records, declared, said)
@@ -485,7 +485,7 @@ class _Weights:
         self._canaries, self._first, self._kept = canaries, 0, [np.zeros(canaries)]
 
     def begin_at(self, model: nn.Module) -> None:
-        from dphypo.dpsgd.stack import Layout
+        from dphypo.torch.engine.stack import Layout
 
         self._first = Layout.of(model).starts[-2]
 
@@ -551,7 +551,7 @@ def _beside(mechanism: DPSGD, size: int, params: Mapping[str, Any], data: Record
     import torch
     from torch import nn
 
-    from dphypo.integrations.torch.record_values import per_record
+    from dphypo.torch.record_values import per_record
 
     if mechanism.data.fields is not None:
         remedy = "gradient canaries need one tensor of inputs; use kind='input', or one_run_of with your own canaries"
@@ -613,7 +613,7 @@ def _input_canaries(
     """Random records with random labels; an attacker compares their losses."""
     import torch
 
-    from dphypo.integrations.torch.record_values import per_record
+    from dphypo.torch.record_values import per_record
 
     rng, (inputs, targets) = np.random.default_rng(), data
     whole = not np.issubdtype(targets.dtype, np.floating)
@@ -650,7 +650,7 @@ def _loop(
         remedy = "a loop of your own reads its own records, and an audit looks at the model: build the training on "
         raise _validate.fail("public", public, f"{remedy}public or made-up records, and give public=True")
     try:
-        from dphypo.integrations.torch.own_loop import CANARIES, GradientCanaries
+        from dphypo.torch.own_loop import CANARIES, GradientCanaries
     except ImportError:
         remedy = (
             "loops of your own are audited through run.make_private, which needs PyTorch and Opacus: use one_run_of"
@@ -690,8 +690,8 @@ def _in_jax(
     import jax
     import jax.numpy as jnp
 
-    from dphypo.integrations.jax.jax_dpsgd import quiet
-    from dphypo.integrations.jax.jax_program import Program, TreeRecords, as_records
+    from dphypo.jax.jax_dpsgd import quiet
+    from dphypo.jax.jax_program import Program, TreeRecords, as_records
 
     form = TreeRecords(mechanism.data.synthetic_rows(1))
     usual = as_records(form.synthetic_rows(declared - size // 2) if records is None else records).tree

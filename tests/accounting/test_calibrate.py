@@ -16,11 +16,11 @@ from dphypo.accounting import account, calibrate
 from dphypo.accounting.calibrate import watch
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
-from dphypo.integrations import cost
 from dphypo.laws import Geometric, NegativeBinomial, Poisson
 from dphypo.mechanisms import Declared, over_space
 from dphypo.mechanisms.mechanism import RunKind
 from dphypo.space import Space
+from dphypo.training import cost
 
 DELTA = 1e-5
 

@@ -29,9 +29,9 @@ from dphypo.accounting.composition import (
     account_published,
     read_sides,
 )
-from dphypo.integrations.split import Origin, sides_of, split_by_hash
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms.mechanism import Declared
+from dphypo.training.split import Origin, sides_of, split_by_hash
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 SPLITS = (Split("even numbers score"), Split("hash", key="a", share=0.2), Split("hash", key="a", share=0.3))

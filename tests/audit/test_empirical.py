@@ -118,7 +118,7 @@ def test_a_gradient_canary_shows_training_with_less_noise_than_it_says() -> None
 def test_an_input_canary_shows_training_without_the_noise_it_claims() -> None:
     """One record with a wrong label among usual ones; the attacker sees the loss on it. False alarms: 1e-6."""
     torch = pytest.importorskip("torch")
-    opacus = pytest.importorskip("dphypo.integrations.torch")
+    opacus = pytest.importorskip("dphypo.torch")
     labels = torch.arange(31) % 2
     inputs = 3.0 * torch.stack([2.0 * labels - 1, torch.ones(31)], 1)
     data, neighbour, observe = input_canary((inputs, labels), (np.array([3.0, -3.0]), 0))

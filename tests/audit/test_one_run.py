@@ -135,7 +135,7 @@ def test_broken_training_is_caught(fault):
 
 def small(**changes: Any) -> Any:
     torch = pytest.importorskip("torch")
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     generator = torch.Generator().manual_seed(0)
     data = (torch.randn(400, 6, generator=generator), torch.randint(3, (400,), generator=generator))
@@ -187,7 +187,7 @@ def test_an_audit_reads_none_of_the_mechanisms_records():
 @pytest.mark.slow
 def test_training_in_jax_is_audited_with_canaries_of_its_own():
     jnp = pytest.importorskip("jax.numpy")
-    from dphypo.integrations.jax import DPSGD
+    from dphypo.jax import DPSGD
 
     count = 200
 
@@ -279,7 +279,7 @@ def test_canaries_of_a_batch_in_pieces_count_once():
 @pytest.mark.parametrize("fault", ["half of the noise", "no clipping", "rows instead of persons", "no sampling"])
 def test_a_broken_loop_is_caught(fault, monkeypatch):
     training = loop(PERSONS)
-    from dphypo.integrations.torch import own_loop
+    from dphypo.torch import own_loop
 
     right = own_loop.gaussian, own_loop.poisson_batches
     if fault == "half of the noise":
@@ -307,7 +307,7 @@ def test_a_loop_is_audited_on_public_records_only_and_with_make_private():
 
 def in_jax(**changes: Any) -> Any:
     jnp = pytest.importorskip("jax.numpy")
-    from dphypo.integrations.jax import DPSGD
+    from dphypo.jax import DPSGD
 
     rng = np.random.default_rng(0)
     data = rng.normal(size=(400, 6)).astype("f4"), rng.integers(0, 3, 400)

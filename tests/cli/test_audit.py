@@ -13,7 +13,7 @@ RUN = CliRunner()
 SURE = ("--confidence", "0.999999")  # false alarms: 1e-6
 TRAINING = """
 import torch
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 def declare():
     data = torch.randn(300, 4), torch.randint(2, (300,))
@@ -59,7 +59,7 @@ training = OwnTraining(train, run, scores="public")
 """
 JAX = """
 import jax.numpy as jnp, numpy as np
-from dphypo.integrations.jax import DPSGD
+from dphypo.jax import DPSGD
 
 data = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
 training = DPSGD(init=lambda key: jnp.zeros((4, 2)), predict=lambda weights, inputs: inputs @ weights, data=data,

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import dphypo  # noqa: E402
 from dphypo.errors import UnsupportedModelError  # noqa: E402
-from dphypo.integrations.torch import DPSGD  # noqa: E402
+from dphypo.torch import DPSGD  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ADD = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE

@@ -68,8 +68,8 @@ def test_every_class_and_function_that_is_exported_has_one_page(tmp_path):
     pages = {page.stem: page.read_text(encoding="utf-8").split() for page in (tmp_path / "packages").iterdir()}
     assert {"tune", "Study"} <= set(pages["dphypo"])
     assert "Study" not in pages["dphypo.search"]
-    assert "DPSGD" in pages["dphypo.integrations.torch"]
-    assert "PrivateSearch" in pages["dphypo.integrations.sklearn"]
+    assert "DPSGD" in pages["dphypo.torch"]
+    assert "PrivateSearch" in pages["dphypo.sklearn"]
 
 
 def test_there_are_eleven_tutorials():
@@ -100,7 +100,7 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     built = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=900, check=False)
     assert built.returncode == 0, built.stderr
     assert script("check_site").problems(tmp_path) == []
-    member = (tmp_path / "api" / "generated" / "dphypo.dpsgd.Clipping.html").read_text(encoding="utf-8")
+    member = (tmp_path / "api" / "generated" / "dphypo.torch.engine.Clipping.html").read_text(encoding="utf-8")
     assert "+ 0.01): one hyperparameter less" in member, "what is before a colon is no type"
 
 

@@ -14,14 +14,14 @@ from scipy.stats import loguniform
 from support.torch_world import dpsgd
 
 import dphypo
-from dphypo.dpsgd import distributed
 from dphypo.entropy import Seeded
 from dphypo.executors.executor import Execution, Groups
-from dphypo.integrations.torch import DPSGD
 from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search import LastRun, Stages, Survey
 from dphypo.search.runner import chosen_devices, on_each_device
+from dphypo.torch import DPSGD
+from dphypo.torch.engine import distributed
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 TWO = ["cpu:0", "cpu:1"]

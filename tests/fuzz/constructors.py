@@ -20,13 +20,13 @@ from dphypo import audit, entropy, executors, journal, laws, noise, samplers, se
 from dphypo.accounting import PureDp
 from dphypo.band import KL, Band, Greedy, Mixed
 from dphypo.executors.executor import Execution
-from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.sklearn import Schema
-from dphypo.integrations.torch import split_by_hash
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
+from dphypo.optuna import OptunaSurvey
 from dphypo.search import next_run, release
+from dphypo.sklearn import Schema
+from dphypo.torch import split_by_hash
 
 SPACE = dphypo.Space({"lr": loguniform(1e-3, 1.0), "depth": [1, 2, 3]})
 LAW = dphypo.Pmf({2: 0.5, 3: 0.5})

@@ -13,8 +13,8 @@ from torch import nn
 from dphypo import Ledger
 from dphypo.accounting.verify import verify
 from dphypo.errors import LedgerError
-from dphypo.integrations.sklearn import DPSGDClassifier
-from dphypo.integrations.torch import PrivateLoss, private_test
+from dphypo.sklearn import DPSGDClassifier
+from dphypo.torch import PrivateLoss, private_test
 
 X = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

@@ -16,10 +16,10 @@ from scipy.stats import loguniform
 from sklearn.datasets import load_digits
 
 import dphypo
-import dphypo.dpsgd
+import dphypo.torch.engine
 from dphypo.accounting.events import ideal
-from dphypo.integrations.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
-from dphypo.integrations.jax.jax_program import restored
+from dphypo.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
+from dphypo.jax.jax_program import restored
 from dphypo.mechanisms.mechanism import Pace, followed_by
 from dphypo.testing import check_mechanism
 
@@ -66,7 +66,7 @@ def test_the_event_is_that_of_the_declared_run():
     short = plain().at(fraction=0.5, match=True).event({"epochs": 2})
     step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1 / 0.5**0.5))
     assert ideal(short) == dp_accounting.SelfComposedDpEvent(step, 10)
-    assert plain().event({}).slack == dphypo.dpsgd.slack(steps=10, rate=0.1)
+    assert plain().event({}).slack == dphypo.torch.engine.slack(steps=10, rate=0.1)
     assert training(records=1400, data=(PIXELS[:900], LABELS[:900])).event({}) == plain().event({})
 
 
@@ -319,7 +319,7 @@ def test_it_needs_no_pytorch():
         "        if name.split('.')[0] in ('torch', 'opacus'): raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Absent())\n"
         "import numpy as np, dphypo\n"
-        "from dphypo.integrations.jax import DPSGD\n"
+        "from dphypo.jax import DPSGD\n"
         "mechanism = DPSGD(init=lambda key: [np.zeros((2, 2), np.float32)], predict=lambda params, x: x @ params[0],\n"
         "    data=(np.ones((50, 2)), np.arange(50) % 2), score=lambda params: 0.5, noise_multiplier=1.0, epochs=1)\n"
         "print(mechanism({}, seed=1).ok, mechanism.event({}).slack > 0)\n"

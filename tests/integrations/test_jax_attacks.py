@@ -13,11 +13,11 @@ from scipy import stats
 from support.slow import mostly_slow
 
 from dphypo import noise
-from dphypo.dpsgd import SumGrid
-from dphypo.dpsgd.draws import Draws
-from dphypo.dpsgd.sum_on_grid import BETA
-from dphypo.integrations.jax import DPSGD, clipped_gradients
-from dphypo.integrations.jax.jax_program import Program, as_records
+from dphypo.jax import DPSGD, clipped_gradients
+from dphypo.jax.jax_program import Program, as_records
+from dphypo.torch.engine import SumGrid
+from dphypo.training.draws import Draws
+from dphypo.training.sum_on_grid import BETA
 
 FALSE_ALARM = 1e-6
 SIZE = 40

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dphypo.integrations.scores import deviation
 from dphypo.search.tune import plan_tuning
+from dphypo.training.scores import deviation
 
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
 
-from dphypo.integrations.jax import (  # noqa: E402
+from dphypo.jax import (  # noqa: E402
     DPSGD,
     PrivateAccuracy,
     PrivateConfusion,

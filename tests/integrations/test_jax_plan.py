@@ -15,8 +15,8 @@ from support.plans import FLAGS, NEW, OF_GRADIENT, made_plan
 from support.plans import plan_config as config
 
 import dphypo
-from dphypo.integrations.jax import from_execution_plan
-from dphypo.integrations.jax.execution_plan import normal
+from dphypo.jax import from_execution_plan
+from dphypo.jax.execution_plan import normal
 from dphypo.testing import check_mechanism
 
 ZEROS = jnp.zeros(4000)

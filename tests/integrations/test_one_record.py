@@ -19,10 +19,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.sklearn.schema import numbers
-from dphypo.integrations.split import record_bytes, split_by_hash
-from dphypo.integrations.torch import PrivateAccuracy
 from dphypo.mechanisms.mechanism import attempt, or_none
+from dphypo.sklearn.schema import numbers
+from dphypo.torch import PrivateAccuracy
+from dphypo.training.split import record_bytes, split_by_hash
 
 
 class Panic(BaseException):

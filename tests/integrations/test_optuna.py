@@ -14,7 +14,7 @@ from dphypo.accounting import Split, verify
 from dphypo.accounting.calibrate import watch
 from dphypo.accounting.composition import EVERYONE
 from dphypo.errors import Refusal
-from dphypo.integrations.optuna import PaidTrial
+from dphypo.optuna import PaidTrial
 
 pytestmark = pytest.mark.filterwarnings("ignore:fraction = ")  # short runs are quick
 

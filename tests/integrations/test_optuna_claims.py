@@ -16,7 +16,7 @@ from support.optuna_survey import SURVEY, objective, study, survey
 from dphypo import Ledger, errors
 from dphypo.accounting import verify
 from dphypo.errors import Refusal
-from dphypo.integrations.optuna import TrialClaims
+from dphypo.optuna import TrialClaims
 
 pytestmark = pytest.mark.filterwarnings("ignore:fraction = ")  # short runs are quick
 
@@ -241,8 +241,8 @@ import sys, time
 import optuna
 from pathlib import Path
 from dphypo.errors import Refusal
-from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.optuna import TrialClaims
+from dphypo.optuna import OptunaSurvey
+from dphypo.optuna import TrialClaims
 from support.plain_run import PlainRun
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)

@@ -15,10 +15,10 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.errors import ChangedStudy
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
-from dphypo.integrations.torch.data import as_records
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.fingerprint import fingerprint
+from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
+from dphypo.torch.data import as_records
 
 RAW = np.random.default_rng(0).integers(0, 256, size=(300, 5)).astype(np.float32)
 LABELS = (RAW[:, 0] > 128).astype(np.int64)
@@ -59,7 +59,7 @@ def torch_data_set(rows: Any) -> Any:
 
 
 def jax_arrays(rows: Any) -> Any:
-    from dphypo.integrations import jax as ours
+    from dphypo import jax as ours
 
     return ours.DPSGD(
         init=lambda key: {"w": np.zeros((5, 2), np.float32)},
@@ -130,7 +130,7 @@ def test_the_release_of_last_month_is_not_returned_for_the_records_of_this_month
 
 def test_a_fitted_table_is_compared(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch
+    from dphypo.sklearn import DPSGDClassifier, PrivateSearch
 
     def fitted(rows: Any) -> Any:
         classifier = DPSGDClassifier(hidden=(), classes=(0, 1), bounds=(0, 255), epochs=1)
@@ -182,7 +182,7 @@ def test_records_are_read_twice_once_for_all_runs_and_scores() -> None:
 
 def test_jax_counts_the_records_that_fit() -> None:
     pytest.importorskip("jax")
-    from dphypo.integrations import jax as ours
+    from dphypo import jax as ours
 
     labels = np.where(np.arange(300) < 100, 7, LABELS)
     made: dict[str, Any] = {"init": lambda key: {"w": np.zeros((5, 2), np.float32)}, "noise_multiplier": 5.0}

@@ -17,12 +17,12 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
-import dphypo.integrations.torch.own_loop as side
+import dphypo.torch.own_loop as side
 from dphypo.errors import ChangedStudy, LedgerError
-from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
-from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import OwnTraining, SampledGaussian
+from dphypo.optuna import OptunaSurvey
+from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
+from dphypo.torch.saver import Safetensors
 
 X = torch.randn(800, 3, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

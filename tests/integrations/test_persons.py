@@ -19,9 +19,9 @@ from torch import nn
 
 import dphypo
 from dphypo.audit import audit_observations
-from dphypo.integrations.persons import PersonKeys, Persons
-from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
+from dphypo.training.persons import PersonKeys, Persons
+from dphypo.training.split import split_by_hash
 
 FALSE_ALARM = 1e-6
 KEY = st.one_of(st.integers(-(2**70), 2**70), st.text(max_size=4), st.floats(), st.booleans(), st.none())

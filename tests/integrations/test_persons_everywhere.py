@@ -21,17 +21,17 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import dphypo
+from dphypo import jax as dphypo_jax
 from dphypo.errors import ChangedStudy, UnsupportedModelError
-from dphypo.integrations import jax as dphypo_jax
-from dphypo.integrations.optuna import OptunaSurvey
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.mechanism import followed_by
+from dphypo.optuna import OptunaSurvey
 from dphypo.search.rates import norm_terms
 from dphypo.search.tune import plan_tuning
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.torch import DPSGD
+from dphypo.training.split import split_by_hash
 
 RNG = np.random.default_rng(0)
 KEYS = RNG.integers(0, 200, 1000)

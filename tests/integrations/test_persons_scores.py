@@ -15,12 +15,12 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import dphypo
+from dphypo import jax as dphypo_jax
 from dphypo import noise
-from dphypo.integrations import jax as dphypo_jax
-from dphypo.integrations.persons import GRID, PersonKeys, person_cells
-from dphypo.integrations.scores import noisy_matrix
-from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss
+from dphypo.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss
+from dphypo.training.persons import GRID, PersonKeys, person_cells
+from dphypo.training.scores import noisy_matrix
+from dphypo.training.split import split_by_hash
 
 SMALL = 1e-6  # noise, in persons
 PERSON: list[Any] = [0, 0, 0, 1, 1, 2, None, 3]

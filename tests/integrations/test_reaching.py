@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dphypo.errors import UnreachableError
-from dphypo.integrations.scores import reaching
+from dphypo.training.scores import reaching
 
 
 def exact(accuracy: float, shown: float, noise: float, records: int, of: int | None) -> float:

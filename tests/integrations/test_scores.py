@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from dphypo.integrations import jax as in_jax
-from dphypo.integrations import torch as in_torch
-from dphypo.integrations.jax.jax_program import JaxModel, Program, as_records
-from dphypo.integrations.scores import (
+from dphypo import jax as in_jax
+from dphypo import torch as in_torch
+from dphypo.jax.jax_program import JaxModel, Program, as_records
+from dphypo.sklearn.fitting import FittedEstimator
+from dphypo.torch.record_values import TorchModel
+from dphypo.training.scores import (
     NAMED,
     Metrics,
     PrivateAccuracy,
@@ -23,8 +25,6 @@ from dphypo.integrations.scores import (
     PublicAccuracy,
     named,
 )
-from dphypo.integrations.sklearn.fitting import FittedEstimator
-from dphypo.integrations.torch.record_values import TorchModel
 
 RANDOM = np.random.default_rng(0)
 ROWS = RANDOM.integers(-8, 9, (200, 3)).astype(np.float32)  # products of whole numbers: the same in every library

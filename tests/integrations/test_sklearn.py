@@ -19,8 +19,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dphypo
 from dphypo.accounting.events import ideal
-from dphypo.integrations.cost import MOST_KINDS
-from dphypo.integrations.sklearn import (
+from dphypo.laws import Pmf
+from dphypo.mechanisms import SampledGaussian
+from dphypo.sklearn import (
     DPSGDClassifier,
     DPSGDRegressor,
     PrivateEstimator,
@@ -28,8 +29,7 @@ from dphypo.integrations.sklearn import (
     Schema,
     saver_for,
 )
-from dphypo.laws import Pmf
-from dphypo.mechanisms import SampledGaussian
+from dphypo.training.cost import MOST_KINDS
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 400)

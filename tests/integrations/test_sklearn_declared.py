@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import OneHotEncoder
 
 import dphypo
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.integrations.sklearn.schema import made_up
 from dphypo.laws import Pmf
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.sklearn.schema import made_up
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 100)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.stats import loguniform
 from sklearn.base import BaseEstimator
 
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.integrations.sklearn.estimators import difference, network, outputs_of, to_unit
-from dphypo.integrations.sklearn.fitting import usable
-from dphypo.integrations.sklearn.schema import Holds, holds, numbers, width_of
 from dphypo.laws import Pmf
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.sklearn.estimators import difference, network, outputs_of, to_unit
+from dphypo.sklearn.fitting import usable
+from dphypo.sklearn.schema import Holds, holds, numbers, width_of
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 60)

@@ -14,9 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dphypo
-from dphypo.integrations.scores import PrivateConfusion
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.integrations.sklearn.fitting import SCORINGS, FittedEstimator
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.sklearn.fitting import SCORINGS, FittedEstimator
+from dphypo.training.scores import PrivateConfusion
 
 RNG = np.random.default_rng(0)
 Y = np.where(RNG.random(2000) < 0.1, "ill", "healthy")

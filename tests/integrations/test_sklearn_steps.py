@@ -23,8 +23,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder, StandardScaler, scale
 from support.slow import mostly_slow
 
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.laws import Pmf
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 200)

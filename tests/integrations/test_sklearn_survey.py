@@ -13,9 +13,9 @@ from sklearn.base import clone
 
 import dphypo
 from dphypo.accounting.events import ideal
-from dphypo.integrations.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.laws import Pmf
 from dphypo.mechanisms import SampledGaussian
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 1000)
@@ -149,7 +149,7 @@ def test_a_survey_is_resumed_from_its_journal(found: PrivateSearch, journal: Pat
 
 
 def test_the_last_fit_predicts_no_record_for_a_score_that_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dphypo.integrations.sklearn.fitting import Fitting
+    from dphypo.sklearn.fitting import Fitting
 
     seen: list[Any] = []
     fitted = Fitting.__call__

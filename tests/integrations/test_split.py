@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from dphypo.integrations import split
-from dphypo.integrations.split import hashed_apart, record_bytes, sides_of, split_by_hash, structure_bytes
+from dphypo.training import split
+from dphypo.training.split import hashed_apart, record_bytes, sides_of, split_by_hash, structure_bytes
 
 RNG = np.random.default_rng(0)
 COUNT = 2000

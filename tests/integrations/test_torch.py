@@ -18,11 +18,11 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from dphypo.accounting.events import ideal
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD, PublicAccuracy
-from dphypo.integrations.torch import runs as _seeds
-from dphypo.integrations.torch.saver import GRAPH, Safetensors, metadata
 from dphypo.mechanisms import Mechanism, Saver
 from dphypo.mechanisms.mechanism import attempt
+from dphypo.torch import DPSGD, PublicAccuracy
+from dphypo.torch import runs as _seeds
+from dphypo.torch.saver import GRAPH, Safetensors, metadata
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -18,8 +18,8 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD
 from dphypo.noise import Table
+from dphypo.torch import DPSGD
 
 DELTA = 1e-5
 RECORDS = 8

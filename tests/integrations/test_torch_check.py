@@ -11,10 +11,10 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn import functional
 
-from dphypo.dpsgd import Program
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD, check
-from dphypo.integrations.torch.record_values import per_record
+from dphypo.torch import DPSGD, check
+from dphypo.torch.engine import Program
+from dphypo.torch.record_values import per_record
 
 CPU = torch.device("cpu")
 CLASSES = (torch.zeros(1, 8), torch.zeros(1, dtype=torch.long))

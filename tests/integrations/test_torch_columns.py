@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 datasets = pytest.importorskip("datasets")
 pytestmark = pytest.mark.filterwarnings("ignore:the data set declares that lengths")

@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import PrivateAccuracy, PrivateLoss, data
-from dphypo.integrations.torch.domain import Domain
+from dphypo.torch import PrivateAccuracy, PrivateLoss, data
+from dphypo.torch.domain import Domain
 
 TOKENS = np.random.default_rng(1).integers(0, 20, (60, 4))
 

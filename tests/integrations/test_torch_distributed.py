@@ -18,13 +18,13 @@ from support.torch_world import INPUTS, LABELS, dpsgd
 from torch import nn
 
 import dphypo
-from dphypo.dpsgd import distributed
-from dphypo.dpsgd import run as engine
 from dphypo.entropy import Seeded
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD
-from dphypo.integrations.torch import runs as torch_runs
 from dphypo.search import LastRun, Stages, Survey
+from dphypo.torch import DPSGD
+from dphypo.torch import runs as torch_runs
+from dphypo.torch.engine import distributed
+from dphypo.torch.engine import run as engine
 
 SPACE = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
 EXAMPLE = Path(__file__).parents[2] / "examples" / "several_processes.py"
@@ -177,7 +177,7 @@ from pathlib import Path
 
 kill = Path(sys.argv[1])
 if os.environ["RANK"] == "1" and kill.exists():
-    from dphypo.dpsgd.run import Group
+    from dphypo.torch.engine.run import Group
 
     step = Group.step
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch.saver import Safetensors
+from dphypo.torch.saver import Safetensors
 
 BACKBONE = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
 MADE: list[nn.Module] = []

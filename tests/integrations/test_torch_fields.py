@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from dphypo.integrations.split import SideDataset, sides_of
-from dphypo.integrations.torch import DPSGD, PrivateLoss, split_by_hash
-from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.domain import Domain
-from dphypo.integrations.torch.fields import Fields, called
+from dphypo.torch import DPSGD, PrivateLoss, split_by_hash
+from dphypo.torch.data import as_records
+from dphypo.torch.domain import Domain
+from dphypo.torch.fields import Fields, called
+from dphypo.training.split import SideDataset, sides_of
 
 COUNT, LENGTH, WORDS = 60, 4, 11
 CPU = torch.device("cpu")

@@ -23,11 +23,11 @@ from support.torch_steps import first_output, moved
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dphypo.dpsgd import Program
-from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.record_values import keeping, per_record, values
+from dphypo.torch.data import as_records
+from dphypo.torch.engine import Program
+from dphypo.torch.engine.stack import Shape
+from dphypo.torch.record_values import keeping, per_record, values
 
 COUNT = 40
 INPUTS, TARGETS = torch.ones(COUNT, 4), torch.zeros(COUNT)

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss
-from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.domain import Domain
-from dphypo.integrations.torch.record_values import per_record
+from dphypo.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss
+from dphypo.torch.data import as_records
+from dphypo.torch.domain import Domain
+from dphypo.torch.record_values import per_record
 
 TORCH = torch.Generator().manual_seed(0)
 PICTURES = torch.randn(60, 3, 4, 4, generator=TORCH)

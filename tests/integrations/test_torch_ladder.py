@@ -9,9 +9,9 @@ from torch import nn
 
 import dphypo
 from dphypo import Ledger
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
 from dphypo.search import Ladder
 from dphypo.search.ladder import plan_ladder
+from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
 
 RECORDS = 1500
 

@@ -20,8 +20,8 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD
-from dphypo.integrations.torch.data import as_records
+from dphypo.torch import DPSGD
+from dphypo.torch.data import as_records
 
 COUNT = 40
 

@@ -11,9 +11,9 @@ from torch import nn
 
 import dphypo
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import Outcome
 from dphypo.search.next_run import SamplerProposer
+from dphypo.torch import DPSGD
 
 
 def flat(outcome: Outcome) -> torch.Tensor:

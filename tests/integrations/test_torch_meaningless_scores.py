@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dphypo.integrations.scores import MEASURES, auc, deviation
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PublicAccuracy
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PublicAccuracy
+from dphypo.training.scores import MEASURES, auc, deviation
 
 ROWS = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
 LABELS = np.arange(400) % 3

@@ -19,9 +19,9 @@ from torch.nn.functional import cross_entropy
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.scores import GAPS, Metrics, auc, is_private
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
 from dphypo.search.release import SurveyTable
+from dphypo.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, split_by_hash
+from dphypo.training.scores import GAPS, Metrics, auc, is_private
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(600, 3)).astype(np.float32)
@@ -88,7 +88,7 @@ def test_gaps_are_those_of_the_groups() -> None:
 @pytest.mark.parametrize("kind", ["groups", "auc"])
 def test_a_record_changes_one_cell_by_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
-    monkeypatch.setattr("dphypo.integrations.scores.auc", kept_in(found))
+    monkeypatch.setattr("dphypo.training.scores.auc", kept_in(found))
     for left_out in (None, 0, 1, 2):
         rows = np.arange(len(X)) != (-1 if left_out is None else left_out)
         data, options = (X[rows], Y[rows]), {"records": 600}

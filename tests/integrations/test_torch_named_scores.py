@@ -17,10 +17,10 @@ import dphypo
 from dphypo.accounting import verify
 from dphypo.accounting.events import ideal
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
-from dphypo.integrations.torch.data import as_records
 from dphypo.search import SurveyPlan
 from dphypo.search.tune import Tuning, plan_tuning, steps_of
+from dphypo.torch import DPSGD, PrivateConfusion, PrivateLoss, split_by_hash
+from dphypo.torch.data import as_records
 
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.normal(size=(500, 4)).astype(np.float32)

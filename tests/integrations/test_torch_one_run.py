@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import PrivateAccuracy, runs
+from dphypo.torch import PrivateAccuracy, runs
 
 
 def restless() -> nn.Module:

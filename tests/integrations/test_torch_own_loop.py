@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import OwnRun
+from dphypo.torch.saver import Safetensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook")
 USERS = Path(__file__).parents[2] / "examples" / "users"

@@ -19,8 +19,8 @@ from scipy import stats
 from support.torch_witness import Net, Witness, looks_right, no_gradient, numbered, p_values, watching
 
 from dphypo.accounting.events import ideal
-from dphypo.dpsgd.draws import BatchSampler
-from dphypo.integrations.torch import DPSGD, runs
+from dphypo.torch import DPSGD, runs
+from dphypo.training.draws import BatchSampler
 
 COUNT = 120
 NOISE = {(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5}

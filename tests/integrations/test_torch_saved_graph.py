@@ -14,8 +14,8 @@ from torch import nn
 
 import dphypo
 from dphypo.errors import FileError
-from dphypo.integrations.torch.saver import GRAPH, Loaded, Safetensors, SavedGraph, metadata
 from dphypo.laws import Pmf
+from dphypo.torch.saver import GRAPH, Loaded, Safetensors, SavedGraph, metadata
 
 SECRET = 3.14159
 INPUTS = torch.full((60, 3), SECRET)

@@ -15,11 +15,11 @@ from torch import nn
 import dphypo
 from dphypo.accounting.composition import Sides
 from dphypo.accounting.events import ideal
-from dphypo.dpsgd.device import pinned
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, runs, split_by_hash
-from dphypo.integrations.torch.data import as_records
-from dphypo.integrations.torch.record_values import per_record, values
+from dphypo.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, runs, split_by_hash
+from dphypo.torch.data import as_records
+from dphypo.torch.engine.device import pinned
+from dphypo.torch.record_values import per_record, values
 
 RNG = np.random.default_rng(1)
 INPUTS = RNG.normal(size=(3000, 3)).astype(np.float32)

@@ -14,10 +14,10 @@ from torch import nn
 
 import dphypo
 from dphypo.accounting.events import ideal
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, check, hyperparameters
-from dphypo.integrations.torch.hyperparameters import rehearsal, walk
 from dphypo.mechanisms import NoiseRehearsal, OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PrivateAccuracy, check, hyperparameters
+from dphypo.torch.hyperparameters import rehearsal, walk
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 200)

@@ -11,9 +11,9 @@ import pytest
 from torch import nn
 
 from dphypo import LastRun, Space, Split, Stages, Study, Survey
-from dphypo.integrations.split import split_by_hash
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.laws import Pmf
+from dphypo.torch import DPSGD, PrivateAccuracy
+from dphypo.training.split import split_by_hash
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(400, 4)).astype(np.float32), RNG.integers(0, 2, 400)

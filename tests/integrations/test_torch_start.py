@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(200, 4)).astype(np.float32)

@@ -23,7 +23,7 @@ from support.torch_steps import graph_moved
 from torch import nn
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 INPUTS, LABELS = torch.randn(40, 8), torch.randint(3, (40,))
 TOKENS = torch.randint(20, (40, 5))

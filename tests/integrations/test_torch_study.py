@@ -18,13 +18,13 @@ import dphypo
 from dphypo.accounting import verify
 from dphypo.accounting.certificate import assumptions
 from dphypo.accounting.events import ideal
-from dphypo.dpsgd import slack as slack_of_run
 from dphypo.entropy import Seeded
 from dphypo.errors import UnreachableError
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
-from dphypo.integrations.torch.saver import Safetensors
 from dphypo.mechanisms import over_space
 from dphypo.testing import check_mechanism
+from dphypo.torch import DPSGD, PrivateAccuracy, PublicAccuracy, split_by_hash
+from dphypo.torch.engine import slack as slack_of_run
+from dphypo.torch.saver import Safetensors
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 300)

@@ -13,8 +13,8 @@ from support.torch_witness import FALSE_ALARM, Net, no_gradient, numbered, watch
 
 import dphypo
 from dphypo.accounting.events import ideal
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.mechanisms import over_space
+from dphypo.torch import DPSGD, PrivateAccuracy
 
 COUNT = 200
 RUNS = 40

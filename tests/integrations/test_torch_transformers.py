@@ -13,13 +13,12 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 import dphypo
-from dphypo import dpsgd as engine
 from dphypo.accounting.certificate import assumptions
-from dphypo.dpsgd import trainable
-from dphypo.dpsgd.stack import Shape
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, PublicAccuracy
-from dphypo.integrations.torch.fields import called
+from dphypo.torch import DPSGD, PrivateAccuracy, PublicAccuracy, engine
+from dphypo.torch.engine import trainable
+from dphypo.torch.engine.stack import Shape
+from dphypo.torch.fields import called
 
 transformers: Any = None
 peft: Any = None

@@ -11,9 +11,9 @@ from torch import nn
 import dphypo
 from dphypo.accounting import Composition, Split, Term, verify
 from dphypo.accounting.composition import Role, account_published
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy
 from dphypo.search import Stages
 from dphypo.search.tune import plan_tuning
+from dphypo.torch import DPSGD, PrivateAccuracy
 
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(300, 4)).astype(np.float32)

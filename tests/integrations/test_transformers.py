@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import dphypo
-from dphypo.integrations.torch import PublicAccuracy
-from dphypo.integrations.torch.data import as_records
+from dphypo.torch import PublicAccuracy
+from dphypo.torch.data import as_records
 
 transformers: Any = None
 peft: Any = None
@@ -29,7 +29,7 @@ def libraries() -> None:
     global transformers, peft, datasets, side
     transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
     datasets = pytest.importorskip("datasets")
-    from dphypo.integrations import transformers as module
+    from dphypo import transformers as module
 
     side = module
 

@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils.data import TensorDataset, random_split
 
 import dphypo
-from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
-from dphypo.integrations.torch import DPSGD, PrivateAccuracy, split_by_hash
-from dphypo.integrations.torch.saver import Safetensors
 from dphypo.laws import Pmf
+from dphypo.sklearn import DPSGDClassifier, PrivateSearch, Schema
+from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
+from dphypo.torch.saver import Safetensors
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 300)
@@ -163,7 +163,7 @@ def test_help_shows_the_arguments_of_the_search() -> None:
 
 @pytest.mark.slow
 def test_without_scikit_learn_the_pip_line_is_shown() -> None:
-    code = "import sys; sys.modules['sklearn'] = None; import dphypo.integrations.sklearn"
+    code = "import sys; sys.modules['sklearn'] = None; import dphypo.sklearn"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'dphypo[sklearn,torch]'" in done.stderr
 

@@ -202,7 +202,7 @@ MUTANTS = (
     Mutant(
         "splits of different records are one",
         "other targets or other values give another split",
-        "integrations/split.py",
+        "training/split.py",
         'of=hashlib.sha256(_name_of(inputs) + _name_of(targets) + b"".join(hashes)).hexdigest())\n',
         "of=hashlib.sha256(_name_of(inputs)).hexdigest())\n",
         (
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant(
         "the key of a split is forgotten",
         "splits with different keys are different splits",
-        "integrations/split.py",
+        "training/split.py",
         '    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest())\n',
         '    return Split("dphypo hash 1", hashed, share)\n',
         (f"{_SIDES}::test_parts_know_their_side_and_what_is_unpacked_counts_for_every_side",),
@@ -343,7 +343,7 @@ MUTANTS = (
     Mutant(
         "the share of a split is forgotten",
         "splits with different shares are different splits",
-        "integrations/split.py",
+        "training/split.py",
         '    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest())\n',
         '    return Split("dphypo hash 1", hashed, key=hashlib.sha256(key.encode()).hexdigest())\n',
         (f"{_SIDES}::test_parts_know_their_side_and_what_is_unpacked_counts_for_every_side",),
@@ -351,7 +351,7 @@ MUTANTS = (
     Mutant(
         "records of unknown origin are taken to train",
         "records that no split is known of may be on every side",
-        "integrations/split.py",
+        "training/split.py",
         "    return found if isinstance(found, Side) else EVERYONE\n",
         '    return found if isinstance(found, Side) else Split("").sides.training\n',
         (f"{_SIDES}::test_parts_know_their_side_and_what_is_unpacked_counts_for_every_side",),
@@ -359,7 +359,7 @@ MUTANTS = (
     Mutant(
         "the same array trains and scores",
         "the two parts of a split have no record in common",
-        "integrations/split.py",
+        "training/split.py",
         "    if training.shares_memory(scoring):\n",
         "    if False:\n",
         (f"{_SIDES}::test_the_same_array_does_not_train_and_score",),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_STEP = "dpsgd/test_dpsgd_step.py"
-_BITS = "dpsgd/test_dpsgd_bits.py"
-_DISTRIBUTED = "dpsgd/test_dpsgd_distributed.py"
-_PLACES = "dpsgd/test_dpsgd_places.py"
+_STEP = "engine/test_engine_step.py"
+_BITS = "engine/test_engine_bits.py"
+_DISTRIBUTED = "engine/test_engine_distributed.py"
+_PLACES = "engine/test_engine_places.py"
 _MOVES = f"{_STEP}::test_one_record_moves_a_step_by_at_most_the_clipping_norm"
 
 MUTANTS = (
     Mutant(
         "records are tried beside ordinary ones alone",
         "a contribution does not depend on the values of other records",
-        "dpsgd/trainable.py",
+        "torch/engine/trainable.py",
         "(1, False), (1, True)):",
         "(1, False)):",
         (f"{_BITS}::test_records_go_one_by_one_where_a_large_neighbour_changes_a_bit",),
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "records keep the parity of their place",
         "a contribution does not depend on the place of its record",
-        "dpsgd/trainable.py",
+        "torch/engine/trainable.py",
         "((shape.records // 3 + 1, False), (1, False), (1, True)):",
         "((shape.records // 3 + 1, False),):",
         (f"{_BITS}::test_records_go_one_by_one_where_their_place_changes_a_bit[2]",),
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "records of small pieces go together",
         "a contribution does not depend on the address of its record",
-        "dpsgd/program.py",
+        "torch/engine/program.py",
         "if key in self.found or (shape.records % MULTIPLE and not alone):",
         "if key in self.found:",
         (f"{_PLACES}::test_records_of_small_pieces_are_differentiated_one_by_one",),
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "places are compared at the initial weights",
         "a contribution does not depend on the place of its record",
-        "dpsgd/program.py",
+        "torch/engine/program.py",
         "trainable.random_weights(self.layout, rows, seed)",
         "rows",
         (f"{_BITS}::test_places_are_compared_at_weights_that_are_not_zero",),
@@ -46,15 +46,15 @@ MUTANTS = (
     Mutant(
         "records outside the domain of the graph count",
         "a record whose look-up was clamped counts zero",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "piece.valid & ~outside",
         "piece.valid",
-        ("dpsgd/test_dpsgd_run.py::test_labels_without_a_class_count_zero",),
+        ("engine/test_engine_run.py::test_labels_without_a_class_count_zero",),
     ),
     Mutant(
         "a graph may be another function than the model",
         "what is trained is what the model computes",
-        "dpsgd/trainable.py",
+        "torch/engine/trainable.py",
         "            if not _close(torch.cat([part.flatten().double() for part in found]), right):\n",
         "            if False:\n",
         ("integrations/test_torch_check.py::test_unfit_models_are_refused_with_the_remedy",),
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "the norm of several layers is rounded to the nearest",
         "norms are upper bounds in floating point",
-        "dpsgd/layers.py",
+        "torch/engine/layers.py",
         ".sum(0).mul_(self._margin)\n",
         ".sum(0)\n",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[linear]",),
@@ -70,23 +70,23 @@ MUTANTS = (
     Mutant(
         "a run that goes on uses its first noise again",
         "a run that was killed ends in the same bits, with fresh noise at each step",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "        self._draws.skip(step)\n",
         "",
-        ("dpsgd/test_dpsgd_checkpoint.py::test_a_run_that_goes_on_ends_in_the_same_bits[momentum]",),
+        ("engine/test_engine_checkpoint.py::test_a_run_that_goes_on_ends_in_the_same_bits[momentum]",),
     ),
     Mutant(
         "state of another run is used",
         "a run goes on from its own state alone",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         '            if found["identity"] != mine:\n                return 0\n',
         "",
-        ("dpsgd/test_dpsgd_checkpoint.py::test_state_of_another_run_is_not_used[other0]",),
+        ("engine/test_engine_checkpoint.py::test_state_of_another_run_is_not_used[other0]",),
     ),
     Mutant(
         "the dither is left out",
         "rounding adds little to what one record moves",
-        "dpsgd/draws.py",
+        "training/draws.py",
         "            row += dither.draw(-(-size // 4)).view(np.uint16)[:size] >> np.uint16(16 - self._bits)\n",
         "            row += 2.0 ** (self._bits - 1)\n",
         (f"{_STEP}::test_the_dither_keeps_many_small_moves_together",),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "records are clipped to the whole clipping norm",
         "what a record moves on the grid is at most the clipping norm",
-        "dpsgd/sum_on_grid.py",
+        "training/sum_on_grid.py",
         "    return max(0.0, ratio * (1 - 2.0**-40))",
         "    return min(1.0, max(0.0, ratio) * 1e9)",
         (f"{_STEP}::test_records_are_clipped_to_what_leaves_room_for_rounding",),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "a ghost norm is not an upper bound",
         "norms are upper bounds in floating point",
-        "dpsgd/layers.py",
+        "torch/engine/layers.py",
         "added(one.mul_(two).flatten(2)).clamp_min(0) + terms / (1 - terms) * spread.square()",
         "added(one.mul_(two).flatten(2)).clamp_min(0)",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-ghost]",),
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "the norm of a held gradient is rounded to the nearest",
         "norms are upper bounds in floating point",
-        "dpsgd/layers.py",
+        "torch/engine/layers.py",
         " * (1 + (size + 8) * UNIT)",
         "",
         (f"{_STEP}::test_norms_are_upper_bounds_in_exact_arithmetic[positions-held]",),
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "weights are not capped where terms cancel",
         "the error of a sum is bounded",
-        "dpsgd/step.py",
+        "torch/engine/step.py",
         "made if spreads is None else torch.minimum(made, SPREAD * self.most / spreads)",
         "made",
         (f"{_STEP}::test_weights_keep_both_bounds",),
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "noise and dither are used twice",
         "every step has fresh noise",
-        "dpsgd/draws.py",
+        "training/draws.py",
         "        return self._waiting.pop(0)\n",
         "        return self._waiting[0]\n",
         (f"{_STEP}::test_dither_and_noise_have_their_laws",),
@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "a batch that is too large is cut off",
         "every record of a batch counts",
-        "dpsgd/draws.py",
+        "training/draws.py",
         "    shape = (steps, max(count, -(-longest // size)), len(drawn), size)\n",
         "    shape = (steps, count, len(drawn), size)\n"
         "    drawn = [tuple(part[some[1] < count * size] for part in some) for some in drawn]\n",
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         "zero times NaN is NaN",
         "a record that is not finite adds zero",
-        "dpsgd/layers.py",
+        "torch/engine/layers.py",
         "    return values.nan_to_num_(0.0, 0.0, 0.0)\n",
         "    return values\n",
         (f"{_MOVES}[linear]", f"{_MOVES}[convolution]"),
@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant(
         "runs of a group share a key",
         "runs of a group are independent",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "[noise.Words.of_seed(run.seed) for run in runs]",
         "[noise.Words.of_seed(runs[0].seed) for run in runs]",
         (f"{_BITS}::test_a_run_alone_and_among_others_ends_in_the_same_bits[linear]",),
@@ -159,15 +159,15 @@ MUTANTS = (
     Mutant(
         "runs on a GPU are sampled at the rate of the first",
         "a run takes records with its own rate",
-        "dpsgd/cuda_graph.py",
+        "torch/engine/cuda_graph.py",
         " and run.rate == runs[0].rate",
         "",
-        ("dpsgd/test_dpsgd_run.py::test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone",),
+        ("engine/test_engine_run.py::test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone",),
     ),
     Mutant(
         "dropout belongs to places in the batch",
         "a record's contribution does not depend on its place",
-        "dpsgd/batches.py",
+        "torch/engine/batches.py",
         " ^ (records + 1))",
         " ^ (0 * records + torch.arange(records.shape[-1], device=records.device)))",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[dropout]",),
@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "gradients are not clipped",
         "one record moves a step by at most the clipping norm",
-        "dpsgd/step.py",
+        "torch/engine/step.py",
         "torch.minimum(self.scale, made)",
         "self.scale + 0 * made",
         (f"{_MOVES}[linear]",),
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "products treat the last rows otherwise",
         "a record's contribution does not depend on its place",
-        "dpsgd/layers.py",
+        "torch/engine/layers.py",
         "    for way in _WAYS:\n",
         "    for way in (torch.mm,):\n        return way\n",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[twice]",),
@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         "processes draw noise of their own",
         "noise is keyed by the run and the parameter, never by a process",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "        words = [noise.Words.of_seed(run.seed) for run in runs]\n",
         "        words = [noise.Words.of_seed(run.seed + (0 if team is None else team.rank)) for run in runs]\n",
         (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
@@ -199,7 +199,7 @@ MUTANTS = (
     Mutant(
         "processes draw from shards with numbers of their own",
         "coins are keyed by the number of a record in the whole",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "BatchSampler(one, len(records), run.rate, run.subsample)",
         "BatchSampler(one, len(records) // (1 if team is None else team.size), run.rate, run.subsample)",
         (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
@@ -207,7 +207,7 @@ MUTANTS = (
     Mutant(
         "a piece is added by two processes",
         "a record counts once",
-        "dpsgd/distributed.py",
+        "torch/engine/distributed.py",
         "return slice(self.rank, None, self.size)",
         "return slice(max(0, self.rank - 1), None, self.size)",
         (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "two ranges of parameters have equal noise",
         "the noise of parameters is independent, whichever process draws it",
-        "dpsgd/draws.py",
+        "training/draws.py",
         "        return made.reshape(len(self._streams), self._ahead, self._width)\n",
         "        made = made.reshape(len(self._streams), self._ahead, self._width)\n"
         "        made[..., self._width // 2 :] = made[..., : -(-self._width // 2)]\n"
@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         "processes do not compare what they compute",
         "every process computes the same bits",
-        "dpsgd/distributed.py",
+        "torch/engine/distributed.py",
         "        if len(set(found)) > 1:\n",
         "        if not found:\n",
         (f"{_DISTRIBUTED}::test_processes_that_compute_other_bits_are_refused",),
@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         "a resume does not compare what it computes",
         "a resumed run computes the same bits",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "        if arithmetic != self._arithmetic:\n",
         "        if not arithmetic:\n",
         (f"{_DISTRIBUTED}::test_a_resume_with_other_bits_is_refused",),
@@ -241,7 +241,7 @@ MUTANTS = (
     Mutant(
         "the rounding of one piece is paid for",
         "every piece of a batch is rounded",
-        "dpsgd/sum_on_grid.py",
+        "training/sum_on_grid.py",
         "(math.sqrt(within) - pieces * math.sqrt(size) * step * 2.0**-bits)",
         "(math.sqrt(within) - math.sqrt(size) * step * 2.0**-bits)",
         (f"{_STEP}::test_the_rounding_of_every_piece_is_paid_for",),
@@ -249,7 +249,7 @@ MUTANTS = (
     Mutant(
         "a copy of the weights is made once",
         "every pass is at the weights of its step",
-        "dpsgd/program.py",
+        "torch/engine/program.py",
         "and not (kept[source] and _may_copy(node, source)):",
         "and True:",
         (f"{_BITS}::test_weights_may_change_in_place_between_passes[turned]",),

@@ -423,7 +423,7 @@ MUTANTS = (
     Mutant(
         "Optuna: a constraint costs nothing",
         "what a sampler can read is paid for",
-        "integrations/optuna.py",
+        "optuna.py",
         "        self._trial.set_constraint(key, self._paid(float(value)))\n",
         "        self._trial.set_constraint(key, value)\n",
         ("integrations/test_optuna.py::test_every_number_that_a_sampler_can_read_is_paid_for",),
@@ -431,7 +431,7 @@ MUTANTS = (
     Mutant(
         "Optuna: an objective may use all of its trial",
         "what a sampler can read is paid for",
-        "integrations/optuna.py",
+        "optuna.py",
         "        if attribute not in _READABLE:\n",
         "        if attribute in ():\n",
         ("integrations/test_optuna.py::test_an_objective_writes_by_declared_ways_alone",),
@@ -439,7 +439,7 @@ MUTANTS = (
     Mutant(
         "a claim that comes late is good",
         "of all processes that share a storage, as many as were declared make the last run",
-        "integrations/optuna.py",
+        "optuna.py",
         "        if place >= allowed:  # another process was faster\n",
         "        if place < 0:\n",
         ("integrations/test_optuna_claims.py::test_a_process_that_claims_the_last_run_a_moment_later_is_refused",),
@@ -447,7 +447,7 @@ MUTANTS = (
     Mutant(
         "surplus trials are made",
         "no more trials are made than were declared",
-        "integrations/optuna.py",
+        "optuna.py",
         "        return number in order\n",
         "        return True\n",
         ("integrations/test_optuna_claims.py::test_trials_beyond_the_declared_number_are_not_made_and_are_no_rows",),
@@ -455,7 +455,7 @@ MUTANTS = (
     Mutant(
         "trials go on after the survey was closed",
         "a table is complete when it is certified",
-        "integrations/optuna.py",
+        "optuna.py",
         '            if kind == "close" or len(order) == self._runs:\n',
         "            if len(order) == self._runs:\n",
         ("integrations/test_optuna_claims.py::test_a_trial_that_begins_while_the_survey_is_closed_is_not_made",),
@@ -463,7 +463,7 @@ MUTANTS = (
     Mutant(
         "the latest declaration holds",
         "one declaration and one key hold for all processes",
-        "integrations/optuna.py",
+        "optuna.py",
         '        first: dict[str, Any] = self._all("begin")[0]\n',
         '        first: dict[str, Any] = self._all("begin")[-1]\n',
         ("integrations/test_optuna_claims.py::test_of_two_declarations_that_begin_at_the_same_time_one_holds",),
@@ -471,7 +471,7 @@ MUTANTS = (
     Mutant(
         "trials made outside a survey are accepted",
         "all that is in a published storage is paid for",
-        "integrations/optuna.py",
+        "optuna.py",
         "            if made and trial.number not in claimed:\n",
         "            if made and trial.number < 0:\n",
         ("integrations/test_optuna_claims.py::test_trials_that_were_made_outside_the_survey_are_refused",),
@@ -479,7 +479,7 @@ MUTANTS = (
     Mutant(
         "a study that was deleted begins anew",
         "trials that were made count, whatever becomes of their study",
-        "integrations/optuna.py",
+        "optuna.py",
         "        if used and [self._study.user_attrs.get(_MARK)] != marks[:1]:\n",
         "        if used and not marks:\n",
         ("integrations/test_optuna_claims.py::test_a_study_that_is_deleted_and_made_again_does_not_go_on",),
@@ -487,7 +487,7 @@ MUTANTS = (
     Mutant(
         "a trial is claimed twice",
         "a claim pays for one trial",
-        "integrations/optuna.py",
+        "optuna.py",
         ' if claim["trial"] == number) != mine:',
         ' if claim["trial"] == number) is None:',
         ("integrations/test_optuna_claims.py::test_a_number_that_was_claimed_before_is_not_made_again",),
@@ -495,7 +495,7 @@ MUTANTS = (
     Mutant(
         "a restored storage goes on",
         "one entry of a ledger pays for one survey",
-        "integrations/optuna.py",
+        "optuna.py",
         "        if self._reservation is not None:\n            self._reservation.claim(part)\n",
         "        if part is None:\n            self._reservation.claim(part)\n",
         ("integrations/test_optuna_claims.py::test_of_two_copies_of_a_storage_one_goes_on",),

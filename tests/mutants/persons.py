@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         "rows are sampled instead of persons",
         "a step samples persons: all rows of a person count, or none",
-        "integrations/torch/runs.py",
+        "torch/runs.py",
         "    return rows if persons is None else PersonRows(rows, persons.grouped(program.views))\n",
         "    return rows\n",
         (f"{_PERSONS}::test_persons_are_sampled_and_not_rows", _STEP),
@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "rows of a person are added up instead of averaged",
         "what is clipped is the average of a person's rows",
-        "dpsgd/batches.py",
+        "torch/engine/batches.py",
         "    weights = counts / total.clamp(min=1)\n",
         "    weights = counts.double()\n",
         (_STEP,),
@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "the average is over the cap, not over the rows there are",
         "a person with few rows is averaged over what there is",
-        "dpsgd/batches.py",
+        "torch/engine/batches.py",
         "    weights = counts / total.clamp(min=1)\n",
         "    weights = counts / views\n",
         (_STEP,),
@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant(
         "weights of rows are left out of the backward pass",
         "what is clipped is the average of a person's rows",
-        "dpsgd/factors.py",
+        "torch/engine/factors.py",
         "    return [*others, last * weights.to(last.dtype).view(*weights.shape, *[1] * (last.dim() - 3))]\n",
         "    return [*others, last / last.shape[2]]\n",
         (_STEP,),
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "the cap on rows of a person is left out",
         "at most so many rows of a person are used at a time",
-        "integrations/persons.py",
+        "training/persons.py",
         "        held = places < counts[:, None]\n",
         "        most = max(most, int(counts.max(initial=1)))\n"
         "        places = np.broadcast_to(np.arange(most), (len(persons), most)).copy()\n"
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "the same rows are drawn at every step",
         "which rows of a person are used is drawn afresh",
-        "dpsgd/run.py",
+        "torch/engine/run.py",
         "return batches.keys_of_rows(keys, step, numbers)",
         "return batches.keys_of_rows(keys, 0, numbers)",
         (f"{_PERSONS}::test_which_rows_are_used_is_drawn_afresh_at_every_step",),
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a resumed run draws other rows",
         "a run that is resumed ends in the same bits",
-        "dpsgd/batches.py",
+        "torch/engine/batches.py",
         "words(begun + passed + at, one)",
         "words(begun + at, one)",
         (f"{_EVERYWHERE}::test_a_run_that_is_resumed_draws_the_same_rows",),
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "places without a row hold another person's",
         "what a person adds is a function of that person's rows",
-        "integrations/persons.py",
+        "training/persons.py",
         "chosen = first[:, None] + np.where(held, places, 0)",
         "chosen = np.where(held, first[:, None] + places, 0)",
         (f"{_PERSONS}::test_rows_are_drawn_without_repetition_and_in_the_order_of_the_table",),
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "keys are compared in single precision",
         "keys are compared exactly: a newcomer is not merged with another person",
-        "integrations/persons.py",
+        "training/persons.py",
         'return b"n%d" % int(value) if abs(value) < _EXACT else None',
         'return b"n%d" % int(np.float32(value)) if abs(value) < _EXACT else None',
         (f"{_PERSONS}::test_keys_are_compared_exactly",),
@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "whole numbers that doubles do not tell apart are keys",
         "one missing key does not change whose rows the others' are",
-        "integrations/persons.py",
+        "training/persons.py",
         "if abs(value) < _EXACT else None",
         "if True else None",
         (f"{_PERSONS}::test_keys_are_compared_exactly",),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "a missing key is a person",
         "a row without a key counts for nothing",
-        "integrations/persons.py",
+        "training/persons.py",
         "return None if value.decode(",
         "return None if False and value.decode(",
         (f"{_PERSONS}::test_a_key_that_is_missing_or_of_another_type_counts_for_nothing",),
@@ -102,7 +102,7 @@ MUTANTS = (
     Mutant(
         "a split by person looks at the kind of the column",
         "the column that holds keys moves nobody to the other side",
-        "integrations/split.py",
+        "training/split.py",
         'return None if key is None else b"person|" + key[1:]',
         'return None if key is None else b"person|" + key',
         (f"{_PERSONS}::test_the_column_that_holds_keys_changes_nothing",),
@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "records are split by row where they are persons",
         "all rows of a person are on one side",
-        "integrations/split.py",
+        "training/split.py",
         "        found: list[bytes | None] = list(map(_hashed, keys.rows))\n",
         "        found: list[bytes | None] = [b'%d' % at for at in range(len(keys))]\n",
         (f"{_EVERYWHERE}::test_a_split_by_person_keeps_all_rows_of_a_person_together",),
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "rows of a person are added up in JAX",
         "what is clipped is the average of a person's rows",
-        "integrations/jax/jax_program.py",
+        "jax/jax_program.py",
         "return jnp.sum(losses.astype(weights.dtype) * weights)",
         "return jnp.sum(losses.astype(weights.dtype) * (weights > 0))",
         (f"{_EVERYWHERE}::test_a_step_in_jax_sums_the_clipped_averages_of_persons",),
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "rows of a person are clipped one by one in a loop of one's own",
         "what is clipped is the average of a person's rows",
-        "integrations/torch/own_loop.py",
+        "torch/own_loop.py",
         "        if self._sizes and self._sizes[0].persons is not None:\n",
         "        if False:\n",
         (f"{_EVERYWHERE}::test_a_loop_of_ones_own_averages_the_rows_of_persons",),
@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "shares of cells are rounded up",
         "one person fills the cells of a matrix by at most one",
-        "integrations/persons.py",
+        "training/persons.py",
         "GRID * each // counts[pairs // size])",
         "-(-GRID * each // counts[pairs // size]))",
         ("integrations/test_persons_scores.py::test_one_person_fills_cells_by_at_most_one",),
@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         "every row of a person counts in a score",
         "a person's value is one mean over the drawn rows",
-        "integrations/scores.py",
+        "training/scores.py",
         "return values[known] if owners is None else person_means(values[known], owners[known])",
         "return values[known]",
         ("integrations/test_persons_scores.py::test_scores_are_means_over_persons",),
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(
         "a person with several rows is several counts of a matrix",
         "one person fills the cells of a matrix by at most one",
-        "integrations/scores.py",
+        "training/scores.py",
         "        counts = person_cells(numbers, owners, size)\n",
         "        counts = GRID * np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)\n",
         ("integrations/test_persons_scores.py::test_scores_are_means_over_persons",),
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "scores of rows rank the runs of persons",
         "training and scoring protect one unit",
-        "integrations/training.py",
+        "training/gradient_training.py",
         "if is_private(one) and persons != (cap is not None):",
         "if False:",
         ("integrations/test_persons_scores.py::test_training_and_scoring_protect_one_unit",),
@@ -166,7 +166,7 @@ MUTANTS = (
     Mutant(
         "every row adds to the scale of the inputs",
         "a person adds one term to the scale of the inputs",
-        "integrations/torch/runs.py",
+        "torch/runs.py",
         "return found if person is None else person.means(found).tolist()",
         "return found",
         (f"{_EVERYWHERE}::test_a_person_adds_one_term_to_the_scale_of_the_inputs",),

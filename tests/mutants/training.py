@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "a last run on all records counts for one side",
         "records that score are trained on, too",
-        "integrations/training.py",
+        "training/gradient_training.py",
         '"data": whole.data, "records"',
         '"data": replace(whole.data, origin=self.data.origin), "records"',
         (
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "a confusion matrix counts a record twice",
         "a record is in one cell",
-        "integrations/scores.py",
+        "training/scores.py",
         "np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)",
         "2 * np.bincount(numbers[(numbers >= 0) & (numbers < size)], minlength=size)",
         ("integrations/test_torch_named_scores.py::test_a_record_is_in_one_cell_of_the_confusion_matrix",),
@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "measures of one matrix are drawn one by one",
         "what is paid for once is drawn once",
-        "integrations/scores.py",
+        "training/scores.py",
         "                if (key := score.matrix_key) not in matrices:\n",
         "                if key := score.matrix_key:\n",
         ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "one score under two names is paid for once",
         "what is drawn twice is paid for twice",
-        "integrations/scores.py",
+        "training/scores.py",
         "else name, score)",
         "else id(score), score)",
         ("integrations/test_torch_measures.py::test_measures_of_one_matrix_are_paid_for_once",),
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "a loop of one's own is not compared with its event",
         "a run costs what was declared",
-        "integrations/torch/own_loop.py",
+        "torch/own_loop.py",
         "    if accountant.history != [(run.noise_multiplier, run.rate, run.steps)]:\n",
         "    if not accountant.history and run.steps == 0:\n",
         ("integrations/test_torch_own_loop.py::test_a_loop_that_trains_otherwise_is_the_callers_mistake",),
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "a loop of one's own steps with any records",
         "a step has the records of one Poisson batch, once",
-        "integrations/torch/own_loop.py",
+        "torch/own_loop.py",
         "        if not self._sizes or self._rows != self._sizes.popleft().rows:\n",
         "        if self._sizes and self._sizes.popleft().rows < 0:\n",
         ("integrations/test_torch_own_loop.py::test_a_step_has_the_records_of_its_batch_once",),
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "a loop of one's own clips to two norms in one step",
         "noise is a multiple of the norm that all records of a step are clipped to",
-        "integrations/torch/own_loop.py",
+        "torch/own_loop.py",
         "        if self._norms - {float(self.max_grad_norm)}:\n",
         "        if not self._norms:\n",
         ("integrations/test_torch_own_loop.py::test_the_clipping_norm_changes_between_steps_alone",),
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "a canary of an audit is in every piece of its batch",
         "an audit trains what is declared",
-        "integrations/torch/own_loop.py",
+        "torch/own_loop.py",
         "            drawn = size.canaries if self._rows == 0 else size.canaries[:0]\n",
         "            drawn = size.canaries\n",
         ("audit/test_one_run.py::test_canaries_of_a_batch_in_pieces_count_once",),
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "a rehearsal calls a private score of one's own",
         "a rehearsal reads no private record",
-        "integrations/scores.py",
+        "training/scores.py",
         "    return no_score if is_private(score) else score\n",
         "    return score\n",
         ("integrations/test_torch_one_run.py::test_a_rehearsal_does_not_call_a_private_score_of_ones_own",),
@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "of several metrics only the first one's arrays are compared",
         "a record that trains and scores is charged for both",
-        "integrations/scores.py",
+        "training/scores.py",
         "for origin in known for array in",
         "for origin in known[:1] for array in",
         ("integrations/test_torch_sides.py::test_one_array_is_not_two_sides_in_any_of_several_metrics",),
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "a last run on all records keeps what was found for another loss",
         "a run trains as its mechanism says",
-        "integrations/training.py",
+        "training/gradient_training.py",
         'changes["whole"] = replace(self.whole, fits={})',
         'changes["whole"] = self.whole',
         ("integrations/test_torch_named_scores.py::test_a_last_run_trains_as_the_changed_mechanism_does",),
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         "one padded text changes the kernel of all texts",
         "a record's gradient does not depend on other records, to the bit",
-        "dpsgd/device.py",
+        "torch/engine/device.py",
         "return func is torch.Tensor.__bool__ and",
         "return func is torch.Tensor.__int__ and",
         ("integrations/test_torch_transformers.py::test_one_padded_text_changes_no_bit_of_the_others",),
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "the word of a score of one's own is a rule",
         "a record that trains and scores is charged for both",
-        "integrations/split.py",
+        "training/split.py",
         "Origin.of(held_out), read_sides(split)\n",
         "Origin.of(held_out), split\n",
         ("integrations/test_torch_sides.py::test_a_score_of_ones_own_that_says_same_composes_with_training",),
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         "words beside numbers may be any",
         "a record outside the domain is left out",
-        "integrations/torch/domain.py",
+        "torch/domain.py",
         "((sizes == _ANY) | ((flat >= 0) & (flat < sizes)))\n",
         "((sizes == _ANY) | (flat >= 0))\n",
         ("integrations/test_torch_fields.py::test_records_of_mixed_fields_that_do_not_fit_are_left_out",),
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "weights below single precision are accepted",
         "one record moves a sum by at most the clipping norm",
-        "dpsgd/trainable.py",
+        "torch/engine/trainable.py",
         "        if value.dtype not in (torch.float32, torch.float64):\n",
         "        if value.is_complex():\n",
         (f"{_ATTACKS}::test_weights_below_single_precision_are_refused",),
@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "noise from uniforms of 24 bits",
         "no value of the noise is impossible",
-        "integrations/torch/own_loop.py",
+        "torch/own_loop.py",
         "    return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)\n",
         "    return torch.normal(0.0, std, like.shape, dtype=torch.float32, device=like.device, generator=generator)\n",
         ("noise/test_noise_reach.py::test_noise_for_opacus_is_drawn_from_53_bits",),
@@ -234,7 +234,7 @@ MUTANTS = (
     Mutant(
         "one ignored position leaves out its record",
         "ignored positions count for nothing, and the record stays",
-        "integrations/torch/domain.py",
+        "torch/domain.py",
         "        counts = labels != self.ignored\n",
         "        counts = labels == labels\n",
         ("integrations/test_torch_ignored.py::test_a_record_with_an_ignored_pixel_stays",),
@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant(
         "a score on the training records is amplified",
         "a subsampled run whose score reads all records is charged in full",
-        "integrations/training.py",
+        "training/gradient_training.py",
         "        event = run.on_the_subsample if same else run.event\n",
         "        event = run.event\n",
         ("integrations/test_torch_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),
@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         "runs train the factory's own model",
         "no run goes on where another one ended",
-        "integrations/torch/saver.py",
+        "torch/saver.py",
         "    given = factory(**arguments)\n",
         "    given = factory(**arguments)\n    if arguments is not None:\n        return given\n",
         (f"{_FACTORY}::test_a_run_does_not_depend_on_the_runs_before",),
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "the factory is not asked again after a run",
         "no run goes on where another one ended",
-        "integrations/torch/saver.py",
+        "torch/saver.py",
         "    if fingerprint(model) != before:\n",
         "    if not before:\n",
         (f"{_FACTORY}::test_a_score_that_writes_back_what_a_run_has_learnt_ends_the_search",),
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "a model is loaded into the factory's own",
         "no run goes on where another one ended",
-        "integrations/torch/saver.py",
+        "torch/saver.py",
         "build(shown, arguments)\n",
         "shown(**arguments)\n",
         (f"{_FACTORY}::test_loading_a_model_leaves_the_factorys_alone",),
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "a score's loss may mix records",
         "one record moves a score by at most its bound",
-        "integrations/torch/record_values.py",
+        "torch/record_values.py",
         "            self._refuse_mixing(code, loss, given)\n",
         "            pass\n",
         ("integrations/test_torch_score.py::test_a_loss_that_mixes_records_is_refused_as_a_score",),
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "the margin of a target leaves out the noise of the score",
         "a target is said to be reached wrongly with a stated probability at most",
-        "integrations/scores.py",
+        "training/scores.py",
         "        spread = noise_multiplier * math.hypot(1 - shown, shown)\n",
         "        spread = 1e-3 * noise_multiplier * math.hypot(1 - shown, shown)\n",
         ("integrations/test_reaching.py::test_reached_is_wrong_no_more_often_than_stated",),
@@ -290,7 +290,7 @@ MUTANTS = (
     Mutant(
         "the margin of a target leaves out the sampling of its records",
         "a target is said to be reached wrongly with a stated probability at most",
-        "integrations/scores.py",
+        "training/scores.py",
         "    return right, sizes, binom.pmf(right, sizes, target) * law.pmf(sizes)\n",
         "    return target * sizes, sizes, law.pmf(sizes)\n",
         ("integrations/test_reaching.py::test_reached_is_wrong_no_more_often_than_stated",),
@@ -298,7 +298,7 @@ MUTANTS = (
     Mutant(
         "a score's noise is a float",
         "a score betrays no count by its last bits",
-        "integrations/scores.py",
+        "training/scores.py",
         "        wrong, right = noisy_matrix(each, (2,), self.sigma, words, owners)\n",
         "        wrong, right = (np.sum(each == n) + self.sigma * np.random.default_rng().normal() for n in (0, 1))\n",
         (
@@ -309,7 +309,7 @@ MUTANTS = (
     Mutant(
         "the bin of an AUC is that of a margin's sign",
         "an AUC is of the model's probabilities",
-        "integrations/scores.py",
+        "training/scores.py",
         'np.searchsorted(_MARGINS, np.where(np.isnan(margin), -np.inf, margin), side="right")',
         "np.where(np.isnan(margin) | (margin < 0), 0, BINS - 1)",
         ("integrations/test_scores.py::test_bins_of_an_auc_compare_margins_with_their_edges",),
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         "a score does not look whether places change a bit",
         "what a record adds to a score does not depend on the others",
-        "integrations/torch/record_values.py",
+        "torch/record_values.py",
         "        if size > 1 and not self._same_places(given):\n",
         "        if size < 1:\n",
         (f"{_SCORE}::test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit",),
@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant(
         "records outside the domain are used",
         "one bad record cannot fail a run",
-        "integrations/torch/runs.py",
+        "torch/runs.py",
         "made.data.within(Domain.of(model, example, loss)).to(self._device)\n",
         "made.data.to(self._device)\n",
         ("integrations/test_torch_data.py::test_one_record_outside_the_domain_changes_nothing",),
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         "the first record says what the others look like",
         "the domain of a record is stated by public things alone",
-        "integrations/torch/data.py",
+        "torch/data.py",
         "    shown = only(data[0] if example is None else example, taken)\n",
         "    shown = only(data[0], taken)\n",
         (
@@ -344,7 +344,7 @@ MUTANTS = (
     Mutant(
         "the split hashes the bytes of the array",
         "a record's side depends on that record alone",
-        "integrations/split.py",
+        "training/split.py",
         "        return [row.tobytes() for row in _single(rows.reshape(len(rows), -1 if rows.size else 0))]\n",
         "        return [row.tobytes() for row in rows.reshape(len(rows), -1)]\n",
         ("integrations/test_split.py::test_one_number_of_another_kind_moves_no_integer",),
@@ -352,7 +352,7 @@ MUTANTS = (
     Mutant(
         "a set is hashed in its own order",
         "a record's bytes are the same in every process",
-        "integrations/split.py",
+        "training/split.py",
         "    elif isinstance(row, Set):",
         "    elif row is None:",
         ("integrations/test_split.py::test_the_order_of_a_set_is_no_part_of_a_record",),
@@ -360,7 +360,7 @@ MUTANTS = (
     Mutant(
         "an estimator counts the records that it is given",
         "a fit has the sampling rate that its event states",
-        "integrations/sklearn/fitting.py",
+        "sklearn/fitting.py",
         '        if not self.takes("records"):\n',
         "        if self.records < 0:\n",
         ("integrations/test_sklearn.py::test_an_event_that_depends_on_the_number_of_records_needs_it_as_a_parameter",),
@@ -368,7 +368,7 @@ MUTANTS = (
     Mutant(
         "steps that learn are accepted",
         "nothing is learnt from the records before training",
-        "integrations/sklearn/fitting.py",
+        "sklearn/fitting.py",
         "    if problems:\n",
         "    if len(problems) > 1:\n",
         ("integrations/test_sklearn_steps.py::test_every_other_step_is_refused",),
@@ -376,7 +376,7 @@ MUTANTS = (
     Mutant(
         "a subclass of a schema is accepted",
         "nothing is learnt from the records before training",
-        "integrations/sklearn/schema.py",
+        "sklearn/schema.py",
         "type(estimator.steps[0][1]) is Schema",
         "isinstance(estimator.steps[0][1], Schema)",
         ("integrations/test_sklearn_steps.py::test_every_other_step_is_refused",),
@@ -384,7 +384,7 @@ MUTANTS = (
     Mutant(
         "steps around a search are accepted",
         "nothing is learnt from the records before training",
-        "integrations/sklearn/private_search.py",
+        "sklearn/private_search.py",
         '                    if step not in (None, "passthrough"):\n',
         '                    if step in (None, "passthrough"):\n',
         ("integrations/test_sklearn_steps.py::test_steps_around_a_search_are_refused",),
@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant(
         "a record without finite values is given to an estimator that takes none",
         "no record turns a release into an exception",
-        "integrations/sklearn/fitting.py",
+        "sklearn/fitting.py",
         "        inside &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))\n",
         "        inside &= np.isfinite(values).all()\n",
         (
@@ -402,7 +402,7 @@ MUTANTS = (
     Mutant(
         "predict is not rehearsed",
         "a model that cannot predict is refused before anything is spent",
-        "integrations/sklearn/fitting.py",
+        "sklearn/fitting.py",
         "            whole.predict(rows)\n",
         "            _ = whole.predict\n",
         ("integrations/test_sklearn_declared.py::test_predict_is_rehearsed_before_anything_is_spent",),
@@ -410,7 +410,7 @@ MUTANTS = (
     Mutant(
         "predictions are matrix products",
         "a private score counts each record by itself, to the last bit",
-        "integrations/sklearn/estimators.py",
+        "sklearn/estimators.py",
         "            total += values[:, place, None] * weight[:, place]\n",
         "            total += (values @ weight.T) / weight.shape[1]\n",
         ("integrations/test_sklearn_records.py::test_a_prediction_does_not_depend_on_the_rows_beside_it",),
@@ -418,7 +418,7 @@ MUTANTS = (
     Mutant(
         "a release is loaded with any schema",
         "what a model means is saved with it",
-        "integrations/sklearn/estimators.py",
+        "sklearn/estimators.py",
         '        if (found := difference(notes["settings"], settings(model))) is not None:\n',
         '        if (found := difference(notes["settings"], notes["settings"])) is not None:\n',
         (

@@ -38,7 +38,7 @@ def torch_step() -> float:
 
 def jax_step() -> float:
     jnp = pytest.importorskip("jax.numpy")
-    from dphypo.integrations.jax import DPSGD
+    from dphypo.jax import DPSGD
 
     mechanism = DPSGD(
         init=lambda key: jnp.zeros(1000),
@@ -87,7 +87,7 @@ def largest_of_a_plan(monkeypatch: pytest.MonkeyPatch, bands: int) -> tuple[floa
     pytest.importorskip("jax_privacy")
     from support.plans import plan_config
 
-    from dphypo.integrations.jax import execution_plan
+    from dphypo.jax import execution_plan
 
     strategy = 0.5 ** np.arange(bands)
     config = plan_config(iterations=4, strategy=strategy, noise_multiplier=0.5)
@@ -117,6 +117,6 @@ def test_noise_for_opacus_is_drawn_from_53_bits() -> None:
     """Such normals reach 8.57 σ; those from 24 bits end at 5.77 σ."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("opacus")
-    from dphypo.integrations.torch import own_loop
+    from dphypo.torch import own_loop
 
     assert own_loop.gaussian(2.0, torch.zeros(3), torch.Generator().manual_seed(1)).dtype == torch.float64

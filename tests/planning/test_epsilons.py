@@ -13,9 +13,9 @@ import dphypo
 from dphypo.accounting import Composition
 from dphypo.accounting.composition import account_published
 from dphypo.cli.options import joined, several
-from dphypo.integrations.torch import DPSGD
 from dphypo.mechanisms import SampledGaussian
 from dphypo.planning import lost_at, public_tasks
+from dphypo.torch import DPSGD
 
 TASK = {"records": 6000, "batch_size": 300, "epochs": 5}
 

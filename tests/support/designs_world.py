@@ -74,7 +74,7 @@ def _tuned_own(random: Random, epsilon: float, delta: float) -> Declaration:
 def _tuned_torch(random: Random, epsilon: float, delta: float) -> Declaration:
     from torch import nn
 
-    from dphypo.integrations.torch import DPSGD
+    from dphypo.torch import DPSGD
 
     count = int(random.integers(400, 6000))
     y = random.integers(0, 2, count)
@@ -101,7 +101,7 @@ def _study(random: Random, epsilon: float, delta: float) -> Declaration:
 
 
 def _optuna(random: Random, epsilon: float, delta: float) -> Composition:
-    from dphypo.integrations.optuna import OptunaSurvey
+    from dphypo.optuna import OptunaSurvey
 
     own = _own(random)
     public = "public" if own.score_event is None else None

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
-from dphypo.dpsgd.program import Program
-from dphypo.dpsgd.stack import Shape, Sums
-from dphypo.dpsgd.step import combined
+from dphypo.torch.engine.program import Program
+from dphypo.torch.engine.stack import Shape, Sums
+from dphypo.torch.engine.step import combined
 
 CLASSES = 3
 

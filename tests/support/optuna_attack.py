@@ -22,7 +22,7 @@ from support.plain_run import PlainRun
 
 import dphypo
 from dphypo.errors import Refusal
-from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.optuna import OptunaSurvey
 
 RUNS = 4
 SURVEY = OptunaSurvey(PlainRun(), 2.0, 1e-7, durations="public", scores="public", runs=RUNS, progress=False)

@@ -6,7 +6,7 @@ import numpy as np
 import optuna
 from support.plain_run import PlainRun
 
-from dphypo.integrations.optuna import OptunaSurvey
+from dphypo.optuna import OptunaSurvey
 
 RUN = PlainRun()
 

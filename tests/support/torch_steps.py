@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from dphypo.dpsgd import Program, Run
-from dphypo.dpsgd.stack import Shape, Sums
-from dphypo.dpsgd.step import Weights, add_clipped
 from dphypo.errors import UnsupportedModelError
-from dphypo.integrations.torch import DPSGD
-from dphypo.integrations.torch.record_values import per_record
+from dphypo.torch import DPSGD
+from dphypo.torch.engine import Program, Run
+from dphypo.torch.engine.stack import Shape, Sums
+from dphypo.torch.engine.step import Weights, add_clipped
+from dphypo.torch.record_values import per_record
 
 
 def one_step(model: Any, inputs: torch.Tensor, targets: torch.Tensor, records: int, **changes: Any) -> DPSGD:

@@ -18,10 +18,10 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dphypo.dpsgd.batches import Batch, Piece
-from dphypo.dpsgd.optimisers import SGD
-from dphypo.dpsgd.run import Group
-from dphypo.integrations.torch.data import TensorRecords
+from dphypo.torch.data import TensorRecords
+from dphypo.torch.engine.batches import Batch, Piece
+from dphypo.torch.engine.optimisers import SGD
+from dphypo.torch.engine.run import Group
 
 FALSE_ALARM = 1e-6
 

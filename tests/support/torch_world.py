@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dphypo.integrations.torch import DPSGD
+from dphypo.torch import DPSGD
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 60)

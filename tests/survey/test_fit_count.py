@@ -14,9 +14,9 @@ import dphypo
 from dphypo.accounting.certificate import Certificate
 from dphypo.entropy import Seeded
 from dphypo.errors import UnfitRecordsError
-from dphypo.integrations.torch import DPSGD
 from dphypo.search.declaration import DEVIATIONS, SCORE, SLIVER, TRAIN, FitCount, total_in_gaussians
 from dphypo.search.tune import NoiseProblem, plan_tuning
+from dphypo.torch import DPSGD
 
 COUNT = 4000
 ROWS = np.random.default_rng(0).normal(size=(COUNT, 4)).astype(np.float32)

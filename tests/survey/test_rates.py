@@ -15,7 +15,6 @@ import dphypo
 from dphypo import noise
 from dphypo.accounting import verify
 from dphypo.entropy import Seeded
-from dphypo.integrations.torch import DPSGD, hyperparameters
 from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import CAP, rate_of_drift
 from dphypo.search import rates
@@ -25,6 +24,7 @@ from dphypo.search.release import Row
 from dphypo.search.survey import LastRun, SurveyPlan
 from dphypo.search.tune import plan_tuning
 from dphypo.space import Space
+from dphypo.torch import DPSGD, hyperparameters
 
 COUNT = 600
 ROWS = np.random.default_rng(0).normal(size=(COUNT, 6)).astype(np.float32)
@@ -228,7 +228,7 @@ def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not
 
 def test_jax_has_the_same_units_and_prior() -> None:
     jax = pytest.importorskip("jax")
-    from dphypo.integrations.jax import jax_dpsgd
+    from dphypo.jax import jax_dpsgd
 
     def init(key: Any) -> Any:
         return {"weights": jax.random.normal(key, (6, 2)) / 3}
@@ -250,7 +250,7 @@ def test_jax_has_the_same_units_and_prior() -> None:
 def test_a_private_search_of_a_table_needs_no_space() -> None:
     import pandas as pd
 
-    from dphypo.integrations.sklearn import DPSGDClassifier, PrivateSearch, Schema
+    from dphypo.sklearn import DPSGDClassifier, PrivateSearch, Schema
 
     frame = pd.DataFrame(ROWS, columns=list("abcdef"))
     schema = Schema(dict.fromkeys("abcdef", (-4, 4)))

@@ -9,5 +9,5 @@ results compare with the landscapes.
 share their Poisson batches. For runs of different searches that is no bias: it pairs the arms. Runs of *one* search
 that share a round are correlated in a way the theorem does not know; and the draws are seeded, equally in all arms. So
 this is an experiment about utility on public data. Its ε is that of the declared events; a release would have it if
-the batches were drawn for each run and the entropy were secret, as they are in ``dphypo.integrations.torch``.
+the batches were drawn for each run and the entropy were secret, as they are in ``dphypo.torch``.
 """

@@ -481,14 +481,11 @@ def check_is_mechanism(mechanism: object) -> None:
     elif "event" in dir(mechanism):
         remedy = "derive its class from dphypo.mechanisms.Mechanism; dphypo.testing.check_mechanism tests the rest"
     elif hasattr(mechanism, "get_params"):
-        remedy = (
-            "it is an estimator: use dphypo.integrations.sklearn.PrivateSearch(estimator, epsilon=..., delta=...)"
-            ".fit(X, y)"
-        )
+        remedy = "it is an estimator: use dphypo.sklearn.PrivateSearch(estimator, epsilon=..., delta=...).fit(X, y)"
     elif hasattr(mechanism, "train_dataset"):
-        remedy = "it is a Trainer: use dphypo.integrations.transformers.from_trainer(trainer, max_length=...)"
+        remedy = "it is a Trainer: use dphypo.transformers.from_trainer(trainer, max_length=...)"
     elif hasattr(mechanism, "state_dict"):
-        remedy = "it is a model: use dphypo.integrations.torch.DPSGD(model=lambda: ..., data=(x, y), score='accuracy')"
+        remedy = "it is a model: use dphypo.torch.DPSGD(model=lambda: ..., data=(x, y), score='accuracy')"
     else:
         remedy = "declare the function with @dphypo.mechanism(event=...), or use a DPSGD"
     raise _validate.fail("mechanism", mechanism, remedy)

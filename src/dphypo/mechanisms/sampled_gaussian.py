@@ -169,7 +169,7 @@ class OwnRun(SampledGaussian):
             max_grad_norm: the clipping norm.
             grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
         """
-        from dphypo.integrations.torch.own_loop import make_private  # the only place here that knows PyTorch
+        from dphypo.torch.own_loop import make_private  # the only place here that knows PyTorch
 
         if self._made:
             raise UnsupportedModelError(
@@ -206,7 +206,7 @@ class OwnTraining(Mechanism):
         transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
             is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
         saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
-            ``Safetensors(model)`` of ``dphypo.integrations.torch.saver``.
+            ``Safetensors(model)`` of ``dphypo.torch.saver``.
         data: the private records, if you want a resumed search to refuse others: arrays with one row per record (a
             tuple or a mapping of them), or a data set read by index. Training does not get them from here.
         person: whose row each record of the data loader is, where a person has several: an array of keys, the name of a
@@ -317,7 +317,7 @@ class OwnTraining(Mechanism):
             _validate.warn(
                 "saver = Plain() saves arrays and plain values, and train seems to return a model of PyTorch: the last "
                 "run would fail after everything is spent. Give OwnTraining(saver=Safetensors(net)) of "
-                "dphypo.integrations.torch.saver, or a rehearsal=, whose model is saved before anything is spent"
+                "dphypo.torch.saver, or a rehearsal=, whose model is saved before anything is spent"
             )
         return None
 

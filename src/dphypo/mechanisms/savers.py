@@ -101,7 +101,7 @@ def _to_tree(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     raise UnsupportedModelError(
         f"a model of type {type(value).__name__!r} cannot be saved by Plain(): return numpy arrays, plain values, and "
         "lists, tuples or dicts of them, or say how to save it with @dphypo.mechanism(saver=...); a model of PyTorch "
-        "with OwnTraining(saver=Safetensors(net)), of dphypo.integrations.torch.saver"
+        "with OwnTraining(saver=Safetensors(net)), of dphypo.torch.saver"
     )
 
 

@@ -305,7 +305,7 @@ def frontier(
     before the first run. To pay for one good model instead, use ``dphypo.tune(until=...)``.
 
     Args:
-        mechanism: the full run, such as :class:`dphypo.integrations.torch.DPSGD`.
+        mechanism: the full run, such as :class:`dphypo.torch.DPSGD`.
         epsilons: what each run costs alone, in increasing order.
         delta: the δ of every ε, and of all together.
         epsilon: the most that all runs may cost together; they are refused if they cost more.

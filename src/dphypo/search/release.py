@@ -460,18 +460,33 @@ def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
         raise FileError(f"{printable(path)} was damaged or replaced: it is not the model that the certificate names")
 
 
+def _saver_of(format: str, model: Any) -> Saver | None:
+    """The saver that reads a format into what ``model`` is: a PyTorch model or its factory, an estimator, or None.
+
+    It is imported here because the frameworks' packages are built on this module.
+    """
+    if hasattr(model, "get_params"):
+        from dphypo.sklearn import saver_for
+
+        found = saver_for(model)
+        return found if found.format == format else None
+    if format == "safetensors":
+        from dphypo.torch.saver import Safetensors, SavedGraph
+
+        return SavedGraph() if model is None else Safetensors(model)
+    return None
+
+
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
     if saver is None and model is None and format == Plain.format:
         saver = Plain()
     elif saver is None:
-        from dphypo.integrations import saver_for  # which is built on this module
-
-        saver = saver_for(format, model)
+        saver = _saver_of(format, model)
     if saver is None or saver.format != format:
         more = {
             "npz": ")",
             "safetensors": ", model=MLP), where MLP builds the model, or is the estimator that was searched",
-            "pickle": ", saver=dphypo.integrations.sklearn.Pickled()), which runs code from the file",
+            "pickle": ", saver=dphypo.sklearn.Pickled()), which runs code from the file",
         }.get(format, ", saver=...) with the saver that knows it")
         write = f"dphypo.load_release({str(folder)!r}{more}"
         raise ValueError(f"the model in {str(folder)!r} was saved in the format {format!r}: write {write}")

@@ -106,8 +106,8 @@ def tune(
             ``tune(mechanism, ...)``. Both may be given by name.
         space: the hyperparameters of the full run, and a prior of them, or the dict that makes a space; by default
             those that the mechanism names
-            (:meth:`dphypo.integrations.torch.DPSGD.default_space`).
-        mechanism: the full run, such as :class:`dphypo.integrations.torch.DPSGD`. It offers
+            (:meth:`dphypo.torch.DPSGD.default_space`).
+        mechanism: the full run, such as :class:`dphypo.torch.DPSGD`. It offers
             ``at(noise_multiplier=...)`` and ``at(fraction=..., match=True)``, the same training cut short.
         epsilon, delta: what everything that is released may cost together.
         compute: the most compute, in full runs; the last run takes 1 of it. Where batch size or steps are tuned,

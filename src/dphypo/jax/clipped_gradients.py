@@ -1,0 +1,156 @@
+"""The exact step in JAX: gradients of single records, and their clipped sums in double precision with noise.
+
+**Factors.** Where a record's vector x is multiplied by a trained matrix W that is used nowhere else, the gradient of W
+is the outer product of x and the gradient of the product. The factors take in + out numbers instead of in · out, and
+their weighted sum over records is one matrix product. JAX's equations of a loss show where that is so; other arrays are
+differentiated as usual.
+
+**Two programs.** The sum gets gradients as an argument: they were computed by another program, and lie in memory as
+they are. Were they part of this one, XLA could compute them twice, once for the norm and once for the sum, and round
+differently.
+
+The contribution of a record is its gradient in memory, times a weight; that of a matrix may be the outer product of two
+vectors in memory, whose norm is the product of theirs. The computed norm is within (d + 8)u of the real one in any
+order of the sum, and so is the weight. That order may depend on the place of a record. So d is among the terms of the
+sum's error (:func:`terms`), and a record's place changes nothing that is not covered.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+
+from dphypo import noise
+from dphypo.training.sum_on_grid import NORMALISED, UNIT
+
+Arrays = list[jax.Array]
+RecordGradients = tuple[jax.Array, ...]
+"""The gradient of a trained array: itself, or two vectors whose outer product it is."""
+
+TINY = 2.0**-960
+"""An upper bound on what squares lose to underflow; that of a factor may underflow where the product does not."""
+
+
+class Product(NamedTuple):
+    """The equation, by number, that multiplies a matrix by a vector; and the axis of the matrix that it sums over."""
+
+    equation: int
+    axis: int
+
+
+def gradients(loss: Callable[..., Any], leaves: Sequence[Any], *more: Any) -> tuple[Any, list[RecordGradients]]:
+    """The loss ``loss(leaves, *more)`` of one record, and its gradient with respect to each leaf."""
+    given = jax.tree.leaves((list(leaves), more))
+    called = jax.make_jaxpr(loss)(list(leaves), *more)
+    code = jax.make_jaxpr(lambda *values: _run(called, values, {})[0])(*given)  # calls of compiled functions inside
+    products = _products(code, len(leaves))
+    zeros = {at: jnp.zeros_like(leaves[at], shape=(leaves[at].shape[1 - one.axis],)) for at, one in products.items()}
+    others = {at: leaf for at, leaf in enumerate(leaves) if at not in products}
+
+    def value(others: Mapping[int, Any], added: Mapping[int, Any]) -> tuple[Any, Mapping[int, Any]]:
+        values = [others.get(at, one) for at, one in enumerate(given)]
+        (made,), vectors = _run(code, values, {one.equation: added[at] for at, one in products.items()})
+        return made, vectors
+
+    (made, vectors), (found, after) = jax.value_and_grad(value, (0, 1), has_aux=True)(others, zeros)
+    for at, one in products.items():
+        pair = (vectors[one.equation], after[at])
+        found[at] = pair if one.axis == 0 else pair[::-1]
+    return made, [found[at] if at in products else (found[at],) for at in range(len(leaves))]
+
+
+def _products(code: ClosedJaxpr, leaves: int) -> dict[int, Product]:
+    """The matrices that are used once, in a product with a vector; all in single precision.
+
+    The squares of single-precision numbers, and products of two such squares, are doubles that do not leave the range.
+    """
+    found = {}
+    for at, leaf in enumerate(code.jaxpr.invars[:leaves]):
+        uses = [place for place, one in enumerate(code.eqns) for value in one.invars if value is leaf]
+        if len(uses) != 1 or (used := code.eqns[uses[0]]).primitive.name != "dot_general":
+            continue
+        side = 0 if used.invars[0] is leaf else 1
+        sizes = (leaf.aval.ndim, used.invars[1 - side].aval.ndim)
+        summed = used.params["dimension_numbers"][0][side]
+        kinds = {str(value.aval.dtype) for value in (*used.invars, *used.outvars)}
+        if sizes == (2, 1) and summed and kinds == {"float32"}:
+            found[at] = Product(uses[0], summed[0])
+    return found
+
+
+def _run(code: ClosedJaxpr, given: Sequence[Any], added: Mapping[int, Any]) -> tuple[list[Any], dict[int, Any]]:
+    """Evaluate equations, and add to what some of them give; also the vectors that go into those."""
+    known = dict(zip((*code.jaxpr.constvars, *code.jaxpr.invars), (*code.consts, *given), strict=True))
+    vectors = {}
+    for place, one in enumerate(code.eqns):
+        names = [value for value in one.invars if not isinstance(value, Literal)]
+        values = [known[name] for name in names]
+        if one.primitive.name in ("jit", "pjit"):
+            every = [value.val if isinstance(value, Literal) else known[value] for value in one.invars]
+            made, _ = _run(one.params["jaxpr"], every, {})
+        else:
+            alone = code.jaxpr.replace(constvars=(), invars=names, outvars=one.outvars, eqns=[one])
+            made = jaxpr_as_fun(ClosedJaxpr(alone, ()))(*values)
+        if place in added:
+            made = [made[0] + added[place]]
+            vectors[place] = next(value for value in values if value.ndim == 1)
+        known.update(zip(one.outvars, made, strict=True))
+    return [value.val if isinstance(value, Literal) else known[value] for value in code.jaxpr.outvars], vectors
+
+
+def terms(size: int, piece: int, count: int) -> int:
+    """How many roundings the sum of a batch has at most, in units of :data:`UNIT`, for ``SumGrid``."""
+    return piece * count + 2 * size + 32
+
+
+@functools.partial(jax.jit, static_argnames=("normalise",))
+def add_clipped(
+    sums: Arrays, gradients: list[RecordGradients], counts: Any, finite: Any, most: Any, scale: Any, *, normalise: bool
+) -> Arrays:
+    """Add the clipped gradients of a piece to the sums of each run, in units of h·2^−bits.
+
+    Sums are [runs, numbers] for each trained array, gradients [runs, records, ...] or two factors. ``counts`` and
+    ``finite``, [runs, records], say which records count; one whose gradient is not finite does not, either. ``most``
+    and ``scale`` are those of each run's grid.
+    """
+    size = sum(total.shape[1] for total in sums)
+    margin = 1 + (size + 16) * UNIT
+
+    def of_run(run: Any) -> Any:
+        totals, found, counting, limit, whole = run
+        parts = [[one.astype(jnp.float64).reshape(len(one), -1) for one in part] for part in found]
+        squares = [functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) + TINY for one in part]) for part in parts]
+        norms = jnp.sqrt(functools.reduce(jnp.add, squares)) * margin  # upper bounds
+        fine = counting & (norms < jnp.inf)  # false for NaN
+        weights = limit / (norms + NORMALISED) if normalise else jnp.minimum(whole, limit / norms)
+        weights = jnp.where(fine, weights, 0.0)
+        clean = [[jnp.where(fine[:, None], one, 0.0) for one in part] for part in parts]  # 0 · NaN is NaN
+        return [total + _weighted(weights, part) for total, part in zip(totals, clean, strict=True)]
+
+    # One run after the other: what is added stays in the processor's cache.
+    made: Arrays = jax.lax.map(of_run, (sums, gradients, counts & finite, most, scale))
+    return made
+
+
+def _weighted(weights: Any, part: Sequence[Any]) -> Any:
+    """The weighted sum of gradients, or of outer products of their factors, whatever precision the process asks for."""
+    if len(part) == 1:
+        return jnp.matmul(weights, part[0], precision="highest")
+    return jnp.matmul((weights[:, None] * part[0]).T, part[1], precision="highest").reshape(-1)
+
+
+@functools.partial(jax.jit, static_argnames=("kind",))
+def release(sums: Arrays, drawn: Any, shrink: Any, units: Any, kind: Any) -> jax.Array:
+    """Round sums to the grid with dither, and add noise: ⌊(S + V + 2^bits·Z)/2^bits⌋·h/batch size."""
+    made: jax.Array = jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink) * units
+    return made.astype(kind)
+
+
+def key_of(words: noise.Words) -> Any:
+    """A key of JAX's generator, 64 bits, from the next word."""
+    return jax.random.wrap_key_data(jnp.asarray(words.draw(1).view("uint32")), impl="threefry2x32")

@@ -1,0 +1,505 @@
+"""scikit-learn estimators trained with DP-SGD: a classifier and a regressor of tables, and how they are saved."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import secrets
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_regressor
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+from torch.nn import functional
+
+from dphypo import _validate
+from dphypo.accounting import RoundedDp
+from dphypo.mechanisms import SampledGaussian, Saver
+from dphypo.search.rates import Known, scale_of_columns
+from dphypo.sklearn.schema import (
+    Mask,
+    check_labels,
+    numbers,
+    places,
+    refuse_times,
+    scaled,
+    split_pipeline,
+)
+from dphypo.space import Space
+from dphypo.torch import DPSGD, hyperparameters
+from dphypo.torch.hyperparameters import rehearsal
+from dphypo.torch.saver import Safetensors, remember
+from dphypo.training import cost
+from dphypo.training.persons import PersonKeys
+from dphypo.training.split import record_bytes
+
+Floats = npt.NDArray[np.float32]
+Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+_PUBLIC = ("bounds", "target_bounds", "classes")
+
+# Parameters that may differ between runs; all others are those of the estimator that was searched.
+OPTIMISER = ("learning_rate", "drift", "optimizer", "momentum", "weight_decay")
+_TUNED = ("hidden", *OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
+
+
+_PARAMETERS = """
+    **Guarantee.** ``fit`` is a sequence of Poisson-sampled Gaussian mechanisms under adding or removing one record;
+    :meth:`privacy_event` states it. The number of columns, {also}the bounds and the number of records are assumed to be
+    public (declare ``records`` if the length of the data is not). Preprocessing that learns from the records, such as
+    ``StandardScaler``, is not covered: scale with ``bounds``.
+
+    **Records.** No record can make ``fit`` fail, and none affects how another is read: a missing feature becomes the
+    middle of its bounds, and a record without a {target} is left out (docs/integrations.md).
+
+    Args:
+        hidden: widths of the hidden layers; empty for a linear model.
+        learning_rate, drift, input_scale: the learning rate; or for SGD and Adam the same in units of noise, and how
+            large inputs are, as for :class:`dphypo.torch.DPSGD`. By default what public values say.
+        optimizer, momentum, weight_decay: of the optimiser.
+        epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
+        max_grad_norm: the clipping norm.
+        noise_multiplier: standard deviation of the noise over the clipping norm.
+        bounds: (low, high) of the features, numbers or one per column, from public knowledge: features are clipped and
+            mapped to [-1, 1]. None leaves them as they are.{more}
+        records: the number of records, as a public constant; None declares the length of the data public. With
+            ``fit(X, y, groups=)`` records are persons, and it is their number.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
+        device: where to train; a GPU if there is one.
+        random_state: None draws from the operating system. **A seed voids the guarantee** for anyone who knows it.
+"""
+
+
+@dataclass(eq=False, repr=False)
+class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the classifier and the regressor share."""
+
+    hidden: tuple[int, ...] = (64,)
+    _: KW_ONLY
+    learning_rate: float | None = None
+    drift: float | None = None
+    input_scale: float | None = None
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    epochs: float = 10
+    batch_size: int = 128
+    max_grad_norm: float = 1.0
+    noise_multiplier: float = 1.0
+    bounds: Bounds | None = None
+    records: int | None = None
+    rows_per_person: int | None = None
+    device: str | None = None
+    random_state: int | np.random.RandomState | None = None
+
+    def privacy_event(self, params: Mapping[str, Any], *, records: int) -> RoundedDp:
+        """The event of one ``fit`` with these parameters in place of the estimator's own.
+
+        It reads ``batch_size``, at most the number of records as in ``fit``, ``epochs`` and ``noise_multiplier`` alone.
+        """
+        return cost.exact(self._run(params, records))
+
+    def cut_short(
+        self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool = True
+    ) -> dict[str, Any]:
+        """The parameters in which a fit with this fraction of the steps differs from a full one.
+
+        With ``transfer`` also the learning rate, by a rehearsal (:class:`dphypo.mechanisms.NoiseRehearsal`).
+        """
+        cut = {"epochs": params.get("epochs", self.epochs) * fraction}
+        if transfer:
+            given = {name: params.get(name, getattr(self, name)) for name in (*OPTIMISER, "max_grad_norm")}
+            if given["learning_rate"] is None:  # as a drift it follows from the noise and the steps of the short fit
+                return cut
+            full = self._run(params, records)
+            deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
+            cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
+        return cut
+
+    def _run(self, params: Mapping[str, Any], records: int) -> SampledGaussian:
+        """The rate, steps and noise of one ``fit``."""
+        return SampledGaussian.of(
+            records=records,
+            batch_size=min(params.get("batch_size", self.batch_size), records),
+            epochs=params.get("epochs", self.epochs),
+            noise_multiplier=params.get("noise_multiplier", self.noise_multiplier),
+        )
+
+    def check_space(self, space: Space, prefix: str = "") -> None:
+        """Refuse a space with an unknown optimiser; in a pipeline, the names of parameters begin with a prefix."""
+        hyperparameters.refuse_optimizers(space, f"{prefix}optimizer")
+
+    @abstractmethod
+    def _loss(self) -> Callable[..., Any]:
+        """The loss that is trained with."""
+
+    def saver(self, whole: Any) -> Saver:
+        """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""
+        return Networks(whole)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _features(self, X: Any, *, reset: bool = True) -> Any:
+        """A table of numbers, with NaN for other values. It may be empty: a fit does not fail for want of a record."""
+        if reset:
+            refuse_times(X, texts=False)
+        least = 0 if reset else 1
+        return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
+
+    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int, groups: Any) -> None:
+        person = None if groups is None else PersonKeys.of(groups, len(X))
+        records = len(X) if person is None else person.count
+        records = records if self.records is None else _validate.integer(at_least=1, records=self.records)
+        data, rate = (to_unit(X, self.bounds)[inside], targets[inside]), {"learning_rate": self.learning_rate}
+        keys = None if person is None else person[inside]
+        mechanism = self._mechanism(data, outputs, records, **rate, drift=self.drift, person=keys)
+        self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+
+    def _mechanism(self, data: Any, outputs: int, records: int, person: PersonKeys | None = None, **rate: Any) -> DPSGD:
+        return DPSGD(
+            model=functools.partial(network, data[0].shape[1], tuple(self.hidden), outputs),
+            data=data,
+            score=lambda model: 0.0,
+            noise_multiplier=self.noise_multiplier,
+            epochs=self.epochs,
+            batch_size=min(self.batch_size, records),
+            **rate,
+            input_scale=self._scale(data[0].shape[1]),
+            max_grad_norm=self.max_grad_norm,
+            optimizer=self.optimizer,
+            fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
+            loss=self._loss(),
+            person=person,
+            rows_per_person=None if person is None else self.rows_per_person,
+            records=records if person is None else None,
+            persons=None if person is None else records,
+            device=self.device,
+        )
+
+    def _scale(self, columns: int) -> float | None:
+        """The scale of the inputs: what is declared, or that of columns with bounds."""
+        if self.input_scale is None and self.bounds is not None:
+            return scale_of_columns(ranges=columns, categories=0)
+        return self.input_scale
+
+    def known(self, columns: int, scale: float | None = None) -> Known | None:
+        """What public values say of the learning rate on so many columns; ``scale`` is used where none is declared.
+
+        Of a regression they say nothing.
+        """
+        if is_regressor(self):
+            return None
+        classes = getattr(self, "classes", None)
+        blank = np.zeros((2, columns), np.float32), np.zeros(2, np.int64)
+        outputs = 2 if classes is None else len(np.unique(classes))
+        mechanism = self._mechanism(blank, outputs, records=self.batch_size)
+        return mechanism.known_at({}, scale if self.input_scale is None else None)
+
+    def learning_rates(self) -> Any:
+        """A wide range of learning rates, for where public values say nothing."""
+        return cost.learning_rates(self.optimizer, {"momentum": self.momentum}, self.max_grad_norm)
+
+    def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
+        check_is_fitted(self, "model_")
+        return outputs_of(self.model_, to_unit(self._features(X, reset=False), self.bounds))
+
+
+@dataclass(eq=False, repr=False)
+class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
+    __doc__ = f"""A multilayer perceptron classifier trained with DP-SGD.
+{
+        _PARAMETERS.format(
+            also="the classes, ",
+            target="label among ``classes``",
+            more='''
+        classes: the labels there can be, from public knowledge. None takes those in the data, which declares the set of
+            labels that occur public.
+        class_weight: how much a record of each class counts in training, ``{0: 1, 1: 10}``, from public knowledge; in
+            units of the largest. "balanced" would read the private labels.''',
+        )
+    }
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 500)
+    >>> X = rng.normal(size=(500, 2)) + 3 * y[:, None]
+    >>> classifier = DPSGDClassifier(hidden=(), bounds=(-5, 10), classes=(0, 1), noise_multiplier=2.0).fit(X, y)
+    >>> bool(classifier.score(X, y) > 0.9)
+    True
+    """
+
+    _: KW_ONLY
+    classes: npt.ArrayLike | None = None
+    class_weight: Mapping[Any, float] | None = None
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
+        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+        warn_of_repeats(self)
+        X, y = self.check_data(X, y)
+        targets = places(y, self.classes_)
+        self._train(X, targets, targets >= 0, len(self.classes_), groups)
+        return self
+
+    def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
+        if self.classes is not None and y is not None:
+            check_labels(y, self.classes)
+        X, y = self._features(X), _column(y)
+        check_consistent_length(X, y)
+        if self.classes is None:
+            check_classification_targets(y)
+        self.classes_ = unique_labels(y) if self.classes is None else np.unique(self.classes)
+        if len(self.classes_) < 2:
+            raise ValueError("there is only one class: a classifier needs at least two")
+        self._loss()  # refuses weights of other classes
+        if len(set(record_bytes(self.classes_))) < len(self.classes_):
+            remedy = "two of them are one number in single precision, in which labels are compared: number them from 0"
+            raise _validate.fail("classes", self.classes_.tolist(), remedy)
+        return X, y
+
+    def _loss(self) -> Callable[..., Any]:
+        """The cross entropy, with weights of at most 1: a record's gradient is clipped after it is weighted."""
+        if self.class_weight is None:
+            return functional.cross_entropy
+        known = np.unique(self.classes).tolist() if self.classes is not None else self.classes_.tolist()
+        remedy = "give a weight for each class from public knowledge, such as {0: 1, 1: 10}"
+        if not isinstance(self.class_weight, Mapping) or set(self.class_weight) != set(known):
+            raise _validate.fail("class_weight", self.class_weight, remedy)
+        given = [_validate.positive(class_weight=self.class_weight[label]) for label in known]
+        return functools.partial(_weighted, tuple(one / max(given) for one in given))
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """The network's outputs; for two classes, by how much the second exceeds the first."""
+        outputs = self._outputs(X)
+        return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """A probability for each class."""
+        return softmax(self._outputs(X), axis=1)  # type: ignore[no-any-return]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most likely class of each row."""
+        chosen = self._outputs(X).argmax(1)
+        return np.asarray(self.classes_[chosen])
+
+
+@dataclass(eq=False, repr=False)
+class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
+    __doc__ = f"""A multilayer perceptron regressor trained with DP-SGD, by squared error.
+{
+        _PARAMETERS.format(
+            also="",
+            target="finite target (with bounds: a number)",
+            more='''
+        target_bounds: (low, high) of the target, from public knowledge: it is clipped and mapped to [-1, 1].''',
+        )
+    }
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(500, 2))
+    >>> regressor = DPSGDRegressor(hidden=(), target_bounds=(-2, 2), epochs=20).fit(X, X.sum(1))
+    >>> bool(regressor.score(X, X.sum(1)) > 0.9)
+    True
+    """
+
+    _: KW_ONLY
+    target_bounds: tuple[float, float] | None = None
+
+    def _loss(self) -> Callable[..., Any]:
+        return functional.mse_loss
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
+        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+        warn_of_repeats(self)
+        X, y = self.check_data(X, y)
+        inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
+        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, groups)
+        return self
+
+    def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
+        X, y = self._features(X), np.asarray(_column(None if y is None else numbers(y)), dtype=np.float64)
+        check_consistent_length(X, y)
+        if self.target_bounds is None:
+            _validate.warn(
+                "target_bounds = None: targets are used as they are, and training fails unless they are about -1 to 1. "
+                "Give target_bounds=(low, high) from public knowledge; (-1, 1) states that they are"
+            )
+        return X, y
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """The value for each row."""
+        return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+
+
+def warn_of_repeats(estimator: Any) -> None:
+    """Warn if ``fit`` is called by a search or a cross-validation of scikit-learn, found among its callers."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        owner, called = frame.f_locals.get("self"), frame.f_code.co_name
+        name = called if called == "cross_validate" else type(owner).__name__ if isinstance(owner, BaseSearchCV) else ""
+        if name and str(frame.f_globals.get("__name__")).startswith("sklearn."):
+            kind = type(estimator).__name__
+            _validate.warn(
+                f"{kind} is fitted inside {name}: every fit costs its own epsilon, scores on private records have no "
+                f"noise, and no epsilon covers the choice. Use PrivateSearch({kind}(...), epsilon=...), which pays for "
+                "all of it"
+            )
+            return
+        frame = frame.f_back
+
+
+def _weighted(weights: tuple[float, ...], outputs: Any, targets: Any) -> Any:
+    return functional.cross_entropy(outputs, targets, weight=outputs.new_tensor(weights), reduction="none")
+
+
+def _column(y: Any) -> Any:
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    return column_or_1d(y, warn=True)
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    if random_state is None:
+        return secrets.randbits(63)
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+# The network: its layers, public scaling, and its bytes.
+
+
+def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    """A multilayer perceptron; with no hidden layer, a linear model."""
+    widths = [inputs, *(_validate.integer(at_least=1, hidden=width) for width in hidden)]
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
+
+
+def to_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Floats:
+    """Values clipped to public bounds and mapped to [-1, 1], or as they are without bounds; missing ones become 0."""
+    given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
+    with np.errstate(over="ignore"):
+        return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> npt.NDArray[np.float64]:
+    """The inverse of :func:`to_unit`."""
+    given = np.asarray(values, dtype=np.float64)
+    if bounds is None:
+        return given
+    low, high = _bounds(bounds)
+    return low + (given + 1) / 2 * (high - low)
+
+
+def _bounds(bounds: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise _validate.fail("bounds", bounds, "give (low, high), numbers or one per column, low below high")
+    return low, high
+
+
+def outputs_of(model: nn.Sequential, inputs: Floats) -> npt.NDArray[np.float64]:
+    """The model's outputs; those of a row do not depend on the other rows, to the last bit.
+
+    Products are added one input at a time, in double precision. A matrix product would add them in an order that
+    depends on the number of rows.
+    """
+    values = np.asarray(inputs, dtype=np.float64)
+    for layer in model:
+        if isinstance(layer, nn.ReLU):
+            values = np.maximum(values, 0.0)
+            continue
+        assert isinstance(layer, nn.Linear)
+        weight, bias = (one.detach().cpu().double().numpy() for one in (layer.weight, layer.bias))
+        total = np.tile(bias, (len(values), 1))
+        for place in range(weight.shape[1]):
+            total += values[:, place, None] * weight[:, place]
+        values = total
+    return values
+
+
+@dataclass(frozen=True)
+class Networks:
+    """A fitted ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline that ends in one; loading runs no code."""
+
+    estimator: Any  # the unfitted estimator that was searched
+    format: ClassVar[str] = "safetensors"
+
+    def dump(self, model: Any) -> bytes:
+        fitted: Any = split_pipeline(model)[1]
+        notes = {
+            "params": {name: getattr(fitted, name) for name in _TUNED},
+            "features": fitted.n_features_in_,
+            "names": getattr(fitted, "feature_names_in_", np.array([])).tolist(),
+            "classes": fitted.classes_.tolist() if hasattr(fitted, "classes_") else None,
+            "settings": settings(self.estimator),
+        }
+        remember(fitted.model_, {"notes": json.dumps(notes, default=lambda value: value.tolist())})
+        return Safetensors().dump(fitted.model_)
+
+    def load(self, data: bytes) -> Any:
+        module = Safetensors(_rebuild).load(data)
+        notes = json.loads(module.dphypo_arguments["notes"])
+        model = copy.deepcopy(self.estimator)
+        if (found := difference(notes["settings"], settings(model))) is not None:
+            name, saved, given = found
+            raise ValueError(
+                f"{name} = {given} differs from the {saved} that was searched, so predictions would have another "
+                f"meaning. Give the estimator, or the pipeline, that was searched"
+            )
+        fitted: Any = split_pipeline(model)[1]
+        # The seed of the run stays with the curator, and the search's estimator's own was not used.
+        fitted.set_params(**{**notes["params"], "hidden": tuple(notes["params"]["hidden"]), "random_state": None})
+        fitted.model_, fitted.n_features_in_ = module, notes["features"]
+        if notes["names"]:
+            fitted.feature_names_in_ = np.array(notes["names"], dtype=object)
+        if notes["classes"] is not None:
+            fitted.classes_ = np.array(notes["classes"])
+        return model
+
+
+def _rebuild(notes: str) -> nn.Sequential:
+    read = json.loads(notes)
+    return network(read["features"], read["params"]["hidden"], 1 if read["classes"] is None else len(read["classes"]))
+
+
+def settings(estimator: Any) -> Any:
+    """The public settings that give a model its meaning, as JSON: the schema, the bounds and the classes."""
+    schema, last, _ = split_pipeline(estimator)
+    public = {name: getattr(last, name) for name in _PUBLIC if hasattr(last, name)}
+    if schema is not None:
+        public["schema"] = {"columns": dict(schema.columns), "missing": dict(schema.missing or {})}
+    return json.loads(json.dumps(public, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else list(value)
+
+
+def difference(saved: object, given: object, where: str = "") -> tuple[str, str, str] | None:
+    """The first place where two descriptions differ, such as ``schema['columns']['age']``, with both values."""
+    if isinstance(saved, Mapping) and isinstance(given, Mapping):
+        for name in {**saved, **given}:
+            place = f"{where}[{name!r}]" if where else str(name)
+            if found := difference(saved.get(name), given.get(name), place):
+                return found
+        return None
+    texts = json.dumps(saved), json.dumps(given)
+    return None if texts[0] == texts[1] else (where, *texts)

@@ -1,0 +1,593 @@
+"""The private records, whatever they come as: arrays, tensors, fields, or a data set that is read by index.
+
+The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
+that is read by index, it is private what any record looks like.
+
+A data set of Hugging Face declares its columns (``features``). Before any record is read, one is made up from that
+declaration and goes the whole way of reading: a column that cannot become a tensor would otherwise leave out all
+records, and nobody but the curator could be told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
+
+from dphypo import _validate
+from dphypo.mechanisms.fingerprint import read_twice
+from dphypo.mechanisms.mechanism import or_none
+from dphypo.torch.domain import Domain
+from dphypo.torch.engine import Tensors
+from dphypo.torch.engine.batches import Batch
+from dphypo.torch.fields import TARGET, Fields, by_name
+from dphypo.training.persons import PersonKeys, Persons
+from dphypo.training.split import Origin, SideDataset, fields_of
+
+Indices = npt.NDArray[np.int64]
+Collate = Callable[[list[Any]], Any]
+_PAIR = (
+    "give a pair (inputs, targets) of arrays or tensors, a mapping of fields with 'labels' among them, a "
+    "TensorDataset, or a data set that is read by index, with an example"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class TensorRecords:
+    """Inputs and targets held as two tensors; ``example`` is a batch of one made-up record.
+
+    ``person`` says whose row each row is, where a record is all rows of a person.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    example: Batch
+    origin: Origin = Origin()  # noqa: RUF009 - a frozen value
+    fields: Fields | None = None
+    person: PersonKeys | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def size(self) -> int:
+        """How many records there are: rows, or persons."""
+        return len(self) if self.person is None else self.person.count
+
+    def to(self, device: torch.device) -> TensorRecords:
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
+
+    def within(self, domain: Domain) -> TensorRecords:
+        """The records that are in the domain."""
+        inputs, targets, inside = domain.chosen(self.inputs, self.targets)
+        if self.person is not None:
+            inside = inside & torch.from_numpy(self.person.known).to(inside.device)
+        if bool(inside.all()):
+            return replace(self, inputs=inputs, targets=targets)
+        person = None if self.person is None else self.person[inside.cpu().numpy()]
+        return replace(self, inputs=inputs[inside], targets=targets[inside], person=person)
+
+    def batch(self, indices: Indices, device: torch.device) -> Batch:
+        chosen = torch.from_numpy(indices).to(self.inputs.device)
+        return self.inputs[chosen].to(device), self.targets[chosen].to(device)
+
+    def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Gives inputs and targets of some numbers, and which of them are in the domain."""
+        parts = domain.chosen(self.inputs, self.targets)
+        return lambda numbers: tuple(part[torch.from_numpy(numbers).to(part.device)] for part in parts)  # type: ignore[return-value]
+
+    def counts(self, domain: Domain) -> int:
+        """How many of the records are in a domain. **Secret.**"""
+        return self.within(domain).size
+
+    def held(self) -> dict[str, Any]:
+        """The records as columns, for a fingerprint."""
+        keys = {} if self.person is None else {"person": self.person.rows}
+        return {"inputs": self.inputs, "targets": self.targets, **keys}
+
+    def for_engine(self) -> Tensors:
+        """The rows as the engine reads them."""
+        return Tensors(self.inputs, self.targets)
+
+
+@dataclass(frozen=True, repr=False)
+class DatasetRecords:
+    """A data set that gives one record for an index: an (input, target) pair, or several fields.
+
+    With a domain, a batch leaves out the records that are not in it, those that cannot be read, and those that read
+    differently when they are read twice. ``example`` is a batch of one made-up record. The others are as for
+    :func:`as_records`.
+    """
+
+    dataset: Any
+    example: Batch
+    domain: Domain | None = None
+    origin: Origin = Origin()  # noqa: RUF009 - a frozen value
+    fields: Fields | None = None
+    collate: Collate | None = None
+    workers: int = 0
+    columns: frozenset[str] | None = None
+    person: PersonKeys | None = None
+    readings: _Readings | None = None  # shared by copies
+
+    def __post_init__(self) -> None:
+        if self.readings is None or not self.readings.of(self):
+            object.__setattr__(self, "readings", _Readings(self))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @property
+    def read_from(self) -> Any:
+        """What the records are read from: copies of these records have the same."""
+        return self.dataset
+
+    @property
+    def size(self) -> int:
+        """How many records there are: rows, or persons."""
+        return len(self) if self.person is None else self.person.count
+
+    def held(self) -> _Readings:
+        """The records, for a fingerprint."""
+        assert self.readings is not None
+        return self.readings
+
+    def for_engine(self) -> DatasetRecords:
+        """The rows as the engine reads them."""
+        return self
+
+    def to(self, device: torch.device) -> DatasetRecords:
+        return self
+
+    def within(self, domain: Domain) -> DatasetRecords:
+        """The records, of which every batch gives those that are in the domain."""
+        return replace(self, domain=domain)
+
+    def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Gives inputs and targets of some numbers, and which of them are in the domain."""
+        inside = self.within(domain)
+        return lambda numbers: inside.rows(torch.from_numpy(numbers), torch.ones(len(numbers), dtype=torch.bool))
+
+    def counts(self, domain: Domain) -> int:
+        """How many of the records are in a domain. **Secret.** All of them are read."""
+        fits = np.array([record is not None for record in self.within(domain)._each(range(len(self)))], dtype=np.bool_)
+        return int(fits.sum()) if self.person is None else self.person[fits].count
+
+    def batch(self, indices: Indices, device: torch.device) -> Batch:
+        numbers = torch.from_numpy(indices)
+        inputs, targets, usable = self.rows(numbers, torch.ones_like(numbers, dtype=torch.bool))
+        return inputs[usable].to(device), targets[usable].to(device)
+
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """One row for each number, and which of them count: what :class:`dphypo.torch.engine.Records` asks for."""
+        read = iter(self._each(numbers[valid].tolist()))
+        found = [next(read) if counts else None for counts in valid.tolist()]
+        blank = tuple(torch.zeros_like(part) for part in self.example)
+        filled = [blank if record is None else record for record in found]
+        inputs, targets = (torch.cat([pair[part] for pair in filled] or [blank[part][:0]]) for part in (0, 1))
+        usable = torch.tensor([record is not None for record in found], dtype=torch.bool)
+        return inputs.to(numbers.device), targets.to(numbers.device), usable.to(numbers.device)
+
+    def _each(self, indices: Sequence[int]) -> list[Batch | None]:
+        """The records of some indices, read in threads where that was asked for."""
+        if self.workers < 1:
+            return list(map(self._record, indices))
+        with ThreadPoolExecutor(self.workers) as pool:
+            return list(pool.map(self._record, indices))
+
+    def _record(self, index: int) -> Batch | None:
+        if self.domain is None:
+            return self._read(index)
+        domain = self.domain
+        if self.held().digests()[index] is None:
+            return None
+        return or_none(lambda: domain.read(*self._read(index)))
+
+    def _read(self, index: int) -> Batch:
+        dataset, *how = _way(self)
+        inputs, targets = _batch(dataset[index], *how)
+        if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
+            raise ValueError("a record is not one record")
+        return inputs, targets
+
+
+class _Readings:
+    """The digest of each record of a data set, found when it is first asked for; None for one that does not count."""
+
+    def __init__(self, records: DatasetRecords) -> None:
+        self._way, self._workers, self._person = _way(records), records.workers, records.person
+        self._digests: list[bytes | None] | None = None
+
+    def of(self, records: DatasetRecords) -> bool:
+        """Whether these are readings of such records."""
+        mine, theirs = (*self._way, self._person), (*_way(records), records.person)
+        return all(one is two for one, two in zip(mine, theirs, strict=True))
+
+    def digests(self) -> list[bytes | None]:
+        if self._digests is None:
+            dataset = self._way[0]
+            again = (
+                not isinstance(dataset, SideDataset) or dataset.person is not None or self._way[1] is not None
+            )  # a split of records reads twice, and does not collate
+            self._digests = read_twice(self._read, len(dataset), self._workers, again=again)
+        return self._digests
+
+    def _read(self, index: int) -> Any:
+        dataset, *how = self._way
+        read = _batch(dataset[index], *how)
+        if self._person is None:
+            return read
+        key = self._person.rows[index]
+        assert key is not None  # else the row counts for nothing
+        return *read, key
+
+
+def _way(records: DatasetRecords) -> tuple[Any, ...]:
+    """How records are read: the arguments of :func:`_batch`, after the data set."""
+    return records.dataset, records.collate, records.fields, records.columns
+
+
+def _batch(record: Any, collate: Collate | None, fields: Fields | None, taken: frozenset[str] | None = None) -> Batch:
+    """One record as a batch of one."""
+    record = only(record, taken)
+    if fields is not None:
+        return fields.pack(_one(record, collate, fields))
+    collated = (collate or default_collate)([record])
+    if not (isinstance(collated, list | tuple) and len(collated) == 2):
+        raise TypeError(f"the data set does not give an (input, target) pair for an index: {_PAIR}")
+    inputs, targets = (_single_precision(torch.as_tensor(part)) for part in collated)
+    return inputs, targets
+
+
+TorchRecords = TensorRecords | DatasetRecords
+
+
+def as_records(
+    data: Any,
+    example: Any = None,
+    *,
+    target: str | None = None,
+    collate: Collate | None = None,
+    workers: int = 0,
+    public: bool = False,
+    taken: frozenset[str] | None = None,
+    person: Any = None,
+) -> TorchRecords:
+    """Records that :class:`DPSGD` and every score take as ``data``, whatever they come as.
+
+    Args:
+        data: a pair of arrays or tensors; several fields (a mapping, a dataclass, a tuple of three and more); a
+            ``TensorDataset``; or a data set that gives one record for an index: an (input, target) pair, or fields.
+        example: one made-up record that shows the shape and the type of all. Arrays have a shape and a type of their
+            own; a data set that is read by index needs an example.
+        target: which field is the target: "labels", or the last one of a tuple, unless it is named.
+        collate: makes a batch of a list of one record, such as a collator that pads to a public length.
+        workers: how many threads read records. What is read must be a function of the record alone.
+        public: whether the records are public: then the first of them is the example.
+        taken: the names of columns that the model takes; others are left out. By default all are read.
+        person: whose row each row is, as for :class:`DPSGD`. Parts of a split by person know it.
+
+    >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
+    >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
+    [(2, 3), (2,)]
+    """
+    keys: PersonKeys | None = getattr(data, "person", None)
+    if isinstance(data, TensorRecords | DatasetRecords) and (example is None or data.fields is not None):
+        return data
+    origin = Origin.of(data)
+    if keys is None and person is not None:
+        data, example, keys = _keyed(data, example, person, target, taken)
+    how: dict[str, Any] = {"target": target, "collate": collate, "workers": workers, "public": public, "taken": taken}
+    found = _rows(data, example, origin, **how)
+    return found if keys is None else replace(found, person=PersonKeys.of(keys, len(found)))
+
+
+def _rows(
+    data: Any,
+    example: Any,
+    origin: Origin,
+    *,
+    target: str | None,
+    collate: Collate | None,
+    workers: int,
+    public: bool,
+    taken: frozenset[str] | None,
+) -> TorchRecords:
+    if isinstance(data, TensorRecords | DatasetRecords):
+        data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
+    if isinstance(data, IterableDataset):
+        raise TypeError(
+            "data is an IterableDataset: Poisson sampling needs a data set that can be read by index. Collect its "
+            "records in a list, or give a data set with __getitem__ and __len__, and an example"
+        )
+    if isinstance(data, DataLoader):
+        raise TypeError(
+            f"data is a DataLoader: give its records, data=loader.dataset, with batch_size={data.batch_size}. Batches "
+            "are Poisson samples, drawn from the seed of a run; pass a collator of your own as collate="
+        )
+    data = _unwrapped(data)
+    arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records
+    given = by_name(only(data, taken), target) if arrays and not isinstance(data, Dataset) else None
+    fields = None
+    if given is not None and collate is None:
+        tensors = {name: _tensor(part, f"the field {name!r}") for name, part in given.items()}
+        fields = Fields.of(tensors if example is None else _one(example), target)
+        data = fields.pack(tensors)
+    if isinstance(data, Dataset) or not isinstance(data, Sequence) or not arrays or collate is not None:
+        read = _indexed(data, example, target, collate, public, taken)
+        read = replace(read, origin=origin, workers=_validate.integer(at_least=0, workers=workers))
+        rehearse(read, lambda record: _one(only(record, taken), collate, read.fields))
+        return read
+    if len(data) != 2:
+        raise ValueError(f"data holds {len(data)} parts: {_PAIR}")
+    if fields is None:
+        data = [_tensor(part, f"the {name}") for name, part in zip(("inputs", "targets"), data, strict=True)]
+    inputs, targets = data
+    if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
+        raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
+    zeros = [part.new_zeros((1, *part.shape[1:])) for part in (inputs, targets)]
+    like = zeros[0] if fields is None else fields.example(), zeros[1]
+    like = like if example is None else _example(example, None, fields)
+    for name, part, shown in zip(("inputs", "targets"), (inputs, targets), like, strict=True):
+        if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
+            kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
+            raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
+    return TensorRecords(inputs, targets, like, origin, fields)
+
+
+def _keyed(
+    data: Any, example: Any, person: Any, target: str | None, taken: frozenset[str] | None
+) -> tuple[Any, Any, PersonKeys]:
+    """Records and their example without the column that says whose they are, and its keys."""
+    held = _unwrapped(data)
+    named = fields_of(held)
+    arrays = list(named.values()) if named is not None else held if isinstance(held, tuple) else None
+    count = len(held if arrays is None else arrays[0])
+    if not isinstance(person, str):
+        read: Callable[[int], Any] = lambda at: held[at]  # noqa: E731
+        if named is not None:
+            read = lambda at: {name: part[at] for name, part in named.items()}  # noqa: E731
+        elif arrays is not None:
+            read = lambda at: tuple(part[at] for part in arrays)  # noqa: E731
+        return data, example, PersonKeys.of(person, count, read)
+    if person == (target or TARGET) or person in (taken or ()):
+        why = "it is the target" if person == (target or TARGET) else "the model takes it as an input"
+        raise _validate.fail("person", person, f"{why}, and a key may not be a feature: name another column")
+    columns_of = named if named is not None else getattr(held, "column_names", None)
+    if columns_of is not None and person not in columns_of:
+        raise _validate.fail("person", person, f"the records have the columns {', '.join(map(str, columns_of))}")
+    if named is not None:
+        keys = PersonKeys.of(named.pop(person), count)
+        data = named
+    elif columns_of is not None:
+        keys = PersonKeys.of(list(held[person]), count)
+    elif arrays is not None:
+        remedy = "data is a pair of arrays, of which every column is a feature: give the keys as an array, one per row"
+        raise _validate.fail("person", person, remedy)
+    else:
+        keys = PersonKeys.of(lambda record: (fields_of(record) or {})[person], count, lambda at: held[at])
+    if isinstance(example, Mapping):
+        example = {name: value for name, value in example.items() if name != person}
+    return data, example, keys
+
+
+def _unwrapped(data: Any) -> Any:
+    """The tensors of a ``TensorDataset``, or of a part of one (``Subset``): they show the shape of their records."""
+    if isinstance(data, TensorDataset):
+        return data.tensors
+    if type(data) is not Subset:
+        return data
+    whole = _unwrapped(data.dataset)
+    return tuple(part[list(data.indices)] for part in whole) if isinstance(whole, list | tuple) else data
+
+
+def _indexed(
+    data: Any, example: Any, target: str | None, collate: Collate | None, public: bool, taken: frozenset[str] | None
+) -> DatasetRecords:
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
+    if not indexed or isinstance(data, str | torch.Tensor | np.ndarray) or hasattr(data, "iloc"):
+        shown = "(X, y)"
+        if hasattr(data, "columns"):
+            shown = "(frame.drop(columns='y').to_numpy(), frame['y'].to_numpy())"
+        raise TypeError(f"data is a {type(data).__name__}: {_PAIR}, for example data={shown}")
+    if example is None and not public:
+        raise ValueError(
+            f"data is a {type(data).__name__}, which is read by index: what its records look like is private. Give one "
+            "made-up record, such as example=(torch.zeros(3, 32, 32), 0); those of another shape or type are left out"
+        )
+    shown = only(data[0] if example is None else example, taken)
+    several = by_name(shown if collate is None else collate([shown]), target) is not None
+    fields = Fields.of(_one(shown, collate), target) if several else None
+    return DatasetRecords(data, _example(shown, collate, fields), fields=fields, collate=collate, columns=taken)
+
+
+def _one(record: Any, collate: Collate | None = None, fields: Fields | None = None) -> dict[str, torch.Tensor]:
+    """One record of several fields as a batch of one; of fields that are known, those alone are read."""
+    given = by_name(record if collate is None else collate([record]), "" if fields is None else fields.target) or {}
+    names = given if fields is None else fields.names
+    read = {name: _single_precision(torch.as_tensor(given[name])) for name in names}
+    return read if collate is not None else {name: value.unsqueeze(0) for name, value in read.items()}
+
+
+def _example(example: Any, collate: Collate | None, fields: Fields | None) -> Batch:
+    """The shape and type of one made-up record, as a batch of one."""
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, KeyError):
+        inputs, targets = _batch(example, collate, fields)
+        return torch.zeros_like(inputs) if fields is None else fields.example(), torch.zeros_like(targets)
+    raise TypeError(
+        f"example is a {type(example).__name__} that is not a record: give a pair (input, target) of tensors, arrays "
+        "or numbers with made-up values, such as example=(torch.zeros(3, 32, 32), 0)"
+    )
+
+
+def _tensor(part: Any, name: str) -> torch.Tensor:
+    if hasattr(part, "iloc") or (isinstance(part, np.ndarray) and not part.flags.writeable):
+        part = np.array(part)
+    try:
+        return _single_precision(torch.as_tensor(part))
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(part).__name__
+    rows = part if isinstance(part, list | tuple | np.ndarray) else []
+    if len(rows) and all(isinstance(row, list | tuple | np.ndarray | torch.Tensor) for row in rows):
+        remedy = (
+            "rows differ in length: pad them to one public length, such as tokenizer(texts, padding='max_length', "
+            "truncation=True, max_length=128)"
+        )
+    else:
+        remedy = (
+            "encode text as numbers. For labels, list the classes from public knowledge: classes = ['no', 'yes'], "
+            "y = np.array([classes.index(one) if one in classes else -1 for one in y])"
+        )
+    raise TypeError(f"data holds {name} as an object of type {kind} that is not a table of numbers: {remedy}")
+
+
+def _single_precision(values: torch.Tensor) -> torch.Tensor:
+    """numpy's double precision as the precision PyTorch's layers have by default; anything else as it is."""
+    return values.float() if values.dtype == torch.float64 else values
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PersonRows:
+    """Records that are persons, as the engine reads them: rows of a person are views of a record."""
+
+    rows: Tensors | DatasetRecords
+    persons: Persons
+
+    def __len__(self) -> int:
+        return len(self.persons)
+
+    def views(
+        self, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        drawn = self.persons.drawn(numbers.cpu().numpy(), words.cpu().numpy())
+        rows, held = (torch.from_numpy(part).to(numbers.device) for part in drawn)
+        inputs, targets, counts = self.rows.rows(rows.reshape(-1), (held & valid[:, None]).reshape(-1))
+        return inputs, targets, counts.view(held.shape)
+
+
+_LABELS = frozenset({"label", "labels", "label_ids"})  # collators rename them
+LENGTH = 4  # of a list that may have any
+
+
+def taken_by(model: nn.Module, target: str | None) -> frozenset[str] | None:
+    """The columns that a model takes by name, and the target; None if it takes any."""
+    inner: Any = model
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner  # of peft
+    known = inspect.signature(inner.forward).parameters.values()
+    named = [one.name for one in known if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    if len(named) < len(known) and not type(inner).__module__.startswith("transformers."):  # there they are flags
+        return None
+    return frozenset(named) | _LABELS | ({target} if target is not None else set())
+
+
+def only(record: Any, columns: frozenset[str] | None) -> Any:
+    """A record without the columns that the model does not take, as the ``Trainer`` of transformers leaves them out."""
+    if columns is None or not isinstance(record, Mapping) or not all(isinstance(name, str) for name in record):
+        return record
+    kept = {name: value for name, value in record.items() if name in columns}
+    return kept if set(kept) - _LABELS else record  # none of them is an input: what is wrong shows where it is used
+
+
+def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:
+    """Refuse a data set whose declared columns cannot be read as the example says; the message names the column."""
+    made, features = _made_up(records)
+    if not made:
+        return
+
+    def works(record: dict[str, Any]) -> str | None:
+        try:
+            read(record)
+        except Exception as error:  # of a made-up record: it may be shown
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    if (failed := works(made)) is not None:
+        without = (name for name in made if works({key: one for key, one in made.items() if key != name}) is None)
+        culprit = next(without, None) or next((name for name in made if not _numeric(made[name])), next(iter(made)))
+        kind = "collate=" if records.collate is not None else "torch.as_tensor"
+        raise ValueError(
+            f"data has a column {culprit!r}, declared as {features[culprit]}, and a record made up from that "
+            f"declaration cannot be read: {kind} raises {failed}. No record would count. Remove the column, such as "
+            f"data.remove_columns({culprit!r}), or turn it into numbers of one shape"
+        )
+    found, fields = read(made), records.fields
+    assert fields is not None
+    for name, shape in {**fields.shapes, fields.target: tuple(records.example[1].shape[1:])}.items():
+        varies = name in features and length(features[name]) == -1
+        if name in found and not varies and tuple(found[name].shape[1:]) != shape:
+            raise ValueError(
+                f"data declares column {name!r} with the shape {tuple(found[name].shape[1:])}, and example shows "
+                f"{shape}. No record would count: give an example with the declared shape"
+            )
+    target, like = found.get(fields.target), records.example[1]
+    if target is not None and target.is_floating_point() != like.is_floating_point():
+        raise ValueError(
+            f"data declares column {fields.target!r}, the target, with {target.dtype} values, and example shows "
+            f"{like.dtype}. No record would count: give an example with the declared type"
+        )
+
+
+def _made_up(records: DatasetRecords) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A record with made-up values, and the declaration of its columns; none if something there is unknown."""
+    data, features = records.dataset, None
+    while data is not None and features is None:  # parts of a split hold the data set
+        features = getattr(data, "features", None)
+        how = getattr(data, "format", None)
+        data = getattr(data, "dataset", None)
+    if not isinstance(features, Mapping) or records.fields is None:
+        return {}, {}
+    kind = how.get("type") if isinstance(how, Mapping) else None
+    if kind not in (None, "python", "torch", "numpy"):  # a transform may make other columns
+        return {}, {}
+    with contextlib.suppress(_Unknown):
+        lengths = {name: shape[0] for name, shape in records.fields.shapes.items() if shape}
+        found = only({name: made_up(one, lengths.get(name, LENGTH)) for name, one in features.items()}, records.columns)
+        as_kind: dict[Any, Callable[[Any], Any]] = {"torch": torch.as_tensor, "numpy": np.asarray}
+        convert = as_kind.get(kind, lambda value: value)
+        return {name: convert(one) if _numeric(one) else one for name, one in found.items()}, dict(features)
+    return {}, {}
+
+
+class _Unknown(Exception):  # noqa: N818
+    """A kind of column of which no value can be made up."""
+
+
+def made_up(feature: Any, length: int) -> Any:
+    if isinstance(feature, Mapping):
+        return {name: made_up(one, length) for name, one in feature.items()}
+    kind, dtype = type(feature).__name__, str(getattr(feature, "dtype", ""))
+    if kind in ("List", "LargeList", "Sequence"):
+        size = getattr(feature, "length", -1)
+        return [made_up(feature.feature, LENGTH) for _ in range(length if size == -1 else size)]
+    if kind.startswith("Array"):
+        return np.zeros([length if size is None else size for size in feature.shape], dtype=dtype).tolist()
+    if kind == "ClassLabel" or (kind == "Value" and ("int" in dtype)):
+        return 0
+    if kind == "Value" and dtype.startswith(("float", "double", "half")):
+        return 0.0
+    if kind == "Value" and dtype == "bool":
+        return False
+    if kind == "Value" and "string" in dtype:
+        return "made up"
+    raise _Unknown
+
+
+def length(feature: Any) -> int | None:
+    return getattr(feature, "length", None)
+
+
+def _numeric(value: Any) -> bool:
+    try:
+        torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True

@@ -1,0 +1,407 @@
+"""DP-SGD as a mechanism that a study can search over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from dphypo import _validate
+from dphypo.entropy import Seeded
+from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.space import Space
+from dphypo.space.dimension import Finite
+from dphypo.torch import engine, hyperparameters, runs
+from dphypo.torch import runs as torch_runs
+from dphypo.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
+from dphypo.torch.engine import distributed
+from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
+from dphypo.torch.runs import TorchRun
+from dphypo.torch.saver import Safetensors, build
+from dphypo.training.cost import batch_size
+from dphypo.training.gradient_training import AllRecords, GradientTraining
+from dphypo.training.persons import read_cap
+from dphypo.training.scores import TrainedModel, named, names_in, scoring_share
+from dphypo.training.split import Origin, split_within
+
+_AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DPSGD(GradientTraining):
+    """Training with DP-SGD: a mechanism for :class:`dphypo.Study` and :func:`dphypo.tune`.
+
+    A search may tune any of ``batch_size``, ``epochs`` or ``steps``, ``learning_rate`` or ``drift``, ``max_grad_norm``
+    (the clipping norm), ``optimizer``, ``clipping``, ``average`` and ``views``; anything an optimiser takes
+    (``momentum``, ``weight_decay``, ...); and anything the model's factory takes. What the space does not name comes
+    from the fields below.
+
+    Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
+    ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
+    fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
+    steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
+    ``subsample`` q, ``records`` stands for q times the declared number, and the run is Poisson-sampled at rate q, which
+    amplifies its profile unless the score looks at the training records too. This holds to the last
+    bit, up to the slack that the event states (``training/sum_on_grid.py``), if random words are taken as ideal and
+    the device is deterministic. What is trained is a graph of PyTorch's operators that is captured once from the model,
+    the loss and the augmentation, for one record of made-up numbers (``engine/record_graph.py``). No record can make a
+    run fail: those outside the domain of the model and the loss (``domain.py``) are left out.
+
+    Args:
+        model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
+            run trains a copy of what it gives, so that a public backbone that is loaded once may stand in it.
+        data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
+            ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
+            index; :func:`as_records` has the whole list. One record is one person's contribution, unless ``person``
+            says whose rows are whose.
+        score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
+            record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
+            :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
+            public records alone. Several words, or a mapping of names to such scores: the first ranks, and a survey
+            publishes all.
+        noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
+            :func:`dphypo.tune` or :meth:`calibrated`.
+        epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
+        learning_rate: as it is; or leave it out, and it is given by ``drift``.
+        drift: the learning rate of SGD or Adam in units of noise: the standard deviation that noise alone gives every
+            weight by the end of the run. η follows from it, the batch size, the noise and the steps of the run
+            (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`). By default what public values say
+            (:mod:`dphypo.search.rates`).
+        input_scale: how large inputs are, as a public constant: the typical norm of a record's input about the mean.
+            By default :func:`dphypo.tune` buys it, and a single run assumes 0.3 times the root of the number of inputs.
+        max_grad_norm, optimizer: how to train.
+        fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
+        loss: one of PyTorch's losses, or a function that gives one value per record.
+        records: the number of records, as a public constant. By default the length of ``data``, which declares that
+            length public; if it is not, give a round number near it.
+        person: whose row each row of ``data`` is, where a person has several: an array of keys, the name of a field, or
+            a function of a record. A record is then a person: steps sample persons, and the gradients of a person's
+            rows are averaged before clipping. Keys are whole numbers or texts; a row without one counts for nothing.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
+        persons: the number of persons, as a public constant, in place of ``records``. ``batch_size`` and ``epochs``
+            count persons, too.
+        example, target, collate, workers: how records are read, as for :func:`as_records`. A data set that is read by
+            index needs an example: what its records look like is private.
+        rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
+            depends on it, and is stated. By default a fifth of an even share is assumed.
+        device: where to train; a GPU if there is one.
+        devices: train one run on several of this machine's devices: "all" GPUs, a number of them (of processes, where
+            there is none), or a list such as ["cuda:0", "cuda:1"]. A run ends in the same bits on any number of them,
+            also on one, ``devices=1``; the network of the processes is trusted with sums before noise. Processes that
+            ``torchrun`` has started are used as they are: leave it out there (docs/clusters.md).
+        clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
+        average: of the iterates: "last half", a decay below 1 for an exponential mean, None for the last one.
+        augment, views: ``augment(inputs, uniforms)`` gives a random view of each record (``uniforms(n)`` gives n
+            numbers of [0, 1) a record); the gradients of this many views are averaged before clipping.
+        autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
+        physical_batch_size: process batches in pieces of at most this size, to save memory; below 32 records are
+            differentiated one by one, which is much slower, above all on a GPU: use 32 if it fits.
+        subsample: the probability with which a run may use a record at all, drawn once at its beginning.
+        fraction: the part of its steps that a run makes, wherever they come from.
+        match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
+        transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
+            pure noise (:class:`dphypo.mechanisms.NoiseRehearsal`).
+        schedule: of the learning rate: "constant", "linear" or "cosine"; ("cosine", 0.1) with a warm-up over a tenth of
+            the steps; or a function of the share of the steps made so far, in [0, 1), that returns a factor.
+        threads: CPU threads of one run. One is fastest for small models; more pay off for large ones.
+        start: a model whose weights a run starts from, where shapes agree; public, or paid for as a survey's are.
+        kept: how much of ``start`` is kept, as :meth:`continued` says; by default all of it.
+        whole: all records, where ``score`` is a word and some were set apart; it is filled in.
+
+    >>> mechanism = DPSGD(
+    ...     model=lambda width: nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2)),
+    ...     data=(torch.randn(100, 2), torch.randint(2, (100,))),
+    ...     score=lambda model: 0.5,
+    ...     noise_multiplier=1.0, epochs=2, batch_size=25, device="cpu",
+    ... )
+    >>> import dp_accounting
+    >>> mechanism.event({"width": 8, "batch_size": 50}).event == dp_accounting.SelfComposedDpEvent(
+    ...     dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(1.0)), 4)
+    True
+    >>> mechanism({"width": 8, "learning_rate": 0.5}, seed=1).model[0]
+    Linear(in_features=2, out_features=8, bias=True)
+    """
+
+    model: Callable[..., nn.Module]
+    loss: Callable[..., Any] = cross_entropy
+    example: Any = None
+    target: str | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+    device: str | torch.device | None = None
+    devices: int | str | Sequence[str] | None = None
+    augment: Callable[..., torch.Tensor] | None = None
+    views: int = 1
+    autocast: str | None = None
+    threads: int = 1
+    start: nn.Module | None = None
+    kept: float | None = None  # type: ignore[misc]
+
+    library: ClassVar[type[TrainedModel]] = TorchModel
+    own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
+    same_fits: ClassVar[frozenset[str]] = frozenset(
+        {"model", "data", "example", "target", "collate", "loss", "device", "autocast", "augment", "person"}
+    )
+
+    def __post_init__(self) -> None:
+        hyperparameters.refuse_model(self.model)
+        reading: dict[str, Any] = {"target": self.target, "collate": self.collate, "workers": self.workers}
+        reading["taken"] = self._columns()
+        records = as_records(self.data, self.example, **reading, person=self.person)
+        hyperparameters.refuse_optimizer(self.optimizer)
+        super().__post_init__()
+        _validate.integer(at_least=1, views=self.views)
+        _validate.integer(at_least=1, threads=self.threads)
+        if self.autocast not in (None, "bfloat16"):
+            raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
+        size, cap = self.declared_records(records, first=not isinstance(self.data, TorchRecords))
+        if cap is not None and self.views > 1:
+            raise _validate.fail("views", self.views, "the rows of a person are its views: leave views at 1")
+        changes: dict[str, Any] = {"data": records, "records": size, "rows_per_person": cap}
+        if cap is not None and self.persons is None:
+            changes["persons"] = size
+        changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
+        changes["devices"] = devices = self._devices()
+        changes["device"] = _device(self.device if devices is None else devices[0])
+        if isinstance(self.score, str | tuple | list):
+            changes |= self._set_apart(AllRecords(records, size))
+        else:
+            changes["score"] = self.read_score(cap)
+        hyperparameters.refuse_unknown(self.model, self.fixed)
+        vars(self).update(changes)
+        _ = self.cost
+        if not self._fits and hyperparameters.complete(self.model, self.fixed):
+            self._run({}).prepare()  # refuses a model that is unfit before anything runs
+
+    def _columns(self) -> frozenset[str] | None:
+        """The columns that the model takes, where records have columns; None if that is not known, or it takes any."""
+        named = (
+            isinstance(self.example, Mapping) or isinstance(self.data, Mapping) or hasattr(self.data, "column_names")
+        )
+        if not named or not hyperparameters.complete(self.model, self.fixed):
+            return None
+        with runs.everything_else(0, torch.device("cpu"), self.threads, "weights"):
+            model = build(self.model, hyperparameters.of_factory(self.model, self.fixed))
+        return taken_by(model, self.target)
+
+    def _set_apart(self, whole: AllRecords) -> dict[str, Any]:
+        """The records that train, their declared number, a share of that of all, and the named scores on the others."""
+        names_in(self.score)
+        share, scoring = scoring_share(whole.records)
+        training, held_out = self._parts(whole.data, share)
+        example = self.example if isinstance(held_out, tuple) else None
+        score = named(
+            self.score,
+            rarest=self.rarest,
+            loss=self.loss,
+            ignored=per_record(self.loss).ignored,
+            data=held_out,
+            records=scoring,
+            example=example,
+            rows_per_person=read_cap(whole.data.person, self.rows_per_person),
+        )
+        return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
+
+    def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
+        """The records that train, and those that score."""
+        side = records.origin.side
+        if isinstance(records, DatasetRecords):
+            how: dict[str, Any] = {"share": share, "workers": records.workers, "person": records.person}
+            parts = split_within(side, records.dataset, **how)
+            training, held_out = (
+                replace(records, dataset=part, origin=Origin.of(part), person=part.person) for part in parts
+            )
+            return training, held_out
+        if records.fields is not None or records.person is not None:
+            pairs = split_within(side, records.inputs, records.targets, share=share, person=records.person)
+            trains, scores = (
+                replace(records, inputs=one[0], targets=one[1], origin=Origin.of(one), person=one.person)
+                for one in pairs
+            )
+            return trains, scores
+        pair = getattr(self.data, "tensors", self.data)  # of a TensorDataset
+        pair = pair if isinstance(pair, tuple | list) else (records.inputs, records.targets)
+        first, second = split_within(side, *pair, share=share)
+        return as_records(first, self.example), second
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse hyperparameters that nothing uses."""
+        hyperparameters.refuse_unknown(self.model, list(names))
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the model tells apart; None while the model takes hyperparameters that are not fixed."""
+        return self._run({}).classes() if hyperparameters.complete(self.model, self.fixed) else None
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the same λ and seed give the same end, whichever runs are made at once: not on a GPU.
+
+        There the sizes of products decide how they are computed. A group that is made again ends in the same bits.
+        """
+        return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
+
+    same_alone = seeded
+
+    @property
+    def saver(self) -> Safetensors:
+        """Models are saved with safetensors."""
+        return Safetensors(self.model)
+
+    def continued(self, kept: float, model: nn.Module | None = None) -> DPSGD | None:
+        """Training that begins from an earlier model, where the learning rate is in units of noise.
+
+        A model that was given as ``start`` stays where runs begin.
+        """
+        if self.learning_rate is not None or self.known() is None or (self.start is not None and self.kept is None):
+            return None
+        return self.at(start=model, kept=kept)
+
+    def all_devices(self) -> list[str]:
+        """The GPUs of this machine; the CPU if there is none."""
+        return _gpus() or ["cpu"]
+
+    def _devices(self) -> tuple[str, ...] | None:
+        """The devices that a run shares; in a process of a launcher its own one, None if runs are not shared."""
+        given, remedy = self.devices, 'give "all", a number of devices, or a list such as ["cuda:0", "cuda:1"]'
+        if distributed.launched():
+            here = f"cuda:{distributed.local_rank()}" if _gpus() else "cpu"
+            own = (here if self.device is None else str(self.device),)
+            if given not in (None, own):
+                raise _validate.fail(
+                    "devices", given, "leave it out: a launcher has started a process for every device"
+                )
+            return own
+        if given is None:
+            return None
+        if isinstance(given, int):
+            count = _validate.integer(at_least=1, devices=given)
+            if _gpus() and count > len(_gpus()):
+                raise _validate.fail("devices", given, f"this machine has {len(_gpus())} GPUs")
+            names: Any = _gpus()[:count] or ["cpu"] * count
+        else:
+            names = self.all_devices() if given == "all" else given
+        if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
+            raise _validate.fail("devices", given, remedy)
+        if self.device is not None and str(torch.device(self.device)) != str(torch.device(names[0])):
+            raise _validate.fail("device", self.device, "leave it out: devices= says where runs are executed")
+        return tuple(names)
+
+    @property
+    def processes(self) -> int:
+        """How many processes, which a launcher has started, make a run together."""
+        team = distributed.world()
+        return 1 if team is None else team.size
+
+    def serve(self, mechanisms: Sequence[Mechanism] = ()) -> None:
+        """In a launched process that does not lead: serve the runs of the one that does, then exit."""
+        torch_runs.serve_leader([one for one in mechanisms or [self] if isinstance(one, DPSGD)])
+
+    def default_space(self) -> Space:
+        """What is searched where no space is given: the learning rate, where public values say that it is.
+
+        Gradients are normalised, so that the clipping norm does not matter; SGD's model is an exponential mean of its
+        iterates (docs/benchmarks.md).
+        """
+        if not self.complete:
+            remedy = 'such as Space({"drift": loguniform(0.05, 5), "width": [32, 64]}), or fixed={"width": 64}'
+            raise _validate.fail("space", None, f"the model takes hyperparameters: give or fix them, {remedy}")
+        searched: dict[str, Any] = {"clipping": [self.searched_clipping]}
+        if self.optimizer_name == "sgd" and self.average is None:
+            searched["average"] = [_AVERAGE]
+        return self.known_space(searched)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model can be built without further hyperparameters."""
+        return hyperparameters.complete(self.model, self.fixed)
+
+    def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The hyperparameters that the model's factory takes."""
+        return hyperparameters.of_factory(self.model, {**self.fixed, **params})
+
+    def hidden(self, params: Mapping[str, Any]) -> bool:
+        """Whether more than one array of weights is trained."""
+        key = repr(("hidden", sorted(self.shape_params(params).items())))
+        if key not in self._fits:
+            self._fits[key] = self._run(params).trained() > 1
+        return bool(self._fits[key])
+
+    def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        return self._run(params).movement(scale, noise)
+
+    @property
+    def regression(self) -> bool:
+        """Whether the loss is one of PyTorch's for regression."""
+        return self.loss in REGRESSION or type(self.loss) in REGRESSION
+
+    @property
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None for several fields, or tokens, which have no scale."""
+        inputs = self.data.example[0]
+        plain = self.data.fields is None and inputs.dtype.is_floating_point
+        return int(inputs[0].numel()) if plain else None
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs. **Secret.**"""
+        return self._run({}).input_terms()
+
+    def check_space(self, space: Space) -> None:
+        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        hyperparameters.refuse_optimizers(space)
+        for parameter in space.parameters:
+            choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
+            for value in choices:
+                if parameter.name in ("clipping", "average"):
+                    engine.Setting(**{parameter.name: value})
+                elif parameter.name == "views":
+                    _validate.integer(at_least=1, views=value)
+                    if self.rows_per_person is not None and value > 1:
+                        raise _validate.fail("views", value, "the rows of a person are its views: leave views at 1")
+
+    def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
+        """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
+        return torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
+        return self._run(params, seed).rehearse()
+
+    def architecture(self, space: Space) -> str:
+        """The layers and weights of a model of the space; a search goes on only with the same ones."""
+        return self._run(space.sample(Seeded(0))).architecture()
+
+    def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
+        """How many records fit, and how many were given: to train, and to score. **Secret**: for the curator alone."""
+        return self._run({} if space is None else space.sample(Seeded(0))).fitting()
+
+    def __repr__(self) -> str:
+        return f"<mechanism DPSGD of {getattr(self.model, '__qualname__', 'a model')}>"
+
+    def _run(self, params: Mapping[str, Any], seed: int = 0) -> TorchRun:
+        return TorchRun(self, params, seed, self._fits)
+
+
+def _gpus() -> list[str]:
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+
+
+def _device(given: object) -> torch.device:
+    """The device that is meant; refused if this machine has none such."""
+    if given is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = " and ".join(["cpu", *_gpus()])
+    usable = f"PyTorch can use {found} here: give a device that it can use, or None to let it choose"
+    try:
+        device = torch.device(given)  # type: ignore[call-overload]
+        torch.empty(1, device=device)
+    except (AssertionError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        raise _validate.fail("device", given, usable) from None
+    if device.type == "meta":
+        raise _validate.fail("device", given, usable)
+    return device  # type: ignore[no-any-return]

@@ -1,0 +1,20 @@
+"""DP-SGD whose steps are Gaussian mechanisms to the last bit, for one run or many at once. Opacus is not used.
+
+:meth:`Program.of` decides how a model is differentiated, :func:`train` trains it, :func:`slack` says how far a run is
+from the event that describes it. The proof is in docs/theory/engine.md. The settings, the draws and the grid are in
+:mod:`dphypo.training`: they need no PyTorch, and JAX trains with them.
+"""
+
+from dphypo.torch.engine.batches import Records as Records
+from dphypo.torch.engine.batches import Tensors as Tensors
+from dphypo.torch.engine.program import Program as Program
+from dphypo.torch.engine.run import train as train
+from dphypo.torch.engine.trainable import in_training as in_training
+from dphypo.torch.engine.trainable import refuse_layers as refuse_layers
+from dphypo.torch.engine.trainable import synthetic_records as synthetic_records
+from dphypo.training.setting import Average as Average
+from dphypo.training.setting import Clipping as Clipping
+from dphypo.training.setting import Run as Run
+from dphypo.training.setting import Setting as Setting
+from dphypo.training.sum_on_grid import SumGrid as SumGrid
+from dphypo.training.sum_on_grid import slack as slack

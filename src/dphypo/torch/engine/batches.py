@@ -1,0 +1,222 @@
+"""The rows of Poisson batches, in pieces of fixed shape, read some steps ahead (``draws.py`` draws the batches).
+
+The random numbers of models and augmentations are a record's own, keyed by run, step, record and view. They do not
+depend on who else is in the batch. They are no noise, and come from SplitMix64, a hash of 64 bits. A record that is
+added in front of others changes their numbers: it changes nothing that is released because masks of all numbers are
+alike, which takes these words as ideal, as those of the noise are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, cast, runtime_checkable
+
+import torch
+
+from dphypo.training.draws import BatchSampler, draw
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
+_FIRST, _SECOND = -4658895280553007687, -7723592293110705685  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mix(values: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's output function, on words held as int64.
+
+    >>> mix(torch.tensor([_GOLDEN])).item() % 2**64 == 0xE220A8397B1DCDAF
+    True
+    """
+    values = (values ^ ((values >> 30) & 0x3FFFFFFFF)) * _FIRST
+    values = (values ^ ((values >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    return values ^ ((values >> 31) & 0x1FFFFFFFF)
+
+
+def keys_of_rows(
+    run_keys: torch.Tensor, step: int | torch.Tensor, records: torch.Tensor, views: int = 1
+) -> torch.Tensor:
+    """A word for each row of a step, [runs, records × views].
+
+    ``run_keys`` is [runs, 1], ``records`` holds the records' numbers, [runs, records].
+    """
+    steps = torch.as_tensor(step, dtype=torch.int64, device=records.device)
+    keys = mix(mix(run_keys + steps * _GOLDEN) ^ (records + 1))
+    if views > 1:
+        keys = mix(keys[..., None] + torch.arange(views, device=keys.device) * _GOLDEN).flatten(1)
+    return keys
+
+
+def uniforms(keys: torch.Tensor, call: int, each: int) -> torch.Tensor:
+    """[*keys, each] numbers of [0, 1), multiples of 2⁻²⁴, for the call of this number, from 1 on."""
+    start = mix(keys ^ (call * _GOLDEN % 2**62))
+    count = torch.arange(1, each + 1, device=start.device) * _GOLDEN
+    return ((mix(start[..., None] + count) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""A function of outputs and targets that gives one value per record."""
+_WORDS, _BYTES = 2**16, 2**19  # drawn and read at a time, about
+
+
+class Records(Protocol):
+    """The private records, read by number."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Inputs, targets and which rows count, one for each number.
+
+        Rows that are not valid may hold anything, and do not count; a valid one counts if its record can be used.
+        """
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """Records of several rows each, such as persons: a record's rows are its views, each with a weight."""
+
+    def __len__(self) -> int: ...
+
+    def views(
+        self, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Inputs and targets, [numbers × views, ...], and which of these rows count, [numbers, views].
+
+        Which rows of a record they are is a function of its word, which is keyed by run, step and record.
+        """
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tensors:
+    """Records held as two tensors; ``usable`` says which of them can be used, None if all can."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    usable: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if not len(self.inputs):
+            blank = (part.new_zeros((len(numbers), *part.shape[1:])) for part in (self.inputs, self.targets))
+            return *blank, valid  # type: ignore[return-value]
+        counts = valid if self.usable is None else valid & self.usable.index_select(0, numbers)
+        return self.inputs.index_select(0, numbers), self.targets.index_select(0, numbers), counts
+
+
+class Piece(NamedTuple):
+    """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records].
+
+    Of records with rows of their own, rows are [runs × records × views, ...], with the weights of the rows in their
+    record, [runs, records, views].
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    numbers: torch.Tensor
+    valid: torch.Tensor
+    weights: torch.Tensor | None = None
+
+
+class Batches:
+    """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
+
+    Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off. ``mine`` are the
+    pieces that are read: all of them, or this process's.
+    """
+
+    def __init__(
+        self,
+        records: Records | Grouped,
+        samplers: Sequence[BatchSampler],
+        size: int,
+        count: int,
+        example: Batch,
+        steps: int,
+        words: Callable[[int, torch.Tensor], torch.Tensor],
+        mine: slice = slice(None),
+    ) -> None:
+        bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
+        ahead = max(1, min(32, _WORDS // max(1, len(records)))), max(1, _BYTES // bytes_of_step)
+        # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
+        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, words, mine, steps)
+        self._steps = self._begin(0)
+
+    def skip(self, steps: int) -> None:
+        """Pass over the first steps, before any is asked for: they are drawn, and not read."""
+        self._steps = self._begin(steps)
+
+    def pieces(self) -> list[Piece]:
+        """The pieces of the next step."""
+        return next(self._steps)
+
+
+def _read(
+    records: Records | Grouped,
+    samplers: Sequence[BatchSampler],
+    size: int,
+    count: int,
+    device: torch.device,
+    ahead: tuple[int, int],
+    words: Callable[[int, torch.Tensor], torch.Tensor],
+    mine: slice,
+    left: int,
+    skipped: int,
+) -> Iterator[list[Piece]]:
+    """Step after step: some are drawn at a time, and some of those are read at a time."""
+    begun = 0
+    while True:
+        steps = max(1, min(ahead[0], left))
+        left -= steps
+        drawn = draw(samplers, steps, size, count)
+        passed = min(steps, skipped)
+        skipped -= passed
+        numbers, valid = (torch.from_numpy(part[passed:, mine]).to(device) for part in drawn)
+        if not numbers.numel():  # steps that are passed over, or all of whose pieces other processes have
+            begun += steps
+            yield from ([] for _ in numbers)
+            continue
+        keys: torch.Tensor | None = None
+        if isinstance(records, Grouped):
+            keys = torch.stack([words(begun + passed + at, one) for at, one in enumerate(numbers)])
+        begun += steps
+        for first in range(0, len(numbers), ahead[1]):
+            some = slice(first, first + ahead[1])
+            drawn_by = None if keys is None else keys[some].flatten(0, 1)
+            whole = gathered(records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1), drawn_by)
+            rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
+            rest = [part for part in whole[2:] if part is not None]
+            made = [Piece(*one) for one in zip(*rows, *rest, strict=True)]
+            each = numbers.shape[1]
+            yield from (made[start : start + each] for start in range(0, len(made), each))
+            del whole, rows, made  # before the next are read
+
+
+def gathered(
+    records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor | None = None
+) -> Piece:
+    """The rows of some numbers, [..., records]; of grouped records, whose rows are drawn by words."""
+    if words is None:
+        inputs, targets, counts = cast(Records, records).rows(numbers.reshape(-1), valid.reshape(-1))
+        return Piece(inputs, targets, numbers, counts.view(valid.shape))
+    some = cast(Grouped, records).views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
+    inputs, targets, counts = some
+    return averaged(inputs, targets, numbers, counts.view(*valid.shape, -1))
+
+
+def averaged(inputs: torch.Tensor, targets: torch.Tensor, numbers: torch.Tensor, counts: torch.Tensor) -> Piece:
+    """Rows whose average is their record's: those that count, [..., records, views], have equal weights.
+
+    In the place of the others is the first row of the same record that counts, with weight zero, so that what a record
+    adds is a function of its own rows. A record without any does not count.
+    """
+    views = counts.shape[-1]
+    own = torch.arange(views, device=counts.device).expand(counts.shape)
+    places = torch.where(counts, own, counts.int().argmax(-1, keepdim=True)).reshape(-1, views)
+    starts = views * torch.arange(len(places), device=counts.device)
+    chosen = (starts[:, None] + places).reshape(-1)
+    total = counts.sum(-1, keepdim=True)
+    weights = counts / total.clamp(min=1)
+    inputs, targets = (part.index_select(0, chosen) for part in (inputs, targets))
+    return Piece(inputs, targets, numbers, total[..., 0] > 0, weights)

@@ -1,0 +1,327 @@
+"""One record's gradient as a graph of PyTorch's operators: what is trained, instead of the model's Python.
+
+The model, the loss and the augmentation are traced once, for one record in a batch of one, on fake tensors: shapes and
+types without values. Code that decides by values cannot be traced, and nothing else of the Python is left: no state, no
+hook, no other record. Automatic differentiation is traced along, so that derivatives of one's own and hooks are
+operators of the graph, too. The graph is then made functional, total (no record can raise) and deterministic (random
+numbers are inputs) by ``operators.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import linecache
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.func import functional_call, functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
+
+from dphypo.errors import UnsupportedModelError
+from dphypo.torch.engine import operators, rewrites
+from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine.device import SomePadding, padded_attention
+
+A = torch.ops.aten
+Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
+_SAME = {A.detach.default, A.alias.default, A.clone.default, A.lift_fresh_copy.default}
+_SAME |= {A.lift_fresh.default, A._to_copy.default}
+_CONSTANT = 2**20  # numbers of a constant that is computed ahead, at most
+_HERE = {str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), contextlib.__file__}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RecordGraph:
+    """The gradient of one record's loss.
+
+    Args:
+        graph: a function of the trained parameters, of what else the model holds, of a record's inputs and target, and
+            of random numbers; it gives the gradients, and whether the record is outside the domain.
+        trained, given: the names of parameters that are trained, and of frozen ones and buffers.
+        uniforms: the shapes of the random numbers, which lie in [0, 1).
+        constants: the tensors that the model's code uses and that are neither parameters nor buffers.
+    """
+
+    graph: fx.GraphModule
+    trained: tuple[str, ...]
+    given: tuple[str, ...]
+    uniforms: tuple[tuple[int, ...], ...]
+    constants: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        loss: Loss,
+        example: Batch,
+        *,
+        autocast: torch.dtype | None = None,
+        augment: Augment | None = None,
+    ) -> RecordGraph:
+        """Trace a model; :class:`UnsupportedModelError` names the line that cannot be traced."""
+        model = copy.deepcopy(model)  # a pass may leave fake tensors in it
+        trained = [name for name, value in model.named_parameters() if value.requires_grad]
+        given = held_names(model)
+
+        def gradient(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            inputs, target = (part[None].clone() for part in tensors[-2:])  # a pass may write to them
+            wanted = [value.detach().requires_grad_() for value in tensors[: len(trained)]]
+            names = dict(zip((*trained, *given), (*wanted, *tensors[len(trained) : -2]), strict=True))
+            with torch.enable_grad():
+                if augment is not None:
+                    inputs = augment(inputs, lambda each: torch.rand(1, each, device=inputs.device))
+                kind = inputs.device.type
+                with contextlib.nullcontext() if autocast is None else torch.autocast(kind, autocast):
+                    losses = loss(functional_call(model, names, (inputs,)), target)
+                refuse_average(losses, 1)
+                start = torch.ones(1, dtype=losses.dtype, device=losses.device)
+                found = torch.autograd.grad(losses, wanted, start, allow_unused=True)
+            if missing := [name for name, one in zip(trained, found, strict=True) if one is None]:
+                raise UnsupportedModelError(
+                    f"the trainable parameter {missing[0]!r} does not affect the output: remove it, or freeze it with "
+                    f"requires_grad_(False)"
+                )
+            return tuple(found)
+
+        return cls._traced(gradient, model, trained, given, example)
+
+    @classmethod
+    def of_value(cls, model: nn.Module, value: Callable[..., torch.Tensor] | None, example: Batch) -> RecordGraph:
+        """The model's outputs for one record, or ``value(outputs, targets)`` of them, without a gradient."""
+        model = copy.deepcopy(model)
+        names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+
+        def forward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            inputs, target = (part[None].clone() for part in tensors[-2:])
+            with torch.no_grad():
+                outputs = functional_call(model, dict(zip(names, tensors[:-2], strict=True)), (inputs,))
+                if value is not None:
+                    outputs = value(outputs, target)
+                    refuse_average(outputs, 1)
+            return (outputs[0],)
+
+        return cls._traced(forward, model, [], names, example)
+
+    @classmethod
+    def _traced(
+        cls, function: Callable[..., Any], model: nn.Module, trained: list[str], given: list[str], example: Batch
+    ) -> RecordGraph:
+        values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        tensors = [values[name].detach() for name in (*trained, *given)]
+        graph = trace(function, *tensors, *(part[0] for part in example))
+        _own_constants(graph)
+        rewrites.make_total(graph)
+        uniforms = rewrites.key_randomness(graph)
+        held = operators.constants(graph)  # before constants are computed from them
+        _shorten_losses(graph)
+        plain(graph)
+        operators.check_graph(graph)
+        return cls(graph, tuple(trained), tuple(given), tuple(map(tuple, uniforms)), held)
+
+
+def held_names(model: nn.Module) -> list[str]:
+    """The names of frozen parameters and buffers, which all runs of a group share."""
+    return [name for name, value in model.named_parameters() if not value.requires_grad] + [
+        name for name, _ in model.named_buffers()
+    ]
+
+
+def refuse_average(losses: Any, count: int) -> None:
+    """Refuse a loss that does not return one value per record."""
+    shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
+    if shape != (count,):
+        raise UnsupportedModelError(
+            f"the loss returns values of shape {shape} for {count} records: return one value per record, not an "
+            f"average over them"
+        )
+
+
+def trace(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModule:
+    """A function of tensors as a functional graph, from their shapes and types alone."""
+    with tracing() as mode:
+        fakes = [mode.from_tensor(one.detach(), static_shapes=True) for one in tensors]
+        try:
+            graph = make_fx(function, record_stack_traces=True)(*fakes)
+            graph.graph.eliminate_dead_code()
+            with preserve_node_meta():
+                made = functionalize(fx.Interpreter(graph).run, remove="mutations")
+                return make_fx(made, rewrites.DECOMPOSED | _IN_ONE_PRECISION)(*fakes)
+        except UnsupportedModelError:
+            raise
+        except Exception as error:
+            raise _untraceable(error) from error
+
+
+def _in_one_precision(norm: Any, places: Sequence[int], weight: int) -> Callable[..., Any]:
+    """A normalisation whose tensors all have its weight's type: ``vmap`` would change that of its outputs."""
+
+    def decomposed(*args: Any) -> Any:
+        if args[weight] is None or args[weight].dtype == args[0].dtype:
+            return NotImplemented
+        cast = [one.to(args[weight].dtype) if place in places else one for place, one in enumerate(args)]
+        first, *others = norm(*cast)
+        return None if first is None else first.to(args[0].dtype), *others
+
+    return decomposed
+
+
+_IN_ONE_PRECISION = {
+    norm: _in_one_precision(norm, places, weight)
+    for norm, places, weight in (
+        (A.native_layer_norm.default, (0,), 2),
+        (A.native_group_norm.default, (0,), 1),
+        (A.native_layer_norm_backward.default, (0, 1, 3, 4), 5),
+        (A.native_group_norm_backward.default, (0, 1, 2, 3), 4),
+    )
+}
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[FakeTensorMode]:
+    """Fake tensors, and attention and recurrent layers as operators that have a rule for batches."""
+    mode, compiler = FakeTensorMode(allow_non_fake_inputs=True), torch.compiler
+    flags = ("_is_compiling_flag", "_is_exporting_flag")  # models choose what can be traced by them
+    with contextlib.ExitStack() as stack:
+        for name in flags:
+            stack.callback(setattr, compiler, name, getattr(compiler, name))
+            setattr(compiler, name, True)
+        stack.enter_context(padded_attention())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        for backend in (torch.backends.mkldnn, torch.backends.cudnn):  # their recurrent layers have no rule for batches
+            stack.callback(backend.set_flags, *backend.set_flags(_enabled=False)[:1])
+        stack.enter_context(SomePadding())
+        stack.enter_context(rewrites.LayerDrop())
+        stack.enter_context(mode)
+        yield mode
+
+
+def _untraceable(error: Exception) -> UnsupportedModelError:
+    """The error for code that cannot be traced: where it is, and what to write instead."""
+    message = str(error).strip().split("\n")[0]
+    if reads_values(error):
+        remedy = (
+            "it reads values of a record, or makes shapes of them. The model is captured once, as operators on a "
+            "record's tensors: decide with torch.where, and keep shapes fixed"
+        )
+    else:
+        remedy = (
+            "model(inputs) and loss(model(inputs), targets) must work for made-up records like those of data, with the "
+            "batch in the first dimension"
+        )
+    return UnsupportedModelError(
+        f"the model cannot be captured{place_of(error)}: {type(error).__name__}: {message}. {remedy}"
+    )
+
+
+def reads_values(error: BaseException) -> bool:
+    """Whether an error says that code asked for the values of a record."""
+    decides = isinstance(error, DataDependentOutputException | DynamicOutputShapeException)
+    return decides or any(word in str(error) for word in ("ata-dependent", "data pointer", "FakeTensor"))
+
+
+def place_of(error: BaseException) -> str:
+    """The user's file and line in which an error was raised, if there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(frame.filename.startswith(folder) for folder in _HERE)]
+    if not own:
+        return ""
+    line = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
+    return f" at {own[-1].filename}, line {own[-1].lineno} ({line})"
+
+
+def plain(graph: fx.GraphModule) -> None:
+    """Drop what copies, and compute ahead what depends on no record and no parameter."""
+    for node in list(graph.graph.nodes):
+        if node.target is A._to_copy.default and not isinstance(node.args[0], fx.Node):  # a number, under vmap
+            node.target, node.args = A.full.default, ([], node.args[0])
+        if node.op == "call_function" and node.target in _SAME and _is_copy(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+    _fold(graph)
+    graph.graph.eliminate_dead_code()
+    graph.graph.lint()
+    graph.recompile()
+
+
+def _own_constants(graph: fx.GraphModule) -> None:
+    """Copy the tensors that a model's code uses: code that reads records could change them while runs are trained."""
+    for name, value in operators.constants(graph).items():
+        if isinstance(value, FakeTensor):
+            raise UnsupportedModelError(
+                "the model's code uses a tensor that an earlier pass left behind, or that another thread computed: "
+                "keep nothing of a pass, and compute in the thread that calls the model"
+            )
+        if isinstance(value, torch.Tensor):  # random operators are replaced, and with them what they draw from
+            delattr(graph, name)
+            graph.register_buffer(name, value.detach().clone())
+
+
+def _is_copy(node: Any) -> bool:
+    """Whether the values, type and device stay."""
+    (source, *rest), value = node.args, node.meta.get("val")
+    before = source.meta.get("val")
+    return not rest and before is not None and (before.dtype, before.device) == (value.dtype, value.device)
+
+
+def _fold(graph: fx.GraphModule) -> None:
+    """Replace nodes that depend on constants alone by their values."""
+    known: dict[fx.Node, Any] = {}
+    for node in graph.graph.nodes:
+        if node.op == "get_attr":
+            known[node] = getattr(graph, node.target)
+        elif node.op == "call_function" and all(one in known for one in node.all_input_nodes):
+            value = node.meta.get("val")
+            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            if not isinstance(value, torch.Tensor) or random or value.numel() > _CONSTANT:
+                continue
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*args, **kwargs)
+    for place, (node, value) in enumerate(known.items()):
+        if node.op == "get_attr" or all(user in known for user in node.users):
+            continue
+        name = f"_known_{place}"
+        graph.register_buffer(name, value.contiguous(), persistent=False)
+        with graph.graph.inserting_before(node):
+            constant = graph.graph.get_attr(name)
+        constant.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(constant)
+
+
+def insert(before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """A new node in front of another, with the shape and type of its value."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args, kwargs)
+    values = fx.node.map_arg((args, kwargs), lambda one: one.meta["val"])
+    modes = [one.fake_mode for one in tree_leaves(values) if isinstance(one, FakeTensor)]
+    with modes[0] if modes else FakeTensorMode():
+        node.meta["val"] = target(*values[0], **values[1])
+    return node
+
+
+def _shorten_losses(graph: fx.GraphModule) -> None:
+    """The gradient of log p at a label: −1 there and 0 elsewhere, without a look-up. An ignored label has no class."""
+    for node in graph.graph.find_nodes(op="call_function", target=A.nll_loss_backward.default):
+        slopes, logs, target, weight, reduction, ignored, _ = node.args
+        value = logs.meta["val"]
+        if weight is not None or reduction != 0 or value.dim() != 2 or 0 <= ignored < value.shape[1]:
+            continue
+        classes = insert(node, A.arange.default, value.shape[1], device=value.device)
+        hit = insert(node, A.eq.Tensor, insert(node, A.unsqueeze.default, target, 1), classes)
+        slope = insert(node, A.unsqueeze.default, insert(node, A.neg.default, slopes), 1)
+        node.replace_all_uses_with(insert(node, A.mul.Tensor, hit, slope))

@@ -1,0 +1,373 @@
+"""Runs of DP-SGD, one or several at once: pure functions of the model's code, the records and the runs' values.
+
+A run draws everything random from its seed, in streams of their own: initial weights, the subsample, batches, dither,
+noise, masks. Its parameters are a row of numbers; nothing is kept in modules. Several runs share instructions and
+nothing else: no sum, no random number and no decision crosses from one to another.
+
+The state of a run between two steps is its parameters, their average, what the optimiser remembers, and the number of
+the step: all that is drawn is a function of the seed and the step. State of another run, or of the same one with other
+values, is not used: the run then begins at its first step, with its seed, and ends in the same bits.
+
+Runs of equal shape are executed in groups, which are divided to fit into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import hashlib
+import io
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import IO
+
+import torch
+from torch import nn
+
+import dphypo
+from dphypo import noise
+from dphypo.errors import UnsupportedModelError
+from dphypo.mechanisms.mechanism import Follower
+from dphypo.torch.engine import batches, operators, optimisers, trainable
+from dphypo.torch.engine.batches import Batches, Grouped, Piece, Records
+from dphypo.torch.engine.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
+from dphypo.torch.engine.device import pinned, seed_everywhere
+from dphypo.torch.engine.distributed import Team
+from dphypo.torch.engine.program import Program
+from dphypo.torch.engine.record_graph import held_names
+from dphypo.torch.engine.stack import Shape, Sums
+from dphypo.torch.engine.step import RecordGradients, Weights, add_clipped
+from dphypo.training.draws import BatchSampler, Draws, largest_batch, piece_and_count
+from dphypo.training.setting import Clipping, Run, Setting
+
+_OTHER_BITS = (
+    "the checkpoint of this run was written where a made-up piece of records gives other bits: with another kind of "
+    "processor or GPU, or other threads. Sums would differ under the same noise, which a difference removes. Resume "
+    "where the run began, or on the same hardware; or start a new search, which is paid for again"
+)
+
+
+class Group:
+    """Runs that are made at once: one architecture, one batch shape, one number of steps, one optimiser.
+
+    The program's own module is the runs' code. ``rows``, [runs, width], are their initial parameters; they are changed
+    in place. With a ``team``, this process differentiates its share of the pieces.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rows: torch.Tensor,
+        records: Records | Grouped,
+        runs: Sequence[Run],
+        setting: Setting,
+        team: Team | None = None,
+    ) -> None:
+        self.program, self.rows, self._runs, self._setting, self._team = program, rows, runs, setting, team
+        mine = slice(None) if team is None else team.mine
+        first, device, layout = runs[0], rows.device, program.layout
+        self._steps = first.steps
+        size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
+        self.shape = Shape(len(runs), size, program.views)
+        grids = [run.grid(layout.size, size, count, program.sum_terms) for run in runs]
+        deviation, bits = grids[0].deviation, grids[0].bits
+        self._pass = program.bound(rows, self.shape)
+        operators.check_kernels(self._pass.graph)
+        self._records = records
+        words = [noise.Words.of_seed(run.seed) for run in runs]
+        self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
+        self._batches: Batches | DeviceBatches
+        self._draws: Draws | DeviceDraws
+        if on_device(rows, records, runs):
+            keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
+            self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor, mine)
+            self._draws = DeviceDraws(words, deviation, bits, self._cursor)
+        else:
+            samplers = [
+                BatchSampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
+            ]
+            keys = torch.tensor([[int(one.stream("rows").draw(1)[0]) >> 1] for one in words], device=device)
+
+            def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
+                return batches.keys_of_rows(keys, step, numbers)
+
+            self._batches = Batches(records, samplers, size, count, program.example, self._steps, drawn_by, mine)
+            self._draws = Draws(words, layout.width, deviation, bits)
+        mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
+        self._mask_keys = torch.tensor(mask_keys, device=device)
+        self._weights = Weights(grids, normalise=setting.clipping is Clipping.NORMALISE, device=device)
+        units = [grid.unit / run.batch_size for grid, run in zip(grids, runs, strict=True)]
+        self._units = torch.tensor(units, dtype=torch.float64, device=device)[:, None]
+        self._optimiser = optimisers.build(first.optimizer, rows, [run.options for run in runs], layout)
+        rates = [[run.rate_at(step) for run in runs] for step in range(self._steps)]
+        self._rates = torch.tensor(rates, dtype=rows.dtype, device=device)[..., None]
+        shares = [setting.share(step, self._steps) for step in range(self._steps)]
+        self._shares = None if setting.average is None else torch.tensor(shares, dtype=rows.dtype, device=device)
+        self._mean = rows if setting.average is None else rows.clone()
+        self._sums = Sums(rows)
+        self._totals = torch.zeros(rows.shape, dtype=torch.int64, device=device)
+
+    def finish(self, follower: Follower | None = None) -> torch.Tensor:
+        """Make all steps, or those that are left; the trained parameters, [runs, width]."""
+        team, kept = self._team, None
+        told: Callable[[int], None] | None = None
+        if team is not None:
+            team.agree(self._identity, "their runs or versions", "Run the same program everywhere")
+            team.agree(self._arithmetic, "the bits that they compute")
+        if follower is not None:
+            kept = follower.begin([run.pace for run in self._runs])
+            told = lambda made: follower.step(made, partial(self._dump, made))  # noqa: E731
+        if team is not None:  # the leader's
+            with contextlib.nullcontext() if kept is None else kept as file:
+                content = team.leaders(None if file is None else file.read())
+            kept = None if content is None else io.BytesIO(content)
+        start = self._load(kept)
+        if isinstance(self._batches, DeviceBatches):
+            capture = team is None and not self.program.alone and not isinstance(self._optimiser, optimisers.Foreign)
+            replay(self._batches, self.step, range(start, self._steps), capture=capture, told=told)
+        else:
+            for step in range(start, self._steps):
+                self.step(step)
+                if told is not None:
+                    told(step + 1)
+        if team is not None:
+            team.agree(_digest(self.rows), "their weights after the last step")
+        return self._mean
+
+    def _dump(self, made: int, file: IO[bytes]) -> None:
+        """Write the state after this many steps to a file, without a copy of it in memory."""
+        mean = None if self._mean is self.rows else self._mean
+        state = {"rows": self.rows, "mean": mean, "optimiser": optimisers.state(self._optimiser)}
+        hashes = {"identity": self._identity, "arithmetic": self._arithmetic}
+        torch.save({**hashes, "step": made, "state": state}, file)
+
+    def _load(self, kept: IO[bytes] | None) -> int:
+        """Resume from a state; return how many steps were made, 0 if it is not of these runs."""
+        mine = self._identity  # of the initial parameters
+        if kept is None:
+            return 0
+        try:
+            with kept:
+                found = torch.load(kept, map_location=self.rows.device, weights_only=True)
+            if found["identity"] != mine:
+                return 0
+            state, step, arithmetic = dict(found["state"]), int(found["step"]), bytes(found["arithmetic"])
+        except Exception:  # written by another version of PyTorch, or of this library
+            return 0
+        if arithmetic != self._arithmetic:
+            raise UnsupportedModelError(_OTHER_BITS)
+        self.rows.copy_(state["rows"])
+        if self._mean is not self.rows:
+            self._mean.copy_(state["mean"])
+        optimisers.restore(self._optimiser, state["optimiser"])
+        self._cursor.fill_(step)
+        self._batches.skip(step)  # what was drawn is drawn again, and thrown away
+        self._draws.skip(step)
+        return step
+
+    @cached_property
+    def _identity(self) -> bytes:
+        """A hash of the runs, their initial parameters and the versions; it is asked for before a step is made."""
+        values = [{**vars(run), "schedule": None, "options": sorted(run.options.items())} for run in self._runs]
+        program, draws = self.program, (self.rows.device.type, type(self._batches).__name__, type(self._draws).__name__)
+        parts = (values, draws, self._setting, program.autocast, program.views, len(self._records))
+        return _digest(torch.__version__, dphypo.__version__, *map(repr, parts), self._rates, self.rows)
+
+    @cached_property
+    def _arithmetic(self) -> bytes:
+        """A hash of the bits that this device computes in one step on a made-up piece, at random weights."""
+        program, shape, first = self.program, self.shape, self._runs[0]
+        rows = trainable.random_weights(program.layout, self.rows, 0)
+        batch = trainable.synthetic_records(program.example, shape.runs * shape.records)
+        numbers = torch.arange(shape.runs * shape.records, device=rows.device).view(shape.runs, -1)
+        keys = batches.keys_of_rows(numbers[:, :1], 0, numbers, shape.views)
+        with torch.inference_mode():
+            parts, outside = program.bound(rows, shape).parts(*batch, keys)
+            sums = Sums(rows)
+            add_clipped(parts, ~outside, self._weights, sums)
+            whole = sums.rows.round().long()
+            optimiser = optimisers.build(first.optimizer, rows, [run.options for run in self._runs], program.layout)
+            optimiser.step(rows, sums.rows.mul_(self._units).to(rows.dtype), self._rates[0])
+        return _digest(repr(shape), repr(program.alone), whole, rows)
+
+    def step(self, number: int | None = None) -> None:
+        """One step of every run; its number is read from the cursor, on the device, if it is not given."""
+        with torch.inference_mode():
+            total = self._sum(self._batches.pieces())
+            gradient = self._draws.release(total).mul_(self._units).to(self.rows.dtype)
+            self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
+            if self._shares is not None:
+                self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
+            if number is None or self.program.random:
+                self._cursor.add_(1)
+
+    def _sum(self, pieces: Sequence[Piece]) -> torch.Tensor:
+        """The clipped sum over the pieces of all processes, in units of h·2^−bits.
+
+        The sums of pieces are rounded and then added as whole numbers, whose order changes no bit.
+        """
+        if self._team is None and len(pieces) == 1:  # nothing to add
+            return self._rounded(pieces[0])
+        self._totals.zero_()
+        for piece in pieces:
+            self._totals.add_(self._rounded(piece).long())
+        if self._team is not None:
+            self._team.add(self._totals)
+        return self._sums.rows.copy_(self._totals)
+
+    def _rounded(self, piece: Piece) -> torch.Tensor:
+        """The clipped sum over the records of a piece, in whole numbers."""
+        self._sums.rows.zero_()
+        parts, valid = self._parts(piece)
+        add_clipped(parts, valid, self._weights, self._sums)
+        return self._sums.rows.round_()
+
+    def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
+        return table.index_select(0, self._cursor)[0] if number is None else table[number]
+
+    def _parts(self, piece: Piece) -> tuple[list[RecordGradients], torch.Tensor]:
+        """The gradients of a piece, and which of its rows count."""
+        keys = self._mask_keys
+        if self.program.random:
+            keys = batches.keys_of_rows(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
+        parts, outside = self._pass.parts(piece.inputs, piece.targets, keys, piece.weights)
+        return parts, piece.valid & ~outside
+
+
+def _digest(*parts: str | torch.Tensor) -> bytes:
+    """A hash of texts and numbers."""
+    digest = hashlib.sha256()
+    for part in parts:
+        text = part.encode() if isinstance(part, str) else part.detach().cpu().contiguous().numpy().tobytes()
+        digest.update(hashlib.sha256(text).digest())
+    return digest.digest()
+
+
+def train(
+    program: Program,
+    build: Callable[[], nn.Module],
+    records: Records | Grouped,
+    runs: Sequence[Run],
+    setting: Setting | None = None,
+    *,
+    memory: float | None = None,
+    follower: Follower | None = None,
+    team: Team | None = None,
+) -> list[nn.Module]:
+    """Train one model for each run, and give them back in the order of the runs: new modules, in evaluation mode.
+
+    Formal guarantee: under adding or removing one record, a run is within total variation ``slack(steps, rate)`` of
+    ``steps`` Poisson-sampled Gaussian mechanisms of its rate and noise multiplier, preceded by its subsample. Weights
+    that are not finite are given back as they are: they are private already.
+
+    Args:
+        program: how the model is differentiated (:meth:`Program.of`).
+        build: builds an untrained model of the program's architecture, on its device. It is called once for each run,
+            with PyTorch's generators seeded from the run's; what it gives is copied.
+        records: the private records; inputs and targets of the example's shape and type.
+        runs: one or more. Those that agree in all but numbers (seed, learning rate, σ, C, numeric options) are made at
+            once. On a CPU each ends in the same bits as alone.
+        setting: how they are made.
+        memory: bytes that one group may use; by default half of what is free.
+        follower: is told of every step, and may keep the state of a run to go on with.
+        team: the processes that make these runs together; each calls this with the same arguments, but for the
+            follower, which the leader has. Runs end in the same bits as in one process.
+
+    >>> from dphypo.torch.engine import Tensors
+    >>> loss = lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")
+    >>> build = lambda: nn.Linear(2, 2)
+    >>> program = Program.of(build(), loss, (torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)))
+    >>> run = Run(seed=1, records=100, rate=0.2, steps=3, batch_size=20, noise_multiplier=1.0, max_grad_norm=1.0,
+    ...     learning_rate=0.1)
+    >>> train(program, build, Tensors(torch.randn(100, 2), torch.randint(2, (100,))), [run])
+    [Linear(in_features=2, out_features=2, bias=True)]
+    """
+    setting = Setting() if setting is None else setting
+    trained: dict[int, nn.Module] = {}
+    with pinned(setting.threads), contextlib.nullcontext() if team is None else team.in_step():
+        models = [_built(build, run) for run in runs]
+        made = (lambda make: make()) if team is None else team.made
+        waiting = made(lambda: _groups(program, models, runs, setting, memory))
+        waiting = waiting if team is None else team.leaders(waiting)  # memory may differ
+        while waiting:
+            members = waiting.pop(0)
+            some = [models[at] for at in members], records, [runs[at] for at in members]
+            group = made(partial(_group, program, *some, setting, team))
+            if team is not None:
+                team.agree(bytes([group is None]), "the bits that they compute")
+            if group is None:
+                waiting = [[at] for at in members] + waiting
+                continue
+            rows = group.finish(follower)
+            for row, at in zip(rows, members, strict=True):
+                trained[at] = copy.deepcopy(models[at]).eval()
+                program.layout.write(row, trained[at])
+    return [trained[at] for at in range(len(runs))]
+
+
+def _built(build: Callable[[], nn.Module], run: Run) -> nn.Module:
+    """A new model, whose initial weights come from the run's seed."""
+    seed = int(noise.Words.of_seed(run.seed).stream("weights").draw(1)[0]) >> 1
+    with torch.random.fork_rng():
+        seed_everywhere(seed)
+        return build()
+
+
+def _group(
+    program: Program,
+    models: Sequence[nn.Module],
+    records: Records | Grouped,
+    runs: Sequence[Run],
+    setting: Setting,
+    team: Team | None,
+) -> Group | None:
+    """The group; None if on a CPU its runs would end in other bits than alone."""
+    code = dataclasses.replace(program, model=trainable.code_of(models[0]))
+    rows = program.layout.stacked(models, next(models[0].parameters()).device)
+    piece, _ = piece_and_count(runs[0].records, runs[0].rate, setting.physical_batch_size)
+    shape = Shape(len(runs), piece, program.views)
+    code = code.on(rows, shape)
+    if len(runs) > 1 and not rows.is_cuda and not trainable.same_alone(code, rows, shape):
+        return None
+    return Group(code, rows, records, runs, setting, team)
+
+
+def _groups(
+    program: Program, models: Sequence[nn.Module], runs: Sequence[Run], setting: Setting, memory: float | None
+) -> list[list[int]]:
+    """The places of runs that are made at once: those that are alike, as many as fit into memory."""
+    device = next(program.model.parameters()).device
+    if memory is None and device.type == "cuda":
+        memory = torch.cuda.mem_get_info(device)[0] / 2
+    elif memory is None:
+        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+    alike: dict[tuple[int, str], list[int]] = {}
+    for at, (model, run) in enumerate(zip(models, runs, strict=True)):
+        piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size)
+        grid = run.grid(program.layout.size, piece, count, program.sum_terms)
+        kinds = sorted((name, bool(value)) for name, value in run.options.items())
+        rates = (run.rate, run.subsample) if device.type == "cuda" else None  # a GPU draws a group's at one rate
+        rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
+        alike.setdefault((piece, repr(rest)), []).append(at)
+    groups = []
+    for (piece, _), members in alike.items():
+        most = max(1, int(memory // memory_of(program, Shape(1, piece, program.views))))
+        groups += [members[start : start + most] for start in range(0, len(members), most)]
+    return groups
+
+
+def _frozen(model: nn.Module) -> str:
+    """What a model uses and does not train, as a hash: runs that differ in it are not made at once."""
+    digest = hashlib.sha256()
+    code = trainable.code_of(model)
+    values = {**dict(code.named_parameters()), **dict(code.named_buffers())}
+    for value in (values[name] for name in held_names(code)):
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def memory_of(program: Program, shape: Shape) -> int:
+    """Bytes that a group needs, about: 96 for each parameter of a run, 48 for each number that a row's layers see."""
+    return shape.runs * program.layout.width * 96 + shape.rows * program.elements * 48

@@ -1,0 +1,264 @@
+"""Which models can be trained, and how they are tried out: on made-up records, before any private one is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dphypo.errors import UnsupportedModelError
+from dphypo.torch.engine import batches
+from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine.record_graph import RecordGraph, refuse_average
+from dphypo.torch.engine.stack import Layout, Shape, trained
+
+if TYPE_CHECKING:
+    from dphypo.torch.engine.program import Pass, Program
+
+_TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
+_TRIED = 5
+_MIXES = (
+    "a record's gradient depends on the other records of its batch, or on its position: a layer or the loss mixes "
+    "records (batch statistics, attention or a softmax across the batch dimension, outputs and targets of different "
+    "shapes). Make each record's output and loss a function of that record only"
+)
+
+
+def refuse_layers(model: nn.Module) -> None:
+    """Refuse layers and parameters that are known not to work, by name."""
+    wanted = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if not wanted:
+        raise UnsupportedModelError("the model has no trainable parameter, so there is nothing to train")
+    device, dtype = next((value.device.type, value.dtype) for value in wanted.values())
+    if device not in ("cpu", "cuda"):
+        remedy = 'which norms and sums need: train on device="cpu" or a CUDA device'
+        raise UnsupportedModelError(f"the model is on {device!r}, which may lack double precision, {remedy}")
+    for name, value in wanted.items():
+        if nn.parameter.is_lazy(value):
+            raise UnsupportedModelError(f"parameter {name!r} has no shape yet: give every layer its sizes")
+        if value.dtype not in (torch.float32, torch.float64):
+            remedy = 'Keep the parameters in float32 (model.float()), and use autocast="bfloat16" for the passes'
+            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}, too imprecise for sums. {remedy}")
+        if value.dtype != dtype:
+            raise UnsupportedModelError(f"parameter {name!r} is {value.dtype}, others are {dtype}: use one dtype")
+    for name, layer in model.named_modules():
+        called = f"layer {name or 'the model itself'!r}"
+        if type(layer).__name__ == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None:
+            remedy = "which hides how its parameters are used: give the module before compilation"
+            raise UnsupportedModelError(f"{called} was compiled with torch.compile, {remedy}")
+        frozen = not any(value.requires_grad for value in layer.parameters(recurse=False))
+        if _is_batch_norm(layer) and (layer.training or not frozen or layer.running_mean is None):
+            raise UnsupportedModelError(
+                f"{called} is {type(layer).__name__}: batch normalisation makes each record's output depend on the "
+                f"others in its batch, so noise on the gradient does not make it private. Replace it with GroupNorm or "
+                f"LayerNorm; or, in a part that is not trained, freeze it and call eval() on it"
+            )
+        if getattr(layer, "max_norm", None) is not None:
+            raise UnsupportedModelError(
+                f"{called} is {type(layer).__name__} with max_norm: its forward pass renormalises the rows that occur "
+                f"in the batch, without noise. Remove max_norm"
+            )
+
+
+def _is_batch_norm(layer: nn.Module) -> bool:
+    return isinstance(layer, _BatchNorm) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+
+
+def in_training(model: nn.Module) -> nn.Module:
+    """Set a model to training, but for batch normalisations, which were found frozen and in evaluation."""
+    fixed = [layer for layer in model.modules() if _is_batch_norm(layer) and not layer.training]
+    model.train()
+    for layer in fixed:
+        layer.eval()
+    return model
+
+
+def synthetic_records(example: Batch, count: int) -> Batch:
+    """Random records with the shape and type of an example: numbers for numbers, 0 and 1 for tokens and classes.
+
+    Targets that are numbers lie in [0, 1), where every loss takes them. NaN in an example marks a whole number.
+    """
+    generator = torch.Generator().manual_seed(count)
+
+    def like(part: torch.Tensor, draw: Callable[..., torch.Tensor]) -> torch.Tensor:
+        shape = (count, *part.shape[1:])
+        drawn = draw(shape, generator=generator, dtype=part.dtype) if part.dtype.is_floating_point else None
+        if drawn is not None and not bool(part.isnan().any()):
+            return drawn.to(part.device)
+        whole = torch.randint(0, 2, shape, generator=generator).to(part.device, part.dtype)
+        return whole if drawn is None else torch.where(part.isnan(), whole, drawn.to(part.device))
+
+    return like(example[0], torch.randn), like(example[1], torch.rand)
+
+
+def code_of(model: nn.Module) -> nn.Module:
+    """A copy in training mode, whose tensors are all parameters or buffers: runs may differ in them."""
+    code = in_training(copy.deepcopy(model))
+    for layer in code.modules():
+        for name, value in list(vars(layer).items()):
+            if isinstance(value, torch.Tensor):
+                delattr(layer, name)
+                layer.register_buffer(name, value, persistent=False)
+    return code
+
+
+def refuse_other_gradients(
+    model: nn.Module, loss: Loss, example: Batch, record: RecordGraph, *, changed: bool = False
+) -> None:
+    """Compare a graph on a few made-up records, one by one, with automatic differentiation of the model on all of them.
+
+    The graph is private whatever the model does. A difference says that it is not what the model's code means: records
+    that mix, another function in larger batches, random numbers that are not PyTorch's. Where the model is random, both
+    are compared in evaluation mode; where records are augmented or passes are in half precision (``changed``), without.
+    """
+    probe = copy.deepcopy(model)
+    if record.uniforms or changed:
+        record = RecordGraph.of(probe, loss, example)
+    if record.uniforms:
+        record = RecordGraph.of(probe.eval(), loss, example)
+        if record.uniforms:
+            return
+    inputs, targets = synthetic_records(example, _TRIED)
+    before = {name: value.clone() for name, value in probe.named_buffers()}
+    with warnings.catch_warnings(action="ignore"), _without_cudnn(), torch.random.fork_rng():
+        try:
+            wanted = _reference(probe, loss, inputs.clone(), targets.clone())
+        except UnsupportedModelError:
+            raise
+        except Exception as error:  # one that works for one record
+            raise UnsupportedModelError(
+                f"the model fails on {_TRIED} made-up records at once, after it was captured for one "
+                f"({type(error).__name__}: {error}): keep nothing of a pass, and let model(inputs) and "
+                f"loss(model(inputs), targets) work for a batch of any size, with the batch in the first dimension"
+            ) from error
+        changed_state = [
+            name
+            for name, value in probe.named_buffers()
+            if not torch.equal(value.nan_to_num(), before[name].nan_to_num())
+        ]
+        if changed_state:
+            raise UnsupportedModelError(
+                f"{changed_state[0]!r} of the model changes when records go through it, which no noise covers, and "
+                f"training would leave it as it is. Use layers without running statistics (GroupNorm, LayerNorm), and "
+                f"keep nothing of a batch"
+            )
+        values = {**dict(probe.named_parameters()), **before}
+        given = [values[name].detach() for name in (*record.trained, *record.given)]
+        for one, target, right in zip(inputs, targets, wanted, strict=True):
+            *found, _ = record.graph(*given, one, target)
+            if not _close(torch.cat([part.flatten().double() for part in found]), right):
+                raise UnsupportedModelError(_MIXES)
+
+
+@torch.enable_grad()
+def _reference(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient of each record's loss by plain automatic differentiation of a whole batch, as rows."""
+    losses = loss(model(inputs), targets)
+    refuse_average(losses, len(inputs))
+    each = (torch.autograd.grad(one, trained(model), retain_graph=True) for one in losses)
+    found = [torch.cat([part.flatten().double() for part in some]) for some in each]
+    if any(isinstance(one, FakeTensor) for one in found):
+        raise TypeError("a tensor that an earlier pass left behind")
+    return found
+
+
+@contextlib.contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Plain kernels: cuDNN's convolutions round to TF32, which would look like another gradient."""
+    before, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
+def _close(this: torch.Tensor, that: torch.Tensor) -> bool:
+    return bool((this - that).norm() <= _TOLERANCE * that.norm() + 1e-12)
+
+
+def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tensor:
+    """Weights for as many runs as some rows hold. Vectors lie in [½, 1½), where a scale may be."""
+    generator, rows = torch.Generator().manual_seed(seed), torch.zeros(like.shape, dtype=layout.dtype)
+    for place, shape in enumerate(layout.shapes):
+        sizes = (len(like), *shape)
+        if len(shape) > 1:
+            drawn = torch.randn(sizes, generator=generator) / math.sqrt(math.prod(shape[1:]))
+        else:
+            drawn = torch.rand(sizes, generator=generator) + 0.5
+        layout.values(rows, place).copy_(drawn)
+    return rows.to(like.device)
+
+
+@torch.no_grad()
+def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
+    """Whether records contribute the same, bit by bit, in other places and beside other records, however strange."""
+    records, bound = torch.arange(shape.records, device=rows.device), program.bound(rows, shape)
+    first = synthetic_records(program.example, shape.runs * shape.records)
+    other = synthetic_records(program.example, shape.runs * shape.records + 1)
+    wanted = _bits(bound, first, records)
+    for distance, large in ((shape.records // 3 + 1, False), (1, False), (1, True)):  # far, and by an odd number
+        moved = records.roll(distance)
+        kept = (records % 2 == 0)[moved]
+
+        def beside(*changes: Callable[[torch.Tensor], torch.Tensor], moved: torch.Tensor = moved) -> list[torch.Tensor]:
+            second = []
+            for part, strange, change in zip(first, other, changes, strict=True):
+                turned = part.reshape(shape.runs, -1, *part.shape[1:])[:, moved].clone()
+                turned[:, ~kept] = change(strange[:-1].reshape(turned.shape))[:, ~kept]  # noqa: B023
+                second.append(turned.flatten(0, 1))
+            return _bits(bound, second, moved)
+
+        strange = partial(extreme, large=large)
+        found = beside(strange, _ordinary if large else strange)
+        pairs = zip(wanted, found, strict=True)
+        if not all(torch.equal(one[:, moved][:, kept], two[:, kept]) for one, two in pairs):
+            return False
+    return True
+
+
+def _ordinary(values: torch.Tensor) -> torch.Tensor:
+    return values
+
+
+def extreme(values: torch.Tensor, *, large: bool) -> torch.Tensor:
+    """Numbers as NaN, or with sizes from 10 to 1e30: what decides by them shows. Whole numbers stay."""
+    if not values.is_floating_point():
+        return values
+    sizes = torch.logspace(1, 30, values[0].numel()).to(values).view_as(values[0])
+    return values * (sizes if large else torch.nan)
+
+
+@torch.no_grad()
+def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
+    """Whether each run of a group contributes the same, bit by bit, as if it were alone."""
+    batch = synthetic_records(program.example, shape.runs * shape.records)
+    numbers, one = torch.arange(shape.records, device=rows.device), dataclasses.replace(shape, runs=1)
+    among = _bits(program.bound(rows, shape), batch, numbers)
+    for run, (row, *own) in enumerate(zip(*(part.chunk(shape.runs) for part in (rows, *batch)), strict=True)):
+        alone = _bits(program.bound(row, one), own, numbers, run)
+        if not all(torch.equal(this[run], that[0]) for this, that in zip(among, alone, strict=True)):
+            return False
+    return True
+
+
+def _bits(bound: Pass, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run: int = 0) -> list[torch.Tensor]:
+    """All that contributions are made of, as whole numbers (NaN equals itself), of runs from a first one on."""
+    shape = bound.shape
+    runs = torch.arange(run, run + shape.runs, device=numbers.device)[:, None]
+    keys = batches.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
+    inputs, targets = (part.clone() for part in batch)  # alone, they begin at an allocation
+    parts, _ = bound.parts(inputs, targets, keys)
+    words = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}
+    found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
+    values = [value.clone(memory_format=torch.contiguous_format) for value in found]  # the next call may write to them
+    return [value.view(words[value.dtype]) if value.is_floating_point() else value for value in values]

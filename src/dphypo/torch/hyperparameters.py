@@ -1,0 +1,194 @@
+"""Who takes which hyperparameter: DP-SGD itself, one of PyTorch's optimisers, or the model's factory.
+
+The optimisers are functions of made-up gradients, too, for the rehearsal of a transfer rule.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from dphypo import _validate
+from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
+from dphypo.mechanisms.sampled_gaussian import Floats
+from dphypo.space import Space
+from dphypo.space.dimension import Finite
+from dphypo.torch.engine import Setting, optimisers
+from dphypo.torch.engine.optimisers import known
+from dphypo.torch.engine.stack import Layout
+
+FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average", "views")
+OWN = (*FIELDS, "batch_size", "epochs", "steps")
+"""Hyperparameters that DPSGD reads itself."""
+
+
+def of_factory(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The factory's arguments: those it names, and those that nothing else takes.
+
+    >>> of_factory(lambda width: None, {"width": 8, "learning_rate": 0.1, "momentum": 0.9})
+    {'width': 8}
+    """
+    names, elsewhere = _named(factory)[0], option_names().union(OWN)
+    return {name: value for name, value in given.items() if name in names or name not in elsewhere}
+
+
+def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
+    """Whether the factory can be called with what is given."""
+    try:
+        inspect.signature(factory).bind(**of_factory(factory, given))
+    except TypeError:
+        return False
+    return True
+
+
+def refuse_model(factory: object) -> None:
+    """An error for a model, or anything else, in place of a function that builds one."""
+    if isinstance(factory, torch.nn.Module) or not callable(factory):
+        kind = type(factory).__name__
+        raise TypeError(
+            f"model is a {kind}: every run starts from a new one, so give a function that builds the untrained model, "
+            f"such as model=lambda: {kind if isinstance(factory, torch.nn.Module) else 'MLP'}(...)"
+        )
+
+
+def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
+    """An error for a hyperparameter that nothing uses."""
+    known, takes_any = _named(factory)
+    for name in () if takes_any else names:
+        if name not in known | option_names() and name not in OWN:
+            close = "learning_rate" if name == "lr" else "".join(difflib.get_close_matches(name, [*OWN, *known], 1))
+            meant = f". Did you mean {close!r}?" if close else ""
+            raise ValueError(
+                f"hyperparameter {name!r} is used neither by DPSGD ({', '.join(OWN)}), nor by any optimiser, nor by "
+                f"the model's factory ({', '.join(sorted(known)) or 'which has no arguments'}){meant}"
+            )
+
+
+def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
+    """An error for anything that is not the name of an optimiser, such as its class; ``argument`` is who was given it.
+
+    >>> refuse_optimizer(torch.optim.SGD)
+    Traceback (most recent call last):
+    ValueError: optimizer = SGD is not valid: it is a class; give its name, optimizer='sgd', and what it takes in fixed=
+    """
+    names = known()
+    if isinstance(name, str) and name.lower() in names:
+        return
+    kind = name if inspect.isclass(name) else type(name)
+    if issubclass(kind, torch.optim.Optimizer):
+        sort = "a class" if inspect.isclass(name) else "an optimiser of some parameters, and every run builds a new one"
+        remedy = f"give its name, optimizer={kind.__name__.lower()!r}, and what it takes in fixed="
+        if kind.__name__.lower() not in names:
+            remedy = f"give one of {', '.join(sorted(names))}"
+        raise ValueError(f"optimizer = {kind.__name__} is not valid: it is {sort}; {remedy}")
+    raise _validate.fail(argument, name, f"give one of {', '.join(sorted(names))}")
+
+
+def refuse_optimizers(space: Space, name: str = "optimizer") -> None:
+    """An error for a space in which this hyperparameter has a value that is not the name of an optimiser."""
+    for parameter in space.parameters:
+        if parameter.name == name:
+            values = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else (parameter,)
+            for value in values:
+                refuse_optimizer(value, f"space[{name!r}]")
+
+
+def _named(factory: Callable[..., Any]) -> tuple[set[str], bool]:
+    """The names of a factory's arguments, and whether it takes any other."""
+    parameters = inspect.signature(factory).parameters.values()
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+@functools.cache
+def option_names() -> frozenset[str]:
+    """Hyperparameters that some optimiser takes: "momentum", "weight_decay", "betas" and so on."""
+    every = (inspect.signature(optimizer).parameters for optimizer in known().values())
+    return frozenset(name for names in every for name in names) - {"params", "lr"}
+
+
+def build(
+    name: str, parameters: Iterable[torch.nn.Parameter], learning_rate: float, options: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """The named optimiser; options that it does not take are left out, so that optimisers can be compared in one space.
+
+    >>> build("sgd", [torch.nn.Parameter(torch.zeros(1))], 0.1, {"momentum": 0.9, "betas": (0.9, 0.99)}).defaults["lr"]
+    0.1
+    """
+    refuse_optimizer(name)
+    optimizer: Any = known()[name.lower()]
+    taken = {key: value for key, value in options.items() if key in inspect.signature(optimizer).parameters}
+    return optimizer(list(parameters), lr=learning_rate, **taken)  # type: ignore[no-any-return]
+
+
+Schedule = Callable[[float], float]
+_PROPORTIONAL = ("sgd", "adam", "rmsprop", "adagrad")  # to the learning rate, where weights do not decay
+
+
+def walk(
+    params: Mapping[str, Any],
+    gradients: Iterable[Floats],
+    steps: int,
+    schedule: Schedule | None = None,
+) -> Floats:
+    """The weights after ``steps`` gradients by the optimiser that hyperparameters name, averaged if they say so.
+
+    >>> import numpy as np
+    >>> walk({"optimizer": "sgd", "learning_rate": 0.5}, [np.ones(2), np.ones(2)], 2)
+    array([-1., -1.])
+    """
+    weights = mean = rates = torch.zeros(1, 0, dtype=torch.float64)
+    setting = Setting(average=params.get("average"))
+    for number, gradient in enumerate(gradients):
+        given = torch.from_numpy(gradient)[None]
+        if number == 0:
+            weights, rates = torch.zeros_like(given), torch.full((1, 1), params["learning_rate"], dtype=given.dtype)
+            layout = Layout(("weights",), (given[0].shape,), given.dtype)
+            optimiser = optimisers.build(params["optimizer"], weights, [options(params)], layout)
+            mean = weights if setting.average is None else weights.clone()
+        factor = 1.0 if schedule is None else schedule(number / steps)
+        optimiser.step(weights, given, rates * factor)
+        if setting.average is not None:
+            mean.lerp_(weights, setting.share(number, steps))
+    return mean[0].numpy()
+
+
+def rehearsal(
+    params: Mapping[str, Any],
+    fraction: float,
+    *,
+    run: SampledGaussian,
+    deviation: float,
+    schedule: Schedule | None = None,
+) -> Mapping[str, Any]:
+    """The hyperparameters of a short run by a :class:`NoiseRehearsal` of the full run.
+
+    Where steps are proportional to the learning rate, so is that of the short run: one rehearsal serves all of them.
+    """
+    name, taken = str(params["optimizer"]).lower(), options(params)
+    if name not in _PROPORTIONAL or taken.get("weight_decay"):
+        rule = NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
+        return rule(params, fraction)
+    kept = {key: tuple(value) if isinstance(value, list) else value for key, value in taken.items()}
+    given = (("optimizer", name), ("average", params.get("average")), *sorted(kept.items()))
+    ratio = _ratio(given, fraction, run, 1.0 if name == "sgd" else deviation, schedule)
+    return {**params, "learning_rate": params["learning_rate"] * ratio}
+
+
+@functools.lru_cache(maxsize=256)
+def _ratio(
+    given: tuple[tuple[str, Any], ...], fraction: float, run: SampledGaussian, deviation: float, schedule: Any
+) -> float:
+    """The learning rate of the short run over that of the full one."""
+    rule = NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
+    return float(rule({**dict(given), "learning_rate": 1.0}, fraction)["learning_rate"])
+
+
+def options(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that some optimiser takes."""
+    return {name: value for name, value in params.items() if name in option_names()}

@@ -1,0 +1,321 @@
+"""A value for each record: losses, of which per-sample gradients are the gradients, and what scores add up.
+
+What a record adds to a score depends on that record and the model alone, to the bit: the model in evaluation mode, and
+the loss, are captured as a graph of one record (``engine/record_graph.py``), which goes over batches of one size, the
+last one filled up. Some products of matrices round a row by its place in the batch. This is tried out on made-up
+records, and where it is so, each record goes through the graph alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
+
+from dphypo.errors import UnsupportedModelError
+from dphypo.mechanisms.mechanism import or_none
+from dphypo.torch import check
+from dphypo.torch.data import DatasetRecords, TorchRecords, as_records
+from dphypo.torch.domain import Domain, is_single
+from dphypo.torch.engine import batches, program, synthetic_records
+from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine.record_graph import RecordGraph
+from dphypo.torch.engine.trainable import extreme
+from dphypo.torch.fields import Called, called, plain
+from dphypo.training.persons import I64
+from dphypo.training.scores import Floats, TrainedModel, Value, as_trained
+
+
+@dataclass(frozen=True, eq=False)
+class PerRecord:
+    """A loss that gives one value per record: a mean over the positions whose label is not ``ignored``."""
+
+    unreduced: Callable[..., Any]
+    ignored: int | None = None
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        result = self.unreduced(outputs, targets)
+        if not isinstance(result, torch.Tensor) or result.dim() == 0 or len(result) != len(targets):
+            raise TypeError(
+                "the loss does not return one value per record: give one of PyTorch's losses, or a function "
+                "loss(outputs, targets) that returns a tensor as long as the batch, not an average over it"
+            )
+        if result.dim() == 1:
+            return result
+        if self.ignored is None or result.shape != targets.shape:
+            return result.flatten(1).mean(1)
+        counts = (targets.long() != self.ignored).flatten(1)  # −100 as an unsigned byte would be 156
+        return (result.flatten(1) * counts).sum(1) / counts.sum(1).clamp(min=1)
+
+
+@functools.lru_cache(maxsize=64)
+def per_record(loss: Callable[..., Any]) -> PerRecord:
+    """A loss that gives one value per record, whatever reduction the given one has by default.
+
+    PyTorch's own losses, functions and modules, are called with ``reduction="none"``. Any other function must return
+    one value per record: an average over the batch depends on how many records are in it, which is private. Positions
+    whose label is the loss's ``ignore_index`` count for nothing.
+
+    >>> loss = per_record(nn.MSELoss())
+    >>> loss(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.zeros(2, 2))
+    tensor([5., 0.])
+    """
+    if isinstance(loss, nn.Module):
+        if hasattr(loss, "reduction"):
+            loss = copy.copy(loss)
+            vars(loss)["reduction"] = "none"
+        return PerRecord(loss, getattr(loss, "ignore_index", None))
+    ignored = None
+    with contextlib.suppress(TypeError, ValueError):  # it may have no signature
+        known = inspect.signature(loss).parameters
+        ignored = known["ignore_index"].default if "ignore_index" in known else None
+        if "reduction" in known:
+            loss = functools.partial(loss, reduction="none")
+    return PerRecord(loss, ignored if isinstance(ignored, int) else None)
+
+
+_CHUNK = 1024
+_TRIED = 5
+
+
+@torch.no_grad()
+def classes_of(model: nn.Module, records: TorchRecords) -> int:
+    """How many classes the model tells apart, from its output on made-up records."""
+    device = next(model.parameters()).device
+    example = records.example[0]
+    outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
+    return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
+
+
+def values(
+    model: nn.Module,
+    records: TorchRecords,
+    value: Callable[..., torch.Tensor],
+    declared: int = _CHUNK,
+    loss: Loss | None = None,
+    *,
+    beside: bool = False,
+    ignored: int | None = None,
+    rows: I64 | None = None,
+) -> Floats:
+    """``value(outputs, targets)`` of each record; NaN outside the domain of the model and the loss, or of its classes.
+
+    With ``beside``, the value is a function of the inputs too. Records with the label ``ignored`` are left out. The
+    numbers of the records that are asked for are ``rows``, by default all.
+    """
+    model = called(model, records.fields)
+    device = next(model.parameters()).device
+    read = records.reader(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
+    rows = np.arange(len(records)) if rows is None else rows
+    inputs, targets = (part.to(device) for part in records.example)
+    captured = _captured(model, loss, (inputs, targets), min(_CHUNK, declared))
+    size, given, found = captured.size, captured.given(model), np.full(len(rows), np.nan)
+    for start in range(0, len(rows), size):
+        inputs, targets, usable = read(rows[start : start + size])
+        places = start + np.flatnonzero(usable.cpu().numpy())
+        batch = inputs[usable].to(device), targets[usable].to(device)
+        if not len(places):  # none of them could be read
+            continue
+        outputs, inside = captured(given, *batch)
+        if loss is None:
+            outputs = value(outputs, batch[1], *([batch[0]] if beside else []))
+        else:  # a loss that is no number is the worst
+            outputs = outputs.double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+        found[places] = torch.where(inside.to(outputs.device), outputs.double(), torch.nan).cpu().numpy()
+    return found
+
+
+_KEPT: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
+
+
+@contextlib.contextmanager
+def keeping(graphs: dict[Any, Any]) -> Iterator[None]:
+    """Keep graphs that are captured inside, for models of one architecture, which differ in their weights alone."""
+    token = _KEPT.set(graphs)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def _captured(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> _Captured:
+    kept = _KEPT.get()
+    kept = {} if kept is None else kept
+    key = (loss, size, *((part.shape, part.dtype, part.device) for part in example))
+    if key not in kept:
+        kept[key] = _Captured(model, loss, example, size)
+    return kept[key]  # type: ignore[no-any-return]
+
+
+class _Captured:
+    """The outputs of a model, or the loss, as a graph over batches of one size."""
+
+    @torch.no_grad()
+    def __init__(self, model: nn.Module, loss: Loss | None, example: Batch, size: int) -> None:
+        code = copy.deepcopy(model).eval()
+        self._record, self._example = RecordGraph.of_value(code, loss, example), example
+        # The same numbers for all records: a value is a function of its record.
+        key = torch.zeros((1, 1), dtype=torch.int64, device=example[0].device)
+        self._random = [
+            batches.uniforms(key, call, math.prod(shape)).reshape(1, 1, *shape)
+            for call, shape in enumerate(self._record.uniforms, 1)
+        ]
+        given = self.given(code)
+        if loss is not None:
+            self._refuse_mixing(code, loss, given)
+        self.size, self._graph = size, self._of(size, given)
+        if size > 1 and not self._same_places(given):
+            self.size, self._graph = 1, self._of(1, given)
+
+    def given(self, model: nn.Module) -> list[torch.Tensor]:
+        """What the graph takes of a model."""
+        held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        return [held[name].detach() for name in self._record.given]
+
+    def _of(self, size: int, given: list[torch.Tensor]) -> program.FlatGraph:
+        one = [*(part[0] for part in self._example), *(part[0, 0] for part in self._random)]
+        return program.flatten(self._record.graph, [], given, one, 1, size)
+
+    @torch.no_grad()
+    def __call__(
+        self, given: list[torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The outputs of at most ``size`` records, and which of them are in the domain of the graph."""
+        count = len(inputs)
+        filled = torch.arange(self.size, device=inputs.device).clamp(max=count - 1)  # the last one fills it up
+        rows = [part[filled][None] for part in (inputs, targets)]
+        rows += [part.expand(1, self.size, *part.shape[2:]) for part in self._random]
+        held = given if inputs.is_cuda else [part[None] for part in given]
+        outputs, outside = self._graph.bind(*held)(*rows)
+        return outputs[0, :count], ~outside[0, :count]
+
+    def _refuse_mixing(self, model: nn.Module, loss: Loss, given: list[torch.Tensor]) -> None:
+        """Compare the graph of one record with the model on several at once: a difference is a mistake."""
+        if self._random:
+            return
+        inputs, targets = synthetic_records(self._example, _TRIED)
+        try:
+            wanted = loss(model(inputs.clone()), targets.clone())
+            readable = not isinstance(wanted, FakeTensor)
+        except Exception:
+            readable = False
+        if not readable:
+            raise UnsupportedModelError(
+                f"the loss fails on {_TRIED} made-up records at once, after it was captured for one: keep no state "
+                "between passes, and let it work for a batch of any size, with the batch in the first dimension"
+            )
+        self.size, self._graph = _TRIED, self._of(_TRIED, given)
+        found, usable = self(given, inputs, targets)
+        if wanted.shape != (_TRIED,) or not torch.allclose(
+            found[usable].nan_to_num(), wanted[usable].nan_to_num(), rtol=1e-3, atol=1e-5
+        ):
+            raise UnsupportedModelError(
+                "a record's loss depends on its place in the batch, or on how many records are in it, and so on the "
+                "other records: do not divide by the batch size, and use the first dimension for the records alone"
+            )
+
+    def _same_places(self, given: list[torch.Tensor]) -> bool:
+        """Whether a record's place changes no bit, beside records that are large or no numbers."""
+        first = synthetic_records(self._example, self.size)
+        wanted, _ = self(given, *first)
+        kept = torch.arange(self.size, device=wanted.device) % 2 == 0
+        for moved, large in ((1, False), (self.size // 3 + 1, True)):
+            inputs, targets = (part.roll(-moved, 0) for part in first)
+            inputs[~kept] = extreme(inputs[None], large=large)[0][~kept]
+            found, _ = self(given, inputs, targets)
+            if not torch.equal(wanted.roll(-moved, 0)[kept], found[kept]):
+                return False
+        return True
+
+
+REGRESSION = (
+    *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.GaussianNLLLoss, nn.PoissonNLLLoss),
+)
+
+
+class TorchModel(TrainedModel):
+    """A model of PyTorch as scores see it; ``loss`` is that of its training, where it is known."""
+
+    def __init__(self, model: nn.Module, loss: Any = None) -> None:
+        self._called, self.model, self._loss = model, plain(model), loss
+
+    @classmethod
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> TorchRecords:
+        return as_records(data, example, public=public, person=person)
+
+    @classmethod
+    def reads_once(cls, records: Any) -> bool:
+        """Those of a data set, which are read twice."""
+        return isinstance(records, DatasetRecords)
+
+    def classes(self, records: TorchRecords) -> int:
+        return classes_of(self._called, records)
+
+    def labelled(
+        self,
+        records: TorchRecords,
+        value: Value,
+        *,
+        declared: int | None = None,
+        ignored: int | None = None,
+        group: Callable[[Any], Any] | None = None,
+        rows: I64 | None = None,
+    ) -> Floats:
+        fields = self._called.fields if isinstance(self._called, Called) else records.fields
+
+        def group_of(row: torch.Tensor) -> float:
+            assert group is not None
+            found = torch.as_tensor(group(row if fields is None else fields.unpack(row)))
+            return float(found.reshape(()).double())
+
+        def of_batch(outputs: torch.Tensor, targets: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+            groups = None
+            for some in inputs:  # each record by itself: its group must not depend on the others
+                read = [or_none(functools.partial(group_of, row)) for row in some.unsqueeze(1)]
+                groups = np.array([-1.0 if one is None else one for one in read])
+            numbers, labels = (part.double().cpu().numpy() for part in (outputs, targets))
+            return torch.from_numpy(value(numbers, labels, groups))
+
+        given: dict[str, Any] = {} if declared is None else {"declared": declared}
+        return values(self._called, records, of_batch, **given, beside=group is not None, ignored=ignored, rows=rows)
+
+    def losses(
+        self, records: TorchRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
+    ) -> Floats:
+        each = per_record(functional.cross_entropy if loss is None else loss)
+        return values(self._called, records, each, declared, each, rows=rows)
+
+    @torch.no_grad()
+    def targets(self, measure: str, records: TorchRecords) -> dict[str, Any]:
+        inputs, targets = records.example
+        device = next(self._called.parameters()).device
+        made_up = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
+        try:
+            outputs = called(self._called, records.fields)(made_up)
+        except Exception as error:
+            raise check.not_callable(error, inputs) from error
+        return {
+            "shape": tuple(targets.shape[1:]),
+            "kind": str(targets.dtype).removeprefix("torch."),
+            "outputs": tuple(outputs.shape[1:]),
+            "regression": self._loss in REGRESSION or type(self._loss) in REGRESSION,
+            "float_labels": is_single(outputs),
+        }
+
+
+@as_trained.register
+def _(model: nn.Module) -> TorchModel:
+    return TorchModel(model)

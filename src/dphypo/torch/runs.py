@@ -1,0 +1,458 @@
+"""Runs of :class:`DPSGD`, one or many: build the models, train them, score them.
+
+All random streams of a run are derived from its seed. A run draws randomness for five purposes, each with a stream of
+:class:`dphypo.noise.Words` of its own: which records it may use, which are in each batch, the Gaussian noise, the noise
+on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee.
+
+PyTorch's generator on the CPU, from which Opacus's noise comes, is a Mersenne twister which ``manual_seed`` fills from
+the low 32 bits of the seed alone: four billion noise streams, few enough to try them all. Here its whole state comes
+from such words, so that all bits of the seed count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import math
+import random
+import secrets
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from dphypo import _validate
+from dphypo.errors import UnsupportedModelError
+from dphypo.mechanisms import Outcome, SampledGaussian, sampled_gaussian
+from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
+from dphypo.mechanisms.mechanism import current_follower
+from dphypo.noise import Words
+from dphypo.search.rates import norm_terms
+from dphypo.torch import check, engine, hyperparameters, layer_scales, saver
+from dphypo.torch.data import PersonRows, TensorRecords, TorchRecords, as_records
+from dphypo.torch.domain import Domain
+from dphypo.torch.engine import distributed
+from dphypo.torch.engine.batches import Batch
+from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
+from dphypo.torch.engine.operators import check_constants
+from dphypo.torch.engine.record_graph import RecordGraph
+from dphypo.torch.fields import called, plain
+from dphypo.torch.record_values import TorchModel, classes_of, keeping, per_record
+from dphypo.training import scores
+from dphypo.training.draws import shared_piece
+from dphypo.training.gradient_training import DivergedError, make_in_groups
+
+if TYPE_CHECKING:
+    from dphypo.torch.dpsgd import DPSGD
+
+# Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
+_STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 3, 624
+
+
+def words(seed: int, purpose: str) -> Words:
+    """The words for one purpose of a run, such as "subsample", "sampling", "noise" or "score"."""
+    return Words.of_seed(seed).stream(purpose)
+
+
+def noise(seed: int, device: torch.device) -> torch.Generator:
+    """The stream of the Gaussian noise, on the device the noise is drawn on.
+
+    >>> cpu = torch.device("cpu")
+    >>> torch.equal(torch.rand(3, generator=noise(7, cpu)), torch.rand(3, generator=noise(7 + 2**32, cpu)))
+    False
+    """
+    generator = torch.Generator(device)
+    source = words(seed, "noise")
+    generator.manual_seed(int(source.draw(1)[0]) >> 1)
+    if device.type != "cpu":
+        return generator  # CUDA's Philox takes all 64 bits of its seed
+    state = np.frombuffer(generator.get_state().numpy().tobytes(), dtype="<u8").copy()
+    if state.nbytes != _STATE_BYTES:
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
+            f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to use fewer"
+        )
+    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = source.draw(_WORDS // 2).view(np.uint32)
+    generator.set_state(torch.from_numpy(state.view(np.uint8)))
+    return generator
+
+
+def seed_global(seed: int, purpose: str = "everything else") -> None:
+    """Seed the global generators of PyTorch, numpy and Python."""
+    source = words(seed, purpose)
+    seed_everywhere(int(source.draw(1)[0]) >> 1)
+    np.random.seed(source.draw(4).view(np.uint32))  # noqa: NPY002
+    random.seed(source.draw(4).tobytes())
+
+
+@contextlib.contextmanager
+def everything_else(
+    seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else"
+) -> Iterator[None]:
+    """Seed the global generators (initial weights, dropout, augmentation), then put them back as they were.
+
+    They and PyTorch's number of threads belong to the whole process, so only one thread is in here at a time: runs in
+    several threads take turns, and each gives the same result as alone. The caller's autocast, in which sums would be
+    rounded, is switched off, and attention that looks at the whole batch.
+    """
+    kept = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    plain = torch.autocast(device.type, enabled=False)
+    with one_run(), padded_attention(), kept, plain, contextlib.ExitStack() as after:
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        after.callback(random.setstate, random.getstate())
+        torch.set_num_threads(threads)
+        seed_global(seed, purpose)
+        yield
+
+
+_UNTRAINED = 0  # the seed of the untrained model that runs which continue others share
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Begun:
+    """A run whose untrained model is on its device; ``untrained`` is a hash of the weights that the factory gave."""
+
+    program: engine.Program
+    records: TorchRecords
+    model: nn.Module
+    told: engine.Run
+    setting: engine.Setting
+    untrained: bytes
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TorchRun:
+    """A run of a mechanism at λ, with all its randomness.
+
+    ``fits`` has, for each architecture, its program, and the records that it can use: it is found once.
+    """
+
+    mechanism: DPSGD
+    params: Mapping[str, Any]
+    seed: int
+    fits: dict[str, Any]
+
+    def begin(self, cost: SampledGaussian | None = None) -> Begun:
+        """Build the untrained model on its device; :class:`UnsupportedModelError` if it cannot be trained."""
+        told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
+        built = self._built()
+        untrained = saver.fingerprint(built)
+        model = called(built.to(self._device), self.mechanism.data.fields)
+        program, records = self._fit(model, views)
+        if (kept := self.mechanism.kept) is not None:
+            saver.start_from(built, replace(self, seed=_UNTRAINED)._built())
+        saver.start_from(built, self.mechanism.start, 1.0 if kept is None else kept)
+        return Begun(program, records, model, told, setting, untrained, self._arguments())
+
+    def prepare(self) -> None:
+        """Refuse a model that is unfit, and remember how to train one that is fit."""
+        plain_model = self._built()
+        self.refuse_targets(plain_model)
+        built = called(plain_model.to(self._device), self.mechanism.data.fields)
+        self._fit(built, self.mechanism.rows_per_person or self.mechanism.views)
+        check.warn_of_lost_records(built, self.mechanism.data)
+
+    def refuse_targets(self, model: nn.Module) -> None:
+        """Refuse targets that a score cannot score."""
+        for score in scores.scores_of(self.mechanism.score).values():
+            scores.refuse_targets(score, TorchModel(model, self.mechanism.loss))
+
+    def classes(self) -> int:
+        """How many classes the model tells apart."""
+        return classes_of(self._built(), self.mechanism.data)
+
+    def fitting(self) -> dict[str, tuple[int, int]]:
+        """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
+        used: dict[str, tuple[TorchRecords, dict[str, Any]]] = {
+            "train": (self.mechanism.data, {"loss": per_record(self.mechanism.loss)})
+        }
+        for name, one in scores.scores_of(self.mechanism.score).items():
+            name = f"score by {name}" if name else "score"
+            if isinstance(one, scores.PrivateLoss):
+                used[name] = as_records(one.data, one.example), {"loss": per_record(one.loss or cross_entropy)}
+            elif isinstance(one, scores.PrivateAccuracy | scores.PrivateConfusion):
+                used[name] = as_records(one.data, one.example), {"labelled": True, "ignored": one.ignore_index}
+        model, found = self._built(), {}
+        for name, (records, how) in used.items():
+            domain = Domain.of(called(model, records.fields), records.example, **how)
+            found[name] = records.counts(domain), records.size
+        return found
+
+    def finish(self, begun: Begun, model: nn.Module) -> Outcome:
+        """Score a trained model, and check that the run left nothing behind."""
+        if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+            raise DivergedError("the weights are not finite: training diverged")
+        model.eval()
+        before = saver.fingerprint(model)
+        score, metrics = self._scored(self.mechanism.score, model, begun.program)
+        if saver.fingerprint(model) != before:
+            raise UnsupportedModelError("the score changes the model: let it look at the weights, or at a copy of them")
+        saver.refuse_other_weights(begun.untrained, self._built())
+        self._remember_graph(model, begun.program)
+        return Outcome(plain(model).cpu(), score, metrics=metrics)
+
+    def rehearse(self) -> Outcome:
+        """Make two steps on made-up records, and score on them."""
+        begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
+        self.refuse_targets(begun.model)
+        records = TensorRecords(*engine.synthetic_records(self._example(), 8), self._example())
+        told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
+        (model,) = train([replace(begun, told=told, records=records)])
+        score = scores.on_synthetic(self.mechanism.score, lambda _: records)
+        scored, metrics = self._scored(score, model.eval(), begun.program)  # on its device, as in a run
+        return Outcome(plain(model).cpu(), scored, metrics=metrics)
+
+    def trained(self) -> int:
+        """How many arrays of weights are trained, biases aside."""
+        return sum(one.requires_grad and one.dim() > 1 for one in self._built().parameters())
+
+    def movement(self, scale: float, noise: float) -> float:
+        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        model, example = self._built().eval(), self.mechanism.data.example
+        with self._alone("weights"):
+            inputs = layer_scales.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
+            return layer_scales.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
+        found, person = self._input_terms(), self.mechanism.data.person
+        return found if person is None else person.means(found).tolist()
+
+    def _input_terms(self) -> list[float]:
+        records = self.mechanism.data
+        if isinstance(records, TensorRecords):
+            inputs = records.inputs.detach().cpu()
+            return norm_terms((inputs.float() if inputs.dtype == torch.bfloat16 else inputs).numpy())
+        model = called(self._built().to(self._device), records.fields)
+        read: Any = self._fit(model, self.mechanism.rows_per_person or self.mechanism.views)[1]
+        found: list[float] = []
+        for number in range(len(read)):  # one at a time: a record is read by itself
+            inputs, _, usable = read.rows(torch.tensor([number]), torch.ones(1, dtype=torch.bool))
+            found += norm_terms(inputs.double().numpy()) if bool(usable[0]) else [math.nan]
+        return found
+
+    def architecture(self) -> str:
+        """The layers of the model, and the shapes of its weights."""
+        model = self._built()
+        layers = [type(layer).__name__ for layer in model.modules()]
+        return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
+
+    def _scored(self, score: Any, model: nn.Module, program: engine.Program) -> tuple[float, dict[str, float]]:
+        """What ranks the run, and all its metrics where it has several."""
+        with self._alone("scoring"), torch.no_grad(), keeping(program.scores):
+            return scores.scored(score, TorchModel(model), self.seed)
+
+    def _told(self, run: SampledGaussian) -> tuple[engine.Run, engine.Setting, int]:
+        """What an engine is told, and how many views of a record are averaged."""
+        made, cost = self.mechanism, self.mechanism.cost
+        given = {**{name: getattr(made, name) for name in hyperparameters.FIELDS}, **made.fixed, **self.params}
+        given = made.rated(given, self.params, run)
+        if made.match and made.fraction < 1:
+            full, deviation = cost.full_run(self.params, given)
+            own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
+            given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
+        more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
+        told = cost.engine_run(run, given, self.seed, **more)
+        physical = made.physical_batch_size
+        if physical is None and made.devices is not None:
+            physical = shared_piece(told.records, told.rate)
+        pieces: dict[str, Any] = {"physical_batch_size": physical, "threads": made.threads}
+        setting = engine.Setting(**pieces, clipping=given["clipping"], average=given["average"])
+        return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
+
+    def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
+        """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
+        return everything_else(self.seed, self._device, self.mechanism.threads, purpose)
+
+    def restored(self, task: Task) -> tuple[list[nn.Module], engine.Program, TorchRecords]:
+        """The untrained models of a leader's task, on this device; their program, and the records."""
+        models = [self._built() for _ in task.states]
+        for one, state in zip(models, task.states, strict=True):
+            one.load_state_dict(state)
+        models = [called(one.to(self._device), self.mechanism.data.fields) for one in models]
+        return models, *self._fit(models[0], task.views)
+
+    def fingerprint(self, key: bytes) -> int:
+        """A fingerprint of the records that train; it is found once."""
+        kept, name, held = self.fits, f"records under {key.hex()}", self.mechanism.data.held()
+        if name not in kept:
+            columns = isinstance(held, Mapping)
+            kept[name] = sum_of_rows(key, "train", held) if columns else sum_of_digests(key, "train", held.digests())
+        return cast(int, kept[name])
+
+    def _built(self) -> nn.Module:
+        with self._alone("weights"):
+            return saver.build(self.mechanism.model, self._arguments())
+
+    def _fit(self, model: nn.Module, views: int) -> tuple[engine.Program, TorchRecords]:
+        made = self.mechanism
+        key = repr((sorted(self._arguments().items()), views))
+        if key not in self.fits:
+            example, loss = self._example(), per_record(made.loss)
+            with self._alone("trial"), warnings.catch_warnings(action="ignore"):
+                casts = None if made.autocast is None else torch.bfloat16
+                program = check.captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+            held = {**dict(program.model.named_buffers()), **program.record.constants}
+            for declared in {made.records, made.records if made.whole is None else made.whole.records}:
+                check_constants(held, cast(int, declared))
+            self.fits[key] = program, made.data.within(Domain.of(model, example, loss)).to(self._device)
+        return cast(tuple[engine.Program, TorchRecords], self.fits[key])
+
+    def _remember_graph(self, model: nn.Module, program: engine.Program) -> None:
+        """Note the forward pass on a trained model, so that it can be loaded without the code that built it."""
+        kept, key = program.scores, "forward pass"
+        if key not in kept:
+            try:
+                kept[key] = RecordGraph.of_value(model, None, self._example())
+            except UnsupportedModelError:  # the model is saved without a graph
+                kept[key] = None
+        if kept[key] is not None:
+            saver.remember_graph(model, kept[key])
+
+    def _arguments(self) -> dict[str, Any]:
+        return hyperparameters.of_factory(self.mechanism.model, {**self.mechanism.fixed, **self.params})
+
+    def _example(self) -> Batch:
+        return cast(Batch, tuple(part.to(self._device) for part in self.mechanism.data.example))
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(cast(torch.device, self.mechanism.device))
+
+
+def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
+    """Make runs at once; what a run raises takes the place of its outcome."""
+
+    def kind(at: int, one: Begun) -> object:
+        return id(one.program), one.setting
+
+    mechanism = runs[0].mechanism
+    mechanism.serve()
+    with _team(mechanism) as team:
+        share = None if team is None else Share(team, runs[0])
+        together = partial(train, share=share)
+        return make_in_groups([run.begin for run in runs], kind, together, lambda at, *given: runs[at].finish(*given))
+
+
+def train(group: Sequence[Begun], share: Share | None = None) -> list[nn.Module]:
+    """Train runs of one architecture and setting; the other processes of a team are told first."""
+    if share is not None:
+        share.announce(group)
+    first, models = group[0], iter([one.model for one in group])
+    how: dict[str, Any] = {"follower": current_follower(), "team": None if share is None else share.team}
+    rows, told = _rows(first.records, first.program), [one.told for one in group]
+    return engine.train(first.program, lambda: next(models), rows, told, first.setting, **how)
+
+
+def _rows(records: TorchRecords, program: engine.Program) -> Any:
+    """The records as the engine reads them."""
+    rows, persons = records.for_engine(), records.person
+    return rows if persons is None else PersonRows(rows, persons.grouped(program.views))
+
+
+@contextlib.contextmanager
+def _team(mechanism: DPSGD) -> Iterator[distributed.Team | None]:
+    """The processes that make the runs of a mechanism: those of a launcher, or new ones, one for each device."""
+    world, devices = distributed.world(), cast(tuple[str, ...] | None, mechanism.devices)
+    if world is not None or devices is None or len(devices) == 1:
+        yield world
+        return
+    with distributed.started(_serve, [(_to_send(mechanism, name),) for name in devices[1:]]) as team:
+        yield team
+
+
+def _to_send(mechanism: DPSGD, device: str) -> DPSGD:
+    """What another process needs of a mechanism: the model, the loss and the records."""
+    made = copy.copy(mechanism)
+    vars(made).update(
+        score=scores.no_score, start=None, whole=None, _fits={}, device=torch.device(device), devices=(device,)
+    )
+    return made
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """What the leader says of runs, but for the records, which every process has. It is sent over the network.
+
+    ``records`` is a fingerprint of them, under ``key``; ``states`` are the runs' untrained models.
+    """
+
+    key: bytes
+    records: int
+    arguments: Mapping[str, Any]
+    views: int
+    states: Sequence[Mapping[str, torch.Tensor]]
+    told: Sequence[engine.Run]
+    setting: engine.Setting
+
+
+_SAME_RECORDS = "Every process must read the same records in the same order: do not shuffle or shard them"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share:
+    """The leader's side of runs that are made by a team."""
+
+    team: distributed.Team
+    run: TorchRun
+
+    def announce(self, group: Sequence[Begun]) -> None:
+        """Tell the others which runs are made next."""
+        states = [{name: value.cpu() for name, value in plain(one.model).state_dict().items()} for one in group]
+        told = [replace(one.told, schedule=None) for one in group]  # a function, which the others have themselves
+        first, key = group[0], _key()
+        found, views = self.run.fingerprint(key), first.program.views
+        self.team.leaders(Task(key, found, first.arguments, views, states, told, first.setting))
+        self.team.agree(found.to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
+
+
+def serve_leader(mechanisms: Sequence[DPSGD]) -> None:
+    """In a launched process that does not lead: serve runs of these mechanisms, then exit."""
+    world = distributed.world()
+    if world is not None and world.rank > 0:
+        failed = False
+        try:
+            _serve(world, *mechanisms)
+        except Exception:  # its text would reveal a run whose outcome is secret
+            failed = True
+        raise SystemExit(int(failed))
+
+
+def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
+    """Make runs with the leader until there are no more."""
+    task: Task | None = None
+    runs = [TorchRun(one, {}, 0, {}) for one in mechanisms]
+    while (task := team.leaders(task)) is not None:
+        found = _with_records(runs, task)
+        team.agree((0 if found is None else task.records).to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
+        assert found is not None
+        models, program, records = replace(found, params=task.arguments).restored(task)
+        told = [replace(one, schedule=found.mechanism.schedule) for one in task.told]
+        with contextlib.suppress(distributed.RunFailedError):  # the leader has the outcome
+            engine.train(program, partial(next, iter(models)), _rows(records, program), told, task.setting, team=team)
+
+
+def _with_records(runs: list[TorchRun], task: Task) -> TorchRun | None:
+    """A run on the records of a task: of a mechanism that was declared, or of the same one on all records."""
+    for run in runs:
+        if run.fingerprint(task.key) == task.records:
+            return run
+    for made in [run.mechanism.on_all_records() for run in runs]:
+        if made is not None and (run := TorchRun(made, {}, 0, {})).fingerprint(task.key) == task.records:
+            runs.append(run)
+            return run
+    return None
+
+
+@functools.cache
+def _key() -> bytes:
+    return secrets.token_bytes(32)

@@ -1,0 +1,98 @@
+"""A private test number for a released model: its score, its certificate and its entry in the ledger, in one call."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dphypo import _validate
+from dphypo.accounting import Certificate, Composition, Term, solve_noise
+from dphypo.accounting.composition import EVERYONE, account_published
+from dphypo.entropy import SYSTEM, below
+from dphypo.journal import Ledger
+from dphypo.search import Release
+from dphypo.training.scores import PrivateConfusion, RecordScore, as_trained, named, refuse_targets
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A published score of a model.
+
+    Args:
+        score: the noisy number.
+        deviation: the standard deviation of its noise; None if that is not known.
+        certificate: what it cost.
+    """
+
+    score: float
+    deviation: float | None
+    certificate: Certificate
+
+
+def private_test(
+    model: Any,
+    data: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    score: str | RecordScore = "accuracy",
+    ledger: Ledger | str | Path | None = None,
+    name: str = "private test",
+    **options: Any,
+) -> Evaluation:
+    """Score a released model once on private records, with noise that costs (ε, δ).
+
+    **Guarantee.** The number is (ε, δ)-DP under adding or removing one of these records. If a record also trained the
+    model, the two costs compose: give both the same ``ledger``, or use ``dphypo compose``.
+
+    Args:
+        model: a release, or its model: of PyTorch, or an estimator of ``dphypo.sklearn``.
+        data: the private test records, as for ``DPSGD`` or ``predict``: a pair of inputs and targets.
+        epsilon, delta: what the number may cost.
+        score: "accuracy", "f1", "balanced_accuracy", "auc", "loss" or "perplexity"; or a
+            :class:`dphypo.torch.PrivateLoss` or the like with the noise "calibrate".
+        ledger: a :class:`dphypo.Ledger`, or its file. The cost is reserved there, under ``name``, before a record is
+            read for the score.
+        options: further arguments of the score, such as ``records``, ``example``, ``rarest`` or ``loss``.
+
+    >>> import torch
+    >>> from dphypo.torch import private_test
+    >>> model = torch.nn.Linear(2, 2)
+    >>> found = private_test(model, (torch.randn(4000, 2), torch.arange(4000) % 2), epsilon=0.5, delta=1e-6)
+    >>> found.certificate.epsilon <= 0.5, found.deviation < 0.01
+    (True, True)
+    """
+    model = model.model if isinstance(model, Release) else model
+    if hasattr(model, "get_params"):  # an estimator: its side of the scores is registered where it is imported
+        import dphypo.sklearn.fitting  # noqa: F401
+    trained = as_trained(model)
+    if isinstance(data, tuple | list) and len(data) == 2 and hasattr(data[1], "__len__"):
+        options.setdefault("records", len(data[1]))
+    given: Any = named(score, data=data, **options) if isinstance(score, str) else replace(score, data=data, **options)
+    if not isinstance(given, RecordScore):
+        raise _validate.fail("score", score, "give one name, or a PrivateAccuracy, PrivateLoss or PrivateConfusion")
+    given = given.read_by(type(trained))
+    refuse_targets(given, trained)
+
+    def at(noise: float) -> Composition:
+        return Composition(
+            (Term(account_published(replace(given, noise_multiplier=noise).event, 1), EVERYONE, scores=True),)
+        )
+
+    with warnings.catch_warnings(action="ignore"):  # the solver tries much noise
+        solved = solve_noise(at, epsilon=epsilon, delta=_validate.positive_delta(delta=delta))
+    final = replace(given, noise_multiplier=solved.value)
+    guarantee = at(solved.value)
+    if ledger is not None:
+        book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        book.reserve(guarantee, name=name, delta=delta)
+    number = final(trained, seed=below(2**63, SYSTEM))
+    deviation = solved.value / final.declared
+    if isinstance(final, PrivateConfusion):
+        deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
+    elif hasattr(final, "bound"):
+        deviation = None if final.bound is None else deviation * final.bound
+    about = {"part": "private test", "measure": getattr(final, "measure", "accuracy"), "records": final.declared}
+    return Evaluation(number, deviation, guarantee.certificate(delta, releases=[{**about, "score": number}]))

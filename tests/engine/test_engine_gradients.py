@@ -1,0 +1,155 @@
+"""Per-record gradients of every kind of layer, against automatic differentiation and against Opacus."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from opacus import GradSampleModule
+from support.dpsgd_models import KINDS, cross_entropy, gradients
+from torch import nn
+
+from dphypo.torch.engine import Run, Setting, Tensors, layers
+from dphypo.torch.engine.program import Program
+from dphypo.torch.engine.run import Group
+from dphypo.torch.engine.stack import Shape, Slot
+
+COUNT = 5
+
+
+def made(name: str, dtype: torch.dtype = torch.float64, **options: object) -> tuple[Program, nn.Module]:
+    torch.manual_seed(1)
+    kind = KINDS[name]
+    model = kind.build().to(dtype)
+    inputs, targets = kind.records(1, dtype=dtype)
+    return Program.of(model, cross_entropy, (inputs, targets), **options), model
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_gradients_and_norms_of_every_kind(name):
+    """``Program.of`` itself compares with automatic differentiation; here the bounds."""
+    program, model = made(name)
+    found, norms, spreads = gradients(program, model, *KINDS[name].records(COUNT, 3, torch.float64))
+    true = found.norm(dim=1)
+    assert bool((norms >= true * (1 - 1e-15)).all())
+    assert bool((spreads >= true * (1 - 1e-15)).all())
+    if name != "tied":  # norms of a weight with two kinds of uses are added
+        assert bool((norms <= true * (1 + 1e-6)).all())
+    else:
+        assert bool((norms <= 2 * true).all())
+
+
+# Opacus has no rule for parameters of their own, refuses writes in place, and gives the padding token a gradient.
+WITHOUT_OPACUS = {
+    "low-rank",
+    "odd",
+    "transformer-places-first",
+    "linear",
+    "residual",
+    "padding",
+    "causal",
+    "recurrent",
+    "gated",
+    "weight-norm",
+    "transposed",
+    "straight-through",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize(
+    "name", sorted(set(KINDS) - {"dropout", "line", "transformer", "odd-with-dropout", "causal-with-dropout"})
+)
+def test_gradients_equal_those_of_opacus(name):
+    """In double precision, to 1e-5 of the norm; what Opacus does not know is compared with autograd."""
+    program, model = made(name)
+    inputs, targets = KINDS[name].records(COUNT, 3, torch.float64)
+    found, _, _ = gradients(program, model, inputs, targets)
+    layout = program.layout
+    reference = _by_autograd if name in WITHOUT_OPACUS else _by_opacus
+    for record, row in enumerate(reference(copy.deepcopy(model), inputs, targets)):
+        ours = torch.cat([layout.values(found[record][None], at).flatten() for at in range(len(layout.names))])
+        assert (ours - row).norm() <= 1e-5 * row.norm()
+
+
+def _by_opacus(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
+    wrapped = GradSampleModule(model, loss_reduction="sum", strict=False)
+    cross_entropy(wrapped(inputs), targets).sum().backward()
+    parts = [value.grad_sample for value in model.parameters() if value.requires_grad]
+    return [torch.cat([part[record].flatten() for part in parts]) for record in range(len(inputs))]
+
+
+def _by_autograd(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
+    losses = cross_entropy(model(inputs), targets)
+    trained = [value for value in model.parameters() if value.requires_grad]
+    return [
+        torch.cat([part.flatten() for part in torch.autograd.grad(loss, trained, retain_graph=True)]) for loss in losses
+    ]
+
+
+@pytest.mark.parametrize("ignored", [-100, 2, 7])
+def test_labels_that_are_ignored_or_have_no_class_add_nothing(ignored):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 3))
+    inputs, targets = torch.randn(32, 2, 3), torch.arange(32) % 3
+    targets[3], targets[4], targets[5] = ignored, 50, -1
+    kept = (targets >= 0) & (targets < 3) & (targets != ignored)
+
+    def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, labels, reduction="none", ignore_index=ignored)
+
+    way = Program.of(model, loss, (inputs[:1], targets[:1]))
+    values = {"noise_multiplier": 1e-3, "max_grad_norm": 1.0, "learning_rate": 1.0}
+    run = Run(seed=1, records=32, rate=1.0, steps=1, batch_size=32, **values)
+    rows = way.layout.stacked([model], inputs.device)
+    found = [
+        Group(way, rows.clone(), records, [run], Setting()).finish()
+        for records in (Tensors(inputs, targets), Tensors(inputs[kept], targets[kept]))
+    ]
+    assert (found[0] - found[1]).norm() <= 1e-4 * (found[0] - rows).norm()
+
+
+class BothWays(nn.Module):
+    """One matrix, used as it is and turned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return (inputs @ self.weight) @ self.weight.T
+
+
+def test_uses_of_a_weight_are_positions_of_one():
+    """The gradients of both uses may cancel: the norm is that of their sum."""
+    torch.manual_seed(0)
+    model, records = BothWays().double(), (torch.randn(COUNT, 3, dtype=torch.float64), torch.arange(COUNT) % 3)
+    program = Program.of(model, cross_entropy, (records[0][:1], records[1][:1]))
+    assert len(program.parts) == 1
+    found, norms, _ = gradients(program, model, *records)
+    assert torch.allclose(norms, found.norm(dim=1))
+
+
+def test_labels_are_looked_at_where_classes_have_weights():
+    classes = torch.tensor([1.0, 2.0, 0.5])
+    made = Program.of(
+        KINDS["odd"].build(),
+        lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, classes, reduction="none"),
+        KINDS["odd"].records(1),
+    )
+    inputs, targets = KINDS["odd"].records(32)
+    targets[3] = 7
+    rows = made.layout.stacked([KINDS["odd"].build()], inputs.device)
+    with torch.no_grad():
+        _, outside = made.bound(rows, Shape(1, 32)).parts(inputs, targets, torch.arange(32)[None])
+    assert outside.nonzero().tolist() == [[0, 3]]
+
+
+def test_the_norm_of_an_embedding_has_room_for_all_its_roundings():
+    """L terms for each number, and then a sum of L·r: γ(Lr + L + 4)·A² beyond the computed square."""
+    positions, width = 2, 64
+    tokens, slopes = torch.tensor([[[0, 1]]]), torch.ones(1, 1, positions, width)
+    square = layers.rows(Slot(0, 3 * width), (3, width), tokens, slopes).square.item()
+    spread = positions * width**0.5
+    assert square - positions * width >= 0.99 * (positions * width + positions + 4) * 2.0**-53 * spread**2
