@@ -203,8 +203,8 @@ MUTANTS = (
         "splits of different records are one",
         "other targets or other values give another split",
         "training/split.py",
-        'of=hashlib.sha256(_name_of(inputs) + _name_of(targets) + b"".join(hashes)).hexdigest())\n',
-        "of=hashlib.sha256(_name_of(inputs)).hexdigest())\n",
+        "replace(split, of=secrets.token_hex(16))\n",
+        'replace(split, of="")\n',
         (
             "integrations/test_split.py::test_another_split_of_the_same_array_is_not_taken_for_one",
             "integrations/test_split.py::test_a_data_set_that_reads_its_records_otherwise_is_another_one",

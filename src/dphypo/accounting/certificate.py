@@ -188,8 +188,9 @@ def to_json(guarantee: Guarantee | Composition) -> dict[str, Any]:
     splits = {split for term in whole.terms for split, _ in term.side.conditions}
     if len({canonical_json(split.to_json()) for split in splits}) < len(splits):
         raise ValueError(
-            "different records were split with the same key, and a record may be on both parts: split them once and "
-            "pass the parts on, use train.like(...) for another form of the same records, or give another key="
+            "different records were split with the same key, or the same records twice, and a record may be on both "
+            "parts: split them once and pass the parts on, use train.like(...) for another form of the same records, "
+            "or give another key="
         )
     terms = [
         {"reads": term.side.to_json(), **{name: True for name in KINDS if getattr(term, name)}, **_term(term.releases)}

@@ -11,8 +11,8 @@ term, whose event composes both: two searches, one for each part, can cost less 
 Proofs: docs/theory/surveys.md.
 
 **Sides.** A side is the set of records that a stated rule assigns to a mechanism, not a name. A *split* puts each
-record on one of two sides, looking at that record alone. Two splits are the same if they are of the same records and
-everything stated about them is equal. A record may be on either side of any other split.
+record on one of two sides, looking at that record alone. Two splits are the same if one call made them, or if nothing
+says of which records they are and everything stated about them is equal. A record may be on either side of any other.
 
 **Proposition G.** If neighbours differ by one record that is added, removed, or blanked, all terms together cost the
 **maximum, over all combinations of parts, of the composition of the terms that read such a record**. A term that states
@@ -69,8 +69,8 @@ class Split:
         share: about how much is set apart for scoring.
         key: SHA-256 of the key, in hexadecimal.
         data: the public name of the data set, where several are used together.
-        of: a name of the records that were split, which is no part of any document. Splits of different records are
-            different ones, whatever is stated of them.
+        of: a random name of one call of ``split_by_hash``, which is no part of any document. Splits of different
+            records are different ones, whatever is stated of them.
 
     >>> by_number, by_key = Split("patients whose number ends in 9 score").sides, Split("hash", key="ab").sides
     >>> by_number.training.apart_from(by_number.scoring), by_number.training.apart_from(by_key.scoring)

@@ -10,7 +10,6 @@ long string widens the others' type, and one missing value turns numbers into ob
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -18,7 +17,6 @@ import itertools
 import math
 import re
 import secrets
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -192,10 +190,6 @@ def _instant(value: Any) -> str:
     return "NaT" if np.isnat(found) else f"{'lasts' if duration else 'at'} {found.astype(np.int64)} ns"
 
 
-_NAMES: dict[int, tuple[weakref.ref[Any], bytes]] = {}
-"""Random names of arrays and data sets that were split, by their ids, for as long as they live."""
-
-
 class SideRecords(tuple[Any, Any]):
     """Inputs and targets that know on which side of a split their records are: a pair like any other.
 
@@ -268,10 +262,9 @@ def split_by_hash(
 
     Args:
         inputs, targets: arrays, tensors, frames or lists, one row per record; or a data set, or a part of another
-            split, alone. Split the records as they come: a scaled copy of a record has another hash, and so has one
-            that a data set transforms. Do not change an array in place between two splits of it. Use
-            ``train.like(scaled)`` for other forms, or give each form a key of its own: certificates take splits of the
-            same shape, share and key for one, so a search may use only one of them.
+            split, alone. Split the records once, and pass the parts on: what a second call returns is another split,
+            and the two compose. Use ``train.like(scaled)`` for another form of the inputs. Certificates take splits of
+            the same shape, share and key for one, so a search may use only one of them.
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
@@ -311,7 +304,8 @@ def split_within(
     if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another key, or all records"
         raise _validate.fail("key", key, remedy)
-    split = replace(split, of=hashlib.sha256(_name_of(inputs) + _name_of(targets) + b"".join(hashes)).hexdigest())
+    # A name of its own for each split: a name by the values would tell whether two forms of the records are equal.
+    split = replace(split, of=secrets.token_hex(16))
     sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
 
     def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
@@ -427,7 +421,7 @@ class Origin:
     """Where records come from: the side that they are known to be on, and the arrays that were given."""
 
     side: Side = EVERYONE
-    arrays: tuple[weakref.ref[Any], ...] = field(default=(), compare=False, repr=False)
+    arrays: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def of(cls, data: object) -> Origin:
@@ -437,16 +431,12 @@ class Origin:
             return known
         held: Any = getattr(data, "tensors", data)  # of a TensorDataset
         held = tuple(held.values()) if isinstance(held, Mapping) else held
-        arrays = []
-        for values in held if isinstance(held, (tuple, list)) else [held]:
-            with contextlib.suppress(TypeError):  # a kind of container that cannot be watched
-                arrays.append(weakref.ref(values))
-        return cls(_side(data), tuple(arrays))
+        several = held if isinstance(held, tuple | list) else (held,)
+        return cls(_side(data), tuple(values for values in several if values is held or hasattr(values, "shape")))
 
     def shares_memory(self, other: Origin) -> bool:
         """Whether arrays of both are one, or overlap. No value is looked at."""
-        mine, theirs = ([_memory(one()) for one in origin.arrays if one() is not None] for origin in (self, other))
-        pairs = list(itertools.product(mine, theirs))
+        pairs = list(itertools.product(map(_memory, self.arrays), map(_memory, other.arrays)))
         arrays = ((one, two) for one, two in pairs if isinstance(one, np.ndarray) and isinstance(two, np.ndarray))
         return any(one is two for one, two in pairs) or any(np.may_share_memory(*pair) for pair in arrays)
 
@@ -458,20 +448,6 @@ def _side(records: object) -> Side:
     """The side that records know they are on. A frame may have a column of that name."""
     found = getattr(records, "side", None)
     return found if isinstance(found, Side) else EVERYONE
-
-
-def _name_of(values: object) -> bytes:
-    """A random name of an array or a data set; none for None.
-
-    Values alone would not do: two forms of the records may be equal unless one record is unusual, and a refusal would
-    then reveal that record. What cannot be watched gets another name every time.
-    """
-    if values is None:
-        return b""
-    key, name = id(values), secrets.token_bytes(16)
-    with contextlib.suppress(TypeError):
-        _NAMES.setdefault(key, (weakref.ref(values, lambda _: _NAMES.pop(key, None)), name))
-    return _NAMES[key][1] if key in _NAMES else name
 
 
 def sides_of(train: object, held_out: object, split: Sides | Split | str | None = None) -> Sides | None:
