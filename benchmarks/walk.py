@@ -134,7 +134,7 @@ def walked(source: Path) -> dict[str, dict[str, int]]:
     told = subprocess.run(
         [sys.executable, "-m", "benchmarks.walk", "--walk"],
         env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
     )

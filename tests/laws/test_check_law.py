@@ -57,7 +57,7 @@ def test_with_system_entropy() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Changed:
+class Changed(Law):
     """A law with some of its functions replaced; names are pairs so that it stays hashable."""
 
     law: Any

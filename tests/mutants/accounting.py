@@ -229,8 +229,8 @@ MUTANTS = (
     Mutant(
         "a capped law has the probabilities of the uncapped one",
         "T given T ≤ K is a law of its own",
-        "laws/negative_binomial.py",
-        "        return listed(self, limit)\n",
+        "laws/law.py",
+        "        return Pmf({int(k): Fraction(weight, total) for k, weight in zip(values, weights, strict=True)})\n",
         "        return self\n",
         ("laws/test_laws.py::test_capped_is_not_taken_for_the_law_it_was_cut_from",),
     ),

@@ -89,7 +89,7 @@ def account(
     first_from_prior = _validate.integer(at_least=0, first_from_prior=first_from_prior)
     of = (events, runs, Band.of(band), relation, _validate.positive(grid=grid), policy, first_from_prior)
     try:
-        return _remembered(*of)  # type: ignore[arg-type]
+        return _remembered(*of)
     except TypeError:  # a law of the user's that has no hash
         return Guarantee(*of)
 

@@ -5,9 +5,9 @@ that each law gives f and f′ in closed form, and is sampled exactly: the law a
 """
 
 from dphypo.laws.law import Law as Law
+from dphypo.laws.law import Pmf as Pmf
 from dphypo.laws.law import from_dict as from_dict
 from dphypo.laws.negative_binomial import Geometric as Geometric
 from dphypo.laws.negative_binomial import Logarithmic as Logarithmic
 from dphypo.laws.negative_binomial import NegativeBinomial as NegativeBinomial
-from dphypo.laws.pmf import Pmf as Pmf
 from dphypo.laws.poisson import Poisson as Poisson

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,7 @@ from scipy import special
 
 from dphypo import _validate
 from dphypo._validate import half_way
-from dphypo.entropy import Entropy
-from dphypo.laws.law import Array, at_x, draw, like, quantile, register, stirling_error
-from dphypo.laws.pmf import Pmf, listed
+from dphypo.laws.law import Array, Law, at_x, like, stirling_error
 
 LARGEST_SHAPE = 1e6
 SMALLEST_GAMMA = 1e-300
@@ -27,7 +25,7 @@ _TIE_BITS = 1024
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
-class NegativeBinomial:
+class NegativeBinomial(Law):
     """The negative binomial law of shape θ > −1, given T ≥ 1.
 
     P[T = k] = (1−γ)^k / (γ^(−θ) − 1) · ∏_{ℓ<k} (ℓ+θ)/(ℓ+1), k ≥ 1 (θ = 0 by continuity: the logarithmic law), with
@@ -52,6 +50,8 @@ class NegativeBinomial:
         Papernot and Steinke, Hyperparameter Tuning with Renyi Differential Privacy, 2022, Definition 1.
     """
 
+    name: ClassVar[str] = "negative_binomial"
+    first: ClassVar[int] = 1
     shape: float
     gamma: float
 
@@ -71,11 +71,9 @@ class NegativeBinomial:
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "gamma", gamma)
 
-    @property
+    @functools.cached_property
     def mean(self) -> float:
         return mean_of(self.shape, self.gamma)
-
-    first = 1  # the smallest value of T
 
     def survival(self, k: int) -> arb:
         """P[T > k], as a ball.
@@ -93,10 +91,6 @@ class NegativeBinomial:
             log_ratio = (after + theta).lgamma() - after.lgamma() - (theta + 1).lgamma()
             return constant * (log_ratio + after * z.log()).exp() / after * z.hypgeom_2f1(after, 1 - theta, after + 1)
 
-    def pmf(self, k: npt.ArrayLike) -> Array:
-        k = _validate.counts(k=k)
-        return like(np.where(k >= 1, np.exp(self.log_pmf(np.maximum(k, 1))), 0.0), k)
-
     def pgf(self, x: npt.ArrayLike) -> Array:
         log_x, v = at_x(x)
         # y = 1 − (1−γ)x, by whichever form does not cancel.
@@ -109,29 +103,6 @@ class NegativeBinomial:
         fraction = np.expm1(size * log_y) / math.expm1(size * log_gamma)
         return like(fraction if self.shape < 0 else fraction * np.exp(size * (log_gamma - log_y)), x)
 
-    def pgf_derivative(self, x: npt.ArrayLike) -> Array:
-        return np.exp(self.log_pgf_derivative(x))
-
-    def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
-        return like(self.log_derivative(at_x(x)[1]), x)
-
-    def log_g(self, v: npt.ArrayLike) -> Array:
-        return like(self.log_derivative(_validate.fractions(v=v)), v)
-
-    def quantile(self, q: float) -> int:
-        return quantile(self, q)
-
-    def sample(self, entropy: Entropy) -> int:
-        return draw(self, entropy)
-
-    def capped(self, limit: int) -> Pmf:
-        """The law given T ≤ ``limit``, as a list: what to account for when compute is bounded.
-
-        >>> Geometric(mean=2).capped(3)
-        Pmf({1: 0.5714285714, 2: 0.2857142857, 3: 0.1428571429})
-        """
-        return listed(self, limit)
-
     def log_pmf(self, k: Array) -> Array:
         """log p_k for k ≥ 1: log m + (θ+1) log γ + (k−1) log(1−γ) + log Γ(k+θ)/(Γ(1+θ) k!)."""
         constant = math.log(self.mean) + (self.shape + 1) * math.log(self.gamma) - math.lgamma(self.shape + 1)
@@ -142,7 +113,11 @@ class NegativeBinomial:
         return math.log(self.mean) - (self.shape + 1) * np.log1p((1 - self.gamma) / self.gamma * v)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"law": "negative_binomial", "shape": self.shape, "gamma": self.gamma}
+        return {"law": self.name, "shape": self.shape, "gamma": self.gamma}
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any]) -> NegativeBinomial:
+        return cls(description["shape"], gamma=description["gamma"])
 
     def __repr__(self) -> str:
         names = {1.0: "Geometric(", 0.0: "Logarithmic("}
@@ -166,11 +141,6 @@ def Logarithmic(*, mean: float | None = None, gamma: float | None = None) -> Neg
     Logarithmic(mean=21.49757685)
     """
     return NegativeBinomial(0.0, mean=mean, gamma=gamma)
-
-
-@register("negative_binomial")
-def _from_dict(description: Mapping[str, Any]) -> NegativeBinomial:
-    return NegativeBinomial(description["shape"], gamma=description["gamma"])
 
 
 @functools.lru_cache(maxsize=1024)
