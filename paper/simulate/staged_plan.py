@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from dphypo.laws import Law, NegativeBinomial
-from dphypo.space.candidates import normal
+from dphypo.space.space import normal
 from paper.data.points import Floats
 from paper.simulate.staged_costs import Costs
 from paper.simulate.staged_task import StagedTask

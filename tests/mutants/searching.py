@@ -326,7 +326,7 @@ MUTANTS = (
     Mutant(
         "candidates are not shifted at random",
         "every single candidate is a draw from the prior",
-        "space/candidates.py",
+        "space/space.py",
         "    result[0] = random[:, 0]\n",
         "    result[0] = 0\n",
         ("space/test_space_prior.py::test_every_single_point_is_uniform_on_the_cube",),

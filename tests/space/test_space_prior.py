@@ -12,7 +12,7 @@ from scipy.stats import qmc
 
 from dphypo.entropy import Seeded
 from dphypo.space import Space
-from dphypo.space import candidates as sobol
+from dphypo.space import space as sobol
 
 ALARM = 1e-6
 SETS = 4000

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from dphypo import _validate
 from dphypo.samplers.sampler import Array, History
-from dphypo.space.candidates import is_active
+from dphypo.space.space import is_active
 from dphypo.space.dimension import MIDDLE
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from dphypo.search import refusals
 from dphypo.search.next_run import Runs
 from dphypo.search.release import Release
 from dphypo.space import Space
-from dphypo.space.candidates import Spread, read_spread
+from dphypo.space.space import Spread, read_spread
 
 SLIVER = 0.002
 """The share of the squared total, in units of a Gaussian mechanism, that a count costs: about 0.1 % more noise."""
