@@ -14,8 +14,8 @@ from scipy.spatial.distance import cdist
 
 from dphypo import _validate
 from dphypo.samplers.sampler import Array, History
-from dphypo.space.space import is_active
 from dphypo.space.dimension import MIDDLE
+from dphypo.space.space import is_active
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
