@@ -187,7 +187,9 @@ class Stream(IterableDataset[Any]):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": (INPUTS, LABELS[:-1])}, "different lengths"),
+        ({"data": (INPUTS, LABELS[:-1])}, f"different lengths, {len(INPUTS)} and {len(INPUTS) - 1}"),
+        ({"data": (INPUTS[:0], LABELS[:0]), "records": None}, "data holds no records"),
+        ({"data": (LABELS, INPUTS)}, r"If inputs and targets were swapped, give data=\(inputs, targets\)"),
         ({"data": (INPUTS, LABELS, LABELS)}, "takes 2 positional arguments but 3 were given"),
         ({"data": Stream()}, "IterableDataset"),
         ({"data": 3}, "give a pair"),

@@ -267,7 +267,7 @@ def test_the_summary_says_whom_the_last_run_trains_on():
         in few.cost.guarantee.certificate(1e-5).statement()
     )
     assert re.search(
-        r"It trains only on records that do not score: on all, a score would have a noise of 0\.\d", few.summary
+        r"It trains only on records that do not score; on all records, scores would have a noise of 0\.\d", few.summary
     )
     assert few.full.records == 320
 

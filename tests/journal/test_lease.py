@@ -159,7 +159,7 @@ def test_a_database_that_is_restarted_in_the_middle_loses_and_repeats_nothing():
                 said = first.communicate(timeout=60)[1]
             # It goes on under its token if a sign of life found the connection gone; if a commit did, it says so, and
             # can be run again.
-            assert first.returncode == 0 or "it resumes where it was" in said
+            assert first.returncode == 0 or "run the same search again: it resumes" in said
             assert drawn.items() <= rows(url, "restarted").items()
         check(url, "restarted")
     finally:

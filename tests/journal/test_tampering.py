@@ -272,6 +272,20 @@ def test_a_log_that_was_left_behind_is_read_without_a_change(tmp_path):
     assert {file.name: snapshot(file) for file in tmp_path.iterdir()} == before
 
 
+def test_a_new_journal_in_a_folder_that_is_read_only_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    created = os.open
+
+    def refused(name, flags, *mode, **more):
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "read-only")
+        return created(name, flags, *mode, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(JournalError, match="read-only.*To start a search, give journal= in a writable folder") as caught:
+        open_store(tmp_path / "study.db").names()
+    assert not isinstance(caught.value, JournalMissingError)
+
+
 def test_a_journal_that_is_written_is_not_read_where_no_lock_can_be_taken(tmp_path, monkeypatch):
     """On a disk that only we cannot write: the lock of the writer is seen all the same."""
     path, created = tmp_path / "study.db", os.open

@@ -45,8 +45,9 @@ def test_the_mechanism_may_stand_alone_and_both_may_be_named():
         dphypo.tune(SPACE, SPACE, FULL, **BUDGET)
     with pytest.raises(ValueError, match="mechanism = None"):
         dphypo.tune(space=SPACE, **BUDGET)
-    with pytest.raises(ValueError, match="mechanism = "):
-        dphypo.tune(SPACE, **BUDGET)
+    for wrong in ((SPACE,), (FULL, SPACE), (FULL, {"rate": [1.0]})):
+        with pytest.raises(ValueError, match=r"mechanism = .*: the mechanism comes last: tune\(space, mechanism, \.\.\.\)"):
+            dphypo.tune(*wrong, **BUDGET)
 
 
 def test_an_interrupted_call_goes_on_where_it_was(tmp_path):

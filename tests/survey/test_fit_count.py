@@ -69,7 +69,7 @@ def test_nothing_is_bought_where_a_count_could_say_nothing(epsilon: float) -> No
 def test_few_records_that_fit_are_refused_with_the_count_alone_spent(tmp_path: Path) -> None:
     """Before, all of ε was spent on runs that no record trained."""
     path = tmp_path / "tune.db"
-    with pytest.raises(UnfitRecordsError, match=r"about \d+ of 3200 records to train.*pays again") as caught:
+    with pytest.raises(UnfitRecordsError, match=r"about \d+ to train \(3200 declared\).*pays again") as caught:
         tuned(dpsgd(0), path)
     certificate = caught.value.certificate
     assert 0 < certificate.epsilon < 0.5
@@ -104,14 +104,14 @@ def test_the_count_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     dphypo.tune(dpsgd(), **TOTAL, survey=1, journal=None, entropy=Seeded(1))
     said = capsys.readouterr().err
     assert "Records that fit the declaration, by a noisy count (σ = " in said
-    assert "clearly fewer than were declared" not in said
+    assert "clearly fewer than declared" not in said
 
 
 def test_a_count_clearly_below_the_declared_number_comes_with_advice() -> None:
     found = FitCount.of(dpsgd(), **TOTAL)
     assert found is not None
     counts = found.draw(dpsgd(), dpsgd().default_space(), Seeded(3))
-    assert "clearly fewer than were declared" not in found.said(counts)
+    assert "clearly fewer than declared" not in found.said(counts)
     fewer = {use: int(0.6 * count) for use, count in counts.items()}
     assert "a model needs an output for every class" in found.said(fewer)
 
@@ -129,5 +129,5 @@ class Wrong(torch.utils.data.Dataset[Any]):
 def test_pictures_of_another_shape_than_declared_are_refused() -> None:
     given: dict[str, Any] = {"example": (torch.zeros(2, 2), 0), "epochs": 1, "batch_size": 500, "device": "cpu"}
     model = lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 2))  # noqa: E731
-    with pytest.raises(UnfitRecordsError, match="to train and about"):
+    with pytest.raises(UnfitRecordsError, match=r"about \d+ to train \(\d+ declared\), about \d+ to score"):
         tuned(DPSGD(model=model, data=Wrong(), score="accuracy", **given))

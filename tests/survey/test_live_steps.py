@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 
+import dp_accounting
 import pytest
 from scipy.stats import loguniform
 from support.torch_world import dpsgd
@@ -50,6 +51,23 @@ def test_a_log_has_a_line_for_what_runs_are_and_lines_for_how_far_they_are(at_on
         assert lines[0] == f"{part}: {progress.NOTE}", "before any line whose time tells something"
         assert shown.count(lines[0]) == 1
     assert "\x1b" not in shown
+
+
+def test_a_function_of_ones_own_is_not_said_to_be_captured(at_once, capsys):
+    @dphypo.mechanism(event=dp_accounting.GaussianDpEvent(40.0), relation=TRAIN.relation)
+    def train(params, *, seed):
+        return None, 0.0
+
+    search(Survey(train, 2), LastRun(train)).run()
+    assert progress.PREPARING not in capsys.readouterr().err
+
+
+def test_measuring_the_scale_of_the_inputs_is_not_shown_as_training(at_once, capsys):
+    given = {"search": "never", "epsilon": 8, "delta": 1e-4, "journal": None, "entropy": Seeded(1)}
+    dphypo.tune(dpsgd(noise_multiplier="calibrate", epochs=6), **given)
+    shown = capsys.readouterr().err
+    assert "Part 1 of 2. The scale of the inputs is measured first" in shown
+    assert shown.count(progress.PREPARING) == shown.count(progress.NOTE) == 1
 
 
 def test_a_terminal_has_one_line_that_is_erased(at_once, monkeypatch):

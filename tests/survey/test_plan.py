@@ -168,6 +168,8 @@ def test_a_mechanism_without_at_is_refused_with_a_remedy():
         plan_tuning(SPACE, run, **BUDGET)
     with pytest.raises(ValueError, match="survey"):
         plan_tuning(SPACE, Descent(), **BUDGET, survey="twenty")
+    with pytest.raises(ValueError, match="survey = -1 is not valid: give a whole number, 0 or greater"):
+        plan_tuning(SPACE, Descent(), **BUDGET, survey=-1)
     with pytest.raises(ValueError, match=r"give a dphypo\.Space"):
         plan_tuning({"lr": [0.1, 1.0]}, Descent(), **BUDGET)
     with pytest.raises(ValueError, match=r"@dphypo\.mechanism"):

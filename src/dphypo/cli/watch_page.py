@@ -46,7 +46,7 @@ def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
     from dphypo.search.progress import ENDING, LiveFile
 
     if not journal.is_file():
-        raise FileError(f"there is no journal at {journal}: give the journal= of the search")
+        raise FileError(f"there is no journal at {journal}: give the journal= of a search that has started")
     with journal.open("rb") as file:
         if file.read(16) not in (b"", b"SQLite format 3\0"):
             raise FileError(f"{journal} is not a journal: give the journal= of the search")

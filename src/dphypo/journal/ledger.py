@@ -403,8 +403,8 @@ class Ledger:
         return LedgerError(
             f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}. It asks for "
             f"epsilon={guarantee.epsilon(delta):.4g}; {self._fitting(found, guarantee, delta, unit)}. Nothing was "
-            "reserved. The ledger lets every search depend on the results before it, so searches add up to more than "
-            "by dphypo compose"
+            "reserved. Searches in a ledger may depend on earlier results, so they add up to more than dphypo compose "
+            "computes"
         )
 
     def _fitting(self, found: _State, guarantee: Declared, delta: float, unit: str) -> str:

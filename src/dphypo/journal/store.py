@@ -809,7 +809,10 @@ class Store:
             except JournalError as error:
                 if error.reason != NOT_WRITABLE:
                     raise
-                connection, read_only = self._database.connect(read_only=True), True
+                try:
+                    connection, read_only = self._database.connect(read_only=True), True
+                except JournalMissingError:
+                    raise error from None  # nothing to read, and no place for a new one
             try:
                 connection.info["read only"] = read_only
                 if not read_only:
@@ -918,14 +921,14 @@ def not_writable() -> JournalError:
     """The error for a journal that can only be read."""
     return JournalError(
         "the journal cannot be written: its file, its folder or its file system is read-only. A release that it holds "
-        "can be read; to resume a study, copy the file to a writable folder",
+        "can be read. To start a search, give journal= in a writable folder; to resume one, copy the file there first",
         NOT_WRITABLE,
     )
 
 
 def missing(address: str) -> JournalMissingError:
     """The error for an address at which there is no journal."""
-    return JournalMissingError(f"there is no journal at {address}: give the journal with which the study was run")
+    return JournalMissingError(f"there is no journal at {address}: give the journal= of the search")
 
 
 def tampered(what: str) -> JournalError:
@@ -969,7 +972,7 @@ def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
     else:
         reason = type(cause).__name__
     return JournalError(
-        f"the journal could not be used: {reason}. Everything committed before is safe: solve the problem and run the "
-        "same study again; it resumes where it was",
+        f"the journal could not be used: {reason}. Everything committed before is safe. Solve the problem and run the "
+        "same search again: it resumes",
         reason,
     )

@@ -124,8 +124,8 @@ NOWHERE = LiveFile(None)
 SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
 """Seconds between two updates of a terminal, before the first line of a log (six times that between two of its lines),
 and between two updates of the file."""
-PREPARING = "preparing: the model is captured and tried on made-up records, then records are read"
-NOTE = "the lines that follow reveal how long runs take. No guarantee covers that: this log is for the curator alone"
+PREPARING = "preparing: capturing the model, trying it on made-up records, then reading the data"
+NOTE = "the next lines reveal how long runs take, which no guarantee covers: keep this log secret"
 _ERASE = "\r\x1b[2K"
 
 
@@ -141,9 +141,10 @@ class LiveSteps:
     _said: set[str] = field(default_factory=set)
     _checkpoint: Shield = field(default_factory=lambda: Shield("writing a checkpoint of the run"))
 
-    def prepare(self) -> None:
-        """Show, before the first run, what happens until its first step."""
-        if PREPARING not in self._said:
+    def prepare(self, mechanism: Mechanism) -> None:
+        """Show, before the first run, what a training of this library does until its first step."""
+        trains = mechanism.default_space() is not None  # your own function, or the scale of the inputs, has none
+        if trains and PREPARING not in self._said:
             self._said.add(PREPARING)
             self._show(f"{self.what}: {PREPARING}")
 
@@ -220,12 +221,12 @@ class ReportsSteps(Mechanism):
         return self.mechanism.same_alone
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
-        shielded(self.steps.prepare, otherwise=None)
+        shielded(lambda: self.steps.prepare(self.mechanism), otherwise=None)
         with followed_by(self.steps):
             return self.mechanism(params, seed=seed)
 
     def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
-        shielded(self.steps.prepare, otherwise=None)
+        shielded(lambda: self.steps.prepare(self.mechanism), otherwise=None)
         with followed_by(self.steps):
             return self.mechanism.many(params, seeds=seeds)
 

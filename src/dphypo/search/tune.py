@@ -191,6 +191,9 @@ def _subject(
         space = cast(Space, places.pop())
     if places:
         raise TypeError("tune takes a space and a mechanism: tune(space, mechanism, ...) or tune(mechanism, ...)")
+    if isinstance(mechanism, Space | Mapping):
+        remedy = "the mechanism comes last: tune(space, mechanism, ...) or tune(mechanism, ...)"
+        raise _validate.fail("mechanism", mechanism, remedy)
     check_is_mechanism(mechanism)
     found = mechanism.default_space() if space is None else Space(space) if isinstance(space, Mapping) else space
     if found is None:
@@ -295,13 +298,15 @@ def plan_tuning(
     score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost. With
     ``SurveyPlan(score=True)`` it does not: the records that score the release never train it.
     """
-    given: object = SurveyPlan(runs=survey) if isinstance(survey, int) else SurveyPlan() if survey is None else survey
+    if isinstance(survey, int):
+        survey = SurveyPlan(runs=_validate.integer(at_least=0, survey=survey))
+    given: object = SurveyPlan() if survey is None else survey
     if not isinstance(given, SurveyPlan):
         raise _validate.fail("survey", survey, "give a dphypo.SurveyPlan, or the number of short runs")
     price = _validate.positive(price=price)
     check_space(space)
     check_is_mechanism(mechanism)
-    _validate.warn_of_delta(_validate.delta(delta=delta), records_of(mechanism))
+    _validate.warn_of_delta(_validate.positive_delta(delta=delta), records_of(mechanism))
     over_space.check_fit(mechanism, space)
     if search not in (AUTO, ALWAYS, NEVER):
         raise _validate.fail("search", search, 'give "auto", "always" or "never"')
@@ -349,7 +354,7 @@ def plan_tuning(
         noise = whole.short.score_deviation
         if noise is None or noise <= QUIET:
             return replace(whole, records=" It trains on all records, including those that score.")
-        records = f" It trains only on records that do not score: on all, a score would have a noise of {noise:.2g}."
+        records = f" It trains only on records that do not score; on all records, scores would have a noise of {noise:.2g}."
         tuning = replace(planned(given), records=records)
     else:
         tuning = planned(given)

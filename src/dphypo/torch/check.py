@@ -45,6 +45,8 @@ def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor |
         remedy += ". Targets are a column: where the loss takes one number a record, give y[:, 0]"
     elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
         remedy += ". Targets are fractions: where they are labels, give y.astype('int64')"
+    elif inputs.dim() == 1 and not inputs.is_floating_point():
+        remedy += ". If inputs and targets were swapped, give data=(inputs, targets)"
     elif isinstance(error, IndexError) and "out of bounds" in str(error):
         remedy = "The model has fewer outputs than there are classes: give it one output per class"
     return UnsupportedModelError(

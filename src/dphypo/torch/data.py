@@ -332,8 +332,9 @@ def _rows(
     if fields is None:
         data = [_tensor(part, f"the {name}") for name, part in zip(("inputs", "targets"), data, strict=True)]
     inputs, targets = data
-    if inputs.dim() == 0 or targets.dim() == 0 or len(inputs) != len(targets):
-        raise ValueError("data holds inputs and targets of different lengths: give one target for every input")
+    sizes = [len(part) if part.dim() else 0 for part in (inputs, targets)]
+    if inputs.dim() == 0 or targets.dim() == 0 or sizes[0] != sizes[1]:
+        raise ValueError(f"data holds inputs and targets of different lengths, {sizes[0]} and {sizes[1]}: give one target for every input")
     zeros = [part.new_zeros((1, *part.shape[1:])) for part in (inputs, targets)]
     like = zeros[0] if fields is None else fields.example(), zeros[1]
     like = like if example is None else _example(example, None, fields)
@@ -437,7 +438,9 @@ def _tensor(part: Any, name: str) -> torch.Tensor:
     except (TypeError, ValueError, RuntimeError):
         kind = type(part).__name__
     rows = part if isinstance(part, list | tuple | np.ndarray) else []
-    if len(rows) and all(isinstance(row, list | tuple | np.ndarray | torch.Tensor) for row in rows):
+    if isinstance(part, np.ndarray) and part.ndim == 2:
+        remedy = "some columns are not numbers: encode text as numbers, such as with dphypo.sklearn.Schema"
+    elif len(rows) and all(isinstance(row, list | tuple | np.ndarray | torch.Tensor) for row in rows):
         remedy = (
             "rows differ in length: pad them to one public length, such as tokenizer(texts, padding='max_length', "
             "truncation=True, max_length=128)"

@@ -109,7 +109,7 @@ class TrainingCost:
         """The run at λ."""
         setting, noise = self.setting(params), self.noise_multiplier
         if isinstance(noise, str):
-            remedy = "it needs a target: use mechanism.calibrated(space, runs, epsilon=..., delta=...) instead"
+            remedy = "solve for it first: mechanism.calibrated(space, runs, epsilon=..., delta=...); or give a number"
             raise _validate.fail("noise_multiplier", noise, remedy)
         if isinstance(noise, Mapping) and setting not in noise:
             known = ", ".join(sorted(map(str, noise)))

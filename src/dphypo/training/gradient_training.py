@@ -228,6 +228,8 @@ class GradientTraining(Mechanism):
         if cap is not None and self.persons is not None:
             _validate.integer(at_least=1, persons=self.persons)
         declared = self.records if self.persons is None or not first else self.persons
+        if declared is None and not data.size:
+            raise ValueError("data holds no records: give at least one")
         return _validate.integer(at_least=1, records=data.size if declared is None else declared), cap
 
     @abstractmethod

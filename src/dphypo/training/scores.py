@@ -274,8 +274,8 @@ class RecordScore(ABC):
     def sigma(self) -> float:
         """The noise multiplier; an error if it is yet to be found."""
         if isinstance(given := self.noise_multiplier, str):
-            remedy = "a score needs a number: leave it to dphypo.tune(mechanism, epsilon=..., delta=...), or give one"
-            raise _validate.fail("noise_multiplier", given, remedy)
+            remedy = "dphypo.tune(mechanism, epsilon=..., delta=...) solves for it; elsewhere give a number"
+            raise _validate.fail("the score's noise_multiplier", given, remedy)
         return float(given)
 
     @property
