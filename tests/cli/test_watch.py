@@ -202,7 +202,9 @@ def test_a_port_that_is_in_use_is_named(served, tmp_path):
 
 
 def test_a_missing_journal_is_named():
-    with pytest.raises(ValueError, match=r"there is no journal at nowhere\.db: give the journal= of a search that has started"):
+    with pytest.raises(
+        ValueError, match=r"there is no journal at nowhere\.db: give the journal= of a search that has started"
+    ):
         CliRunner().invoke(app, ["watch", "nowhere.db"], catch_exceptions=False)
 
 

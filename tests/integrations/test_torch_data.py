@@ -291,7 +291,10 @@ def test_a_label_of_a_type_that_pytorch_cannot_compare_is_a_label() -> None:
         (7, "data is a int"),
         ((INPUTS, LABELS, LABELS), "takes 2 positional arguments but 3 were given"),
         ((INPUTS, 3), "one target for every input"),
-        ((np.array([["a", "b"]] * 60), LABELS), "data holds the inputs .*not a table of numbers: some columns are not numbers"),
+        (
+            (np.array([["a", "b"]] * 60), LABELS),
+            "data holds the inputs .*not a table of numbers: some columns are not numbers",
+        ),
         ((np.array([[1.0, "b"]] * 60, dtype=object), LABELS), "some columns are not numbers: encode text"),
         (
             (INPUTS, np.array(["a"] * 60)),

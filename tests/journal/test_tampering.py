@@ -281,7 +281,9 @@ def test_a_new_journal_in_a_folder_that_is_read_only_is_not_said_to_be_missing(t
         return created(name, flags, *mode, **more)
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(JournalError, match="read-only.*To start a search, give journal= in a writable folder") as caught:
+    with pytest.raises(
+        JournalError, match=r"read-only.*To start a search, give journal= in a writable folder"
+    ) as caught:
         open_store(tmp_path / "study.db").names()
     assert not isinstance(caught.value, JournalMissingError)
 

@@ -46,7 +46,9 @@ def test_the_mechanism_may_stand_alone_and_both_may_be_named():
     with pytest.raises(ValueError, match="mechanism = None"):
         dphypo.tune(space=SPACE, **BUDGET)
     for wrong in ((SPACE,), (FULL, SPACE), (FULL, {"rate": [1.0]})):
-        with pytest.raises(ValueError, match=r"mechanism = .*: the mechanism comes last: tune\(space, mechanism, \.\.\.\)"):
+        with pytest.raises(
+            ValueError, match=r"mechanism = .*: the mechanism comes last: tune\(space, mechanism, \.\.\.\)"
+        ):
             dphypo.tune(*wrong, **BUDGET)
 
 

@@ -87,7 +87,9 @@ class SampledGaussian:
         subsample = _validate.within(0.0, 1.0, closed="right", subsample=subsample)
         used = _validate.integer(at_least=1, records=records) * subsample
         if batch_size > used:
-            raise _validate.fail("batch_size", batch_size, f"it must be at most the declared {used:g} records that train")
+            raise _validate.fail(
+                "batch_size", batch_size, f"it must be at most the declared {used:g} records that train"
+            )
         fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
         if (epochs is None) == (steps is None):
             raise _validate.fail("steps", steps, "give one of epochs and steps")

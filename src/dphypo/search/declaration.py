@@ -121,15 +121,14 @@ class FitCount:
         """The noisy counts in a sentence that may be published."""
         sigma = self.noise_multiplier
         some = [
-            f"about {max(counts[use], 0)} to {use} ({self.declared[use]} declared)"
-            for use in uses or self.declared
+            f"about {max(counts[use], 0)} to {use} ({self.declared[use]} declared)" for use in uses or self.declared
         ]
         who = f"{self.unit.capitalize()}s"
         line = f"{who} that fit the declaration, by a noisy count (σ = {sigma:g}): {', '.join(some)}."
         if uses is None and self._clearly_below(counts, 9 / 10):
             line += (
-                " That is clearly fewer than declared; the others are left out. If you did not expect this, interrupt the "
-                "search and check the declared shapes, types and labels: for example, a model needs an output for "
+                " That is clearly fewer than declared; the others are left out. If you did not expect this, interrupt "
+                "the search and check the declared shapes, types and labels: for example, a model needs an output for "
                 "every class."
             )
         return line

@@ -354,7 +354,9 @@ def plan_tuning(
         noise = whole.short.score_deviation
         if noise is None or noise <= QUIET:
             return replace(whole, records=" It trains on all records, including those that score.")
-        records = f" It trains only on records that do not score; on all records, scores would have a noise of {noise:.2g}."
+        records = (
+            f" It trains only on records that do not score; on all records, scores would have a noise of {noise:.2g}."
+        )
         tuning = replace(planned(given), records=records)
     else:
         tuning = planned(given)

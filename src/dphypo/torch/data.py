@@ -334,7 +334,10 @@ def _rows(
     inputs, targets = data
     sizes = [len(part) if part.dim() else 0 for part in (inputs, targets)]
     if inputs.dim() == 0 or targets.dim() == 0 or sizes[0] != sizes[1]:
-        raise ValueError(f"data holds inputs and targets of different lengths, {sizes[0]} and {sizes[1]}: give one target for every input")
+        raise ValueError(
+            f"data holds inputs and targets of different lengths, {sizes[0]} and {sizes[1]}: give one target for every "
+            "input"
+        )
     zeros = [part.new_zeros((1, *part.shape[1:])) for part in (inputs, targets)]
     like = zeros[0] if fields is None else fields.example(), zeros[1]
     like = like if example is None else _example(example, None, fields)
