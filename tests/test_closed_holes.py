@@ -413,7 +413,7 @@ def test_16_a_batching_rule_that_sees_the_batch(row: Row) -> None:
     import numpy as np
     from integrations.test_jax_tracing import guarded
 
-    from dphypo.jax import jax_program
+    from dphypo.jax.program import traced
 
     jnp, rng = jax.numpy, np.random.default_rng(0)
     inputs, weights = rng.normal(size=(64, 6)).astype(np.float32), jnp.asarray(rng.normal(size=(6, 3)), jnp.float32)
@@ -429,7 +429,7 @@ def test_16_a_batching_rule_that_sees_the_batch(row: Row) -> None:
         clipped = [one / jnp.maximum(1, jnp.linalg.norm(one, axis=1, keepdims=True)) for one in (with_it, without)]
         return float(jnp.linalg.norm(clipped[0].sum(0) - clipped[1].sum(0)))
 
-    program, mapped = jax_program.traced(gradient, jnp.asarray(inputs[0]))
+    program, mapped = traced(gradient, jnp.asarray(inputs[0]))
     before = moved(jax.vmap(gradient))
     now = moved(jax.vmap(program) if mapped else lambda some: jax.lax.map(program, some))
     row(16, "one record moves the clipped sum of others by", f"{before:.1f} C", f"{now:.1f} C")

@@ -690,8 +690,8 @@ def _in_jax(
     import jax
     import jax.numpy as jnp
 
-    from dphypo.jax.jax_dpsgd import quiet
-    from dphypo.jax.jax_program import Program, TreeRecords, as_records
+    from dphypo.jax.dpsgd import quiet
+    from dphypo.jax.program import Program, TreeRecords, as_records
 
     form = TreeRecords(mechanism.data.synthetic_rows(1))
     usual = as_records(form.synthetic_rows(declared - size // 2) if records is None else records).tree

@@ -19,7 +19,7 @@ import dphypo
 import dphypo.torch.engine
 from dphypo.accounting.events import ideal
 from dphypo.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
-from dphypo.jax.jax_program import restored
+from dphypo.jax.program import restored
 from dphypo.mechanisms.mechanism import Pace, followed_by
 from dphypo.testing import check_mechanism
 

@@ -13,8 +13,8 @@ from scipy import stats
 from support.slow import mostly_slow
 
 from dphypo import noise
-from dphypo.jax import DPSGD, clipped_gradients
-from dphypo.jax.jax_program import Program, as_records
+from dphypo.jax import DPSGD, step
+from dphypo.jax.program import Program, as_records
 from dphypo.torch.engine import SumGrid
 from dphypo.training.draws import Draws
 from dphypo.training.sum_on_grid import BETA
@@ -22,9 +22,7 @@ from dphypo.training.sum_on_grid import BETA
 FALSE_ALARM = 1e-6
 SIZE = 40
 RNG = np.random.default_rng(0)
-GRID = SumGrid.of(
-    noise_multiplier=1.0, max_grad_norm=0.7, size=SIZE, terms=clipped_gradients.terms(SIZE, 32, 1), largest_batch=32
-)
+GRID = SumGrid.of(noise_multiplier=1.0, max_grad_norm=0.7, size=SIZE, terms=step.terms(SIZE, 32, 1), largest_batch=32)
 MOST = GRID.radius * GRID.scale * (1 - 2.0**-50)
 
 
@@ -42,7 +40,7 @@ def sum_of(parts, counts=None, grid=GRID, normalise=False, kind=np.float32):
         found = [tuple(one[None].astype(kind) for one in part) for part in parts]
         sums = [np.zeros((1, math.prod(one.shape[2] for one in part))) for part in found]
         given = (sums, found, counts[None], True, most, np.array([grid.scale]))
-        return np.concatenate(clipped_gradients.add_clipped(*given, normalise=normalise), 1)[0]
+        return np.concatenate(step.add_clipped(*given, normalise=normalise), 1)[0]
 
 
 def exact_square(values):
@@ -74,7 +72,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm(attack, normalise
     here, there = (clipped_sum(batch, np.arange(32) < count, normalise=normalise) for count in (32, 31))
     assert np.isfinite(here).all()
     moved = exact_square([Fraction(float(a)) - Fraction(float(b)) for a, b in zip(here, there, strict=True)])
-    rounding = 2 * 64 * 32 * (clipped_gradients.terms(SIZE, 32, 1) + 4) * 2.0**-53  # 2ρ/C₀, as the grid takes it
+    rounding = 2 * 64 * 32 * (step.terms(SIZE, 32, 1) + 4) * 2.0**-53  # 2ρ/C₀, as the grid takes it
     assert moved <= Fraction(GRID.radius * GRID.scale * (1 + rounding)) ** 2
     if not np.isfinite(ATTACKS[attack]).all():
         np.testing.assert_array_equal(here, there)
@@ -99,7 +97,7 @@ def test_one_record_moves_the_sum_of_outer_products_by_at_most_the_clipping_norm
     here, there = (sum_of(biased, np.arange(32) < count, normalise=normalise) for count in (32, 31))
     assert np.isfinite(here).all()
     moved = exact_square([Fraction(float(a)) - Fraction(float(b)) for a, b in zip(here, there, strict=True)])
-    rounding = 2 * 64 * 32 * (clipped_gradients.terms(SIZE, 32, 1) + 4) * 2.0**-53
+    rounding = 2 * 64 * 32 * (step.terms(SIZE, 32, 1) + 4) * 2.0**-53
     assert moved <= Fraction(GRID.radius * GRID.scale * (1 + rounding)) ** 2
     alone = sum_of([(inputs[31:], outputs[31:]), (outputs[31:],)], normalise=normalise)
     assert exact_square(alone) <= Fraction(GRID.radius * GRID.scale) ** 2
@@ -117,9 +115,7 @@ def test_double_precision_is_kept_where_the_process_asks_for_less():
 
 
 def test_a_factor_whose_square_is_no_number_counts():
-    grid = SumGrid.of(
-        noise_multiplier=1.0, max_grad_norm=1e-12, size=40, terms=clipped_gradients.terms(40, 1, 1), largest_batch=1
-    )
+    grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=1e-12, size=40, terms=step.terms(40, 1, 1), largest_batch=1)
     alone = sum_of([(np.full((1, 10), 1e-163), np.full((1, 4), 1e153))], grid=grid, kind=np.float64)
     assert exact_square(alone) <= Fraction(grid.radius * grid.scale) ** 2
 
@@ -150,7 +146,7 @@ def losses():
 def test_factors_give_the_gradient(name):
     loss, count = losses()[name]
     matrix, vector = (RNG.normal(size=size).astype(np.float32) for size in ((5, 3), 5))
-    value, (part,) = clipped_gradients.gradients(loss, [matrix], vector, jax.random.key(0))
+    value, (part,) = step.gradients(loss, [matrix], vector, jax.random.key(0))
     expected, (gradient,) = jax.value_and_grad(loss)([matrix], vector, None)
     assert len(part) == count
     np.testing.assert_allclose(value, expected, rtol=1e-6)
@@ -161,7 +157,7 @@ def test_matrices_of_double_precision_have_no_factors():
     """The squares of their numbers can be zero."""
     with jax.enable_x64(True):
         matrix, vector = np.ones((5, 3)), np.ones(5)
-        _, (part,) = clipped_gradients.gradients(lambda p, x: jnp.tanh(x @ p[0]).sum(), [matrix], vector)
+        _, (part,) = step.gradients(lambda p, x: jnp.tanh(x @ p[0]).sum(), [matrix], vector)
     assert len(part) == 1
 
 
@@ -169,7 +165,7 @@ def test_norms_are_upper_bounds_in_exact_arithmetic():
     """Squares below half a unit in the last place of the sum are lost, if they are added one by one."""
     size = 2**16
     grid = SumGrid.of(
-        noise_multiplier=1.0, max_grad_norm=0.5, size=size, terms=clipped_gradients.terms(size, 32, 1), largest_batch=32
+        noise_multiplier=1.0, max_grad_norm=0.5, size=size, terms=step.terms(size, 32, 1), largest_batch=32
     )
     gradient = np.full(size, 2.0**-27)
     gradient[0] = 1.0
@@ -204,7 +200,7 @@ def test_the_dither_keeps_many_small_moves_together():
         with jax.enable_x64(True):
             one, two = (
                 np.asarray(
-                    clipped_gradients.release(
+                    step.release(
                         [np.full((1, size), (0.26 + move) * 2.0**16)], some.draw(), 2.0**-16, np.ones((1, 1)), float
                     )
                 )

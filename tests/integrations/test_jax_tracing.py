@@ -12,7 +12,7 @@ import pytest
 from jax.custom_batching import custom_vmap, sequential_vmap
 
 from dphypo.jax import DPSGD
-from dphypo.jax.jax_program import foreign, traced
+from dphypo.jax.program import foreign, traced
 
 RNG = np.random.default_rng(0)
 DATA = (RNG.normal(size=(64, 6)).astype(np.float32), RNG.integers(0, 3, 64))
@@ -183,7 +183,7 @@ def test_large_values_beside_a_record_are_tried():
         batch_size=32,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dphypo.jax.jax_program.traced", lambda function, *_: (partial(function), True))
+        patch.setattr("dphypo.jax.program.traced", lambda function, *_: (partial(function), True))
         program = made.program(made.values({}))
         keys = jnp.stack([jax.random.key(0)])
         program.gradients(jnp.ones((1, 18)), np.arange(32, dtype=np.int32)[None], keys, 0, np.zeros(1, np.int64))

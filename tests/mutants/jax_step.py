@@ -13,7 +13,7 @@ MUTANTS = (
     Mutant(
         "JAX: the norm is rounded down",
         "norms are upper bounds in floating point",
-        "jax/clipped_gradients.py",
+        "jax/step.py",
         " * margin  # upper bounds",
         " * (2 - margin)",
         (f"{_ATTACKS}::test_norms_are_upper_bounds_in_exact_arithmetic",),
@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "JAX: zero times NaN is NaN",
         "a record that is not finite adds zero",
-        "jax/clipped_gradients.py",
+        "jax/step.py",
         "jnp.where(fine[:, None], one, 0.0)",
         "one",
         (f"{_MOVES}[not_a_number-False]", f"{_MOVES}[infinite-True]"),
@@ -29,7 +29,7 @@ MUTANTS = (
     Mutant(
         "JAX: norms in single precision",
         "norms are upper bounds in floating point",
-        "jax/clipped_gradients.py",
+        "jax/step.py",
         "one.astype(jnp.float64)",
         "one.astype(jnp.float32)",
         (f"{_ATTACKS}::test_no_single_gradient_is_longer_than_the_clipping_norm_in_exact_arithmetic",),
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "JAX: the norm of an outer product is that of one factor",
         "norms are upper bounds in floating point",
-        "jax/clipped_gradients.py",
+        "jax/step.py",
         "functools.reduce(jnp.multiply, [jnp.sum(one * one, 1) + TINY for one in part])",
         "jnp.sum(part[0] * part[0], 1)",
         (f"{_MOVES.replace('sum_by', 'sum_of_outer_products_by')}[ordinary-False]",),
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "JAX: the dither is added after rounding",
         "rounding adds little to what one record moves",
-        "jax/clipped_gradients.py",
+        "jax/step.py",
         "jnp.floor((jnp.round(jnp.concatenate(sums, 1)) + drawn) * shrink)",
         "(jnp.round(jnp.concatenate(sums, 1) * shrink) + jnp.floor(drawn * shrink))",
         (f"{_ATTACKS}::test_the_dither_keeps_many_small_moves_together",),
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "JAX: runs of a group share a key",
         "runs of a group are independent",
-        "jax/jax_dpsgd.py",
+        "jax/dpsgd.py",
         "[noise.Words.of_seed(run.seed) for run in runs]",
         "[noise.Words.of_seed(runs[0].seed) for run in runs]",
         (_NOISE,),
@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "JAX: steps have the same noise",
         "every step has fresh noise",
-        "jax/jax_dpsgd.py",
+        "jax/dpsgd.py",
         "draws.draw(), shrink",
         "Draws(words, program.size, grids[0].deviation, grids[0].bits).draw(), shrink",
         (_NOISE,),
@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "JAX: operators of others are mapped over a batch",
         "no batching rule of somebody else's sees several records",
-        "jax/jax_program.py",
+        "jax/program.py",
         "return program, not foreign(code)",
         "return program, True",
         ("integrations/test_jax_tracing.py::test_a_large_record_changes_no_gradient_of_another",),
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "JAX: programs inside operators are not looked at",
         "no batching rule of somebody else's sees several records",
-        "jax/jax_program.py",
+        "jax/program.py",
         "        for inner in _programs(list(operator.params.values())):\n",
         "        for inner in _programs([]):\n",
         ("integrations/test_jax_tracing.py::test_operators_of_others_are_found_wherever_they_are",),
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "JAX: runs of a group share a batching rule",
         "runs of a group are independent",
-        "jax/jax_program.py",
+        "jax/program.py",
         "            if mapped and sum(",
         "            if sum(",
         ("integrations/test_jax_tracing.py::test_a_large_record_changes_no_gradient_of_another[2]",),

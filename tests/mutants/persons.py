@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "rows of a person are added up in JAX",
         "what is clipped is the average of a person's rows",
-        "jax/jax_program.py",
+        "jax/program.py",
         "return jnp.sum(losses.astype(weights.dtype) * weights)",
         "return jnp.sum(losses.astype(weights.dtype) * (weights > 0))",
         (f"{_EVERYWHERE}::test_a_step_in_jax_sums_the_clipped_averages_of_persons",),

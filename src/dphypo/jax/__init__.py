@@ -5,8 +5,8 @@ import importlib.util
 if missing := [name for name in ("jax", "optax") if importlib.util.find_spec(name) is None]:
     raise ImportError(f"dphypo.jax needs {', '.join(missing)}: pip install 'dphypo[jax]'")
 
+from dphypo.jax.dpsgd import DPSGD as DPSGD
 from dphypo.jax.execution_plan import from_execution_plan as from_execution_plan
-from dphypo.jax.jax_dpsgd import DPSGD as DPSGD
 from dphypo.training.scores import PrivateAccuracy as PrivateAccuracy
 from dphypo.training.scores import PrivateConfusion as PrivateConfusion
 from dphypo.training.scores import PrivateLoss as PrivateLoss

@@ -15,8 +15,8 @@ from jax.scipy.special import ndtri
 
 from dphypo import _validate, noise
 from dphypo.accounting.composition import Sides
-from dphypo.jax.clipped_gradients import key_of
-from dphypo.jax.jax_program import Trees
+from dphypo.jax.program import Trees
+from dphypo.jax.step import key_of
 from dphypo.mechanisms import OwnTraining, SampledGaussian, sampled_gaussian
 
 _CONFIGS = {  # where jax_privacy keeps the configuration, since 2.2 and before

@@ -1,4 +1,4 @@
-"""A model as JAX sees it: a row of trained numbers, the gradients and scores of single records, an optimiser's step.
+"""A model as JAX sees it: records, a row of trained numbers, and the gradients and scores of single records.
 
 **Which programs may be mapped over a batch.** ``jax.vmap`` replaces each operator by its rule for a batch. The rules of
 JAX's own operators treat every record by itself, up to rounding. A third-party rule (``custom_vmap``, a foreign call, a
@@ -6,19 +6,17 @@ Pallas kernel) receives the whole batch, and one record may change what it compu
 that may be mapped are a closed list. A program with any other operator is executed for one record, and one run, after
 the other.
 
-Private records are trees of arrays, one row per record. Optimisers of optax are given by name, or as a function that
-returns one; they read noisy gradients only.
+Private records are trees of arrays, one row per record.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +27,12 @@ from jax.extend.core import Primitive, jaxpr_as_fun, primitives
 
 from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
-from dphypo.jax.clipped_gradients import RecordGradients, gradients
-from dphypo.mechanisms import Plain, sampled_gaussian
+from dphypo.jax.step import Optimizer, RecordGradients, Stepper, gradients, names_of, read_optimizer
+from dphypo.mechanisms import Plain
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.training.draws import MULTIPLE
 from dphypo.training.persons import I64, PersonKeys, Persons, words_of
 from dphypo.training.scores import Floats, TrainedModel, Value
-from dphypo.training.setting import Setting
 from dphypo.training.split import Origin
 
 Tree = Any
@@ -174,87 +171,6 @@ def restored(arrays: dict[str, Any], like: Any) -> Any:
         return arrays.get(jax.tree_util.keystr(path), leaf)
 
     return jax.tree_util.tree_map_with_path(found, like)
-
-
-Optimizer = str | Callable[..., optax.GradientTransformation]
-
-# They need the loss, or add noise of their own, or are a part of another one.
-_UNSUITABLE = {"lbfgs", "noisy_sgd", "scale_by_learning_rate", "scale_by_rprop"}
-
-
-@functools.cache
-def known() -> dict[str, Callable[..., optax.GradientTransformation]]:
-    """optax's optimisers that take a learning rate, by name."""
-    public = {name: one for name, one in vars(optax).items() if name[0] != "_" and name not in _UNSUITABLE}
-    return {name: one for name, one in public.items() if inspect.isfunction(one) and "learning_rate" in names_of(one)}
-
-
-def names_of(function: Callable[..., Any]) -> list[str]:
-    """The names of a function's arguments."""
-    return list(inspect.signature(function).parameters)
-
-
-def read(optimizer: Any, argument: str = "optimizer") -> Callable[..., optax.GradientTransformation]:
-    """The function that builds an optimiser from its learning rate and options; an error if there is none."""
-    if callable(optimizer) and "learning_rate" in names_of(optimizer):
-        return cast(Callable[..., optax.GradientTransformation], optimizer)
-    if isinstance(optimizer, str) and optimizer in known():
-        return known()[optimizer]
-    remedy = f"give one of {', '.join(sorted(known()))}, or a function of learning_rate that returns an optax optimiser"
-    raise _validate.fail(argument, optimizer, remedy)
-
-
-@functools.cache
-def option_names() -> frozenset[str]:
-    """Hyperparameters that some optimiser of optax takes."""
-    return frozenset(name for one in known().values() for name in names_of(one)) - {"learning_rate"}
-
-
-def options(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that the optimiser has; others are dropped, so that one space can compare optimisers."""
-    takes = set(names_of(read(optimizer))) - {"learning_rate"}
-    return {name: value for name, value in given.items() if name in takes}
-
-
-def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    """Options that choose the program, and those that are numbers in it."""
-    numbers = {name: value for name, value in options.items() if isinstance(value, float)}
-    return {name: value for name, value in options.items() if name not in numbers}, numbers
-
-
-class Stepper:
-    """One of optax's optimisers on rows, each with its learning rate and options; ``tree`` makes arrays of a row."""
-
-    def __init__(self, tree: Callable[[Any], Any], factory: Callable[..., Any], static: Mapping[str, Any]) -> None:
-        def start(row: Any, numbers: Mapping[str, Any]) -> Any:
-            return factory(learning_rate=0.0, **static, **numbers).init(tree(row))
-
-        def step(row: Any, state: Any, mean: Any, gradient: Any, rate: Any, numbers: Any, share: Any) -> Any:
-            transform = factory(learning_rate=rate, **static, **numbers)
-            updates, state = transform.update(tree(gradient.astype(row.dtype)), state, tree(row))
-            moved = jax.tree.leaves(optax.apply_updates(tree(row), updates))
-            row = jnp.concatenate([leaf.reshape(-1) for leaf in moved])
-            return row, state, mean + (row - mean) * share
-
-        self.start = jax.jit(jax.vmap(start))
-        self.step = jax.jit(jax.vmap(step, (0, 0, 0, 0, 0, 0, None)))
-
-
-def walk(
-    params: Mapping[str, Any], gradients: Any, steps: int, schedule: Callable[[float], float] | None = None
-) -> sampled_gaussian.Floats:
-    """The weights after made-up gradients, for the rehearsal of a transfer rule (:class:`NoiseRehearsal`)."""
-    stepper = Stepper(lambda row: row, read(params["optimizer"]), options(params["optimizer"], params))
-    setting, rows = Setting(average=params.get("average")), None
-    for number, gradient in enumerate(gradients):
-        given = np.asarray(gradient, dtype=np.float32)[None]
-        if rows is None:
-            rows = mean = jnp.zeros_like(given)
-            state = stepper.start(rows, {})
-        rate = params["learning_rate"] * (1.0 if schedule is None else schedule(number / steps))
-        share = np.float32(setting.share(number, steps))
-        rows, state, mean = stepper.step(rows, state, mean, given, np.full(1, rate, np.float32), {}, share)
-    return np.asarray(mean[0], dtype=np.float64)
 
 
 _RANDOM = {  # operators whose rule draws for a whole batch from one key, or from none
@@ -588,7 +504,9 @@ class Program:
         """An optimiser for the rows of several runs, compiled once."""
         key = (optimizer, repr(sorted(static.items())))
         if key not in self._steppers:
-            self._steppers[key] = Stepper(lambda row: self.tree(self.leaves(row), whole=False), read(optimizer), static)
+            self._steppers[key] = Stepper(
+                lambda row: self.tree(self.leaves(row), whole=False), read_optimizer(optimizer), static
+            )
         return self._steppers[key]
 
     def each(

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from dphypo import _validate, noise
 from dphypo.entropy import Seeded
-from dphypo.jax import clipped_gradients, jax_program
-from dphypo.jax.jax_program import JaxModel, Program, TreeRecords, Trees, as_records, named
+from dphypo.jax import step
+from dphypo.jax.program import JaxModel, Program, TreeRecords, Trees, as_records, named
 from dphypo.mechanisms import NoiseRehearsal, Outcome, sampled_gaussian
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.search.rates import norm_terms
@@ -99,7 +99,7 @@ class DPSGD(GradientTraining):
         if self.predict is None and not callable(self.loss):
             remedy = "give a function, loss(params, record) -> scalar, or predict(params, input) -> outputs"
             raise _validate.fail("loss", self.loss, remedy)
-        jax_program.read(self.optimizer)
+        step.read_optimizer(self.optimizer)
         super().__post_init__()
         data = as_records(self.data, self.person)
         size, cap = self.declared_records(data, first=not isinstance(self.data, TreeRecords))
@@ -145,8 +145,8 @@ class DPSGD(GradientTraining):
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Refuse hyperparameters that nothing uses."""
-        own = () if isinstance(self.optimizer, str) else jax_program.names_of(self.optimizer)
-        taken = OWN.union(self._named, jax_program.option_names(), own)
+        own = () if isinstance(self.optimizer, str) else step.names_of(self.optimizer)
+        taken = OWN.union(self._named, step.option_names(), own)
         for name in names:
             if name not in taken:
                 raise ValueError(
@@ -160,7 +160,7 @@ class DPSGD(GradientTraining):
             choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
             for value in choices:
                 if parameter.name == "optimizer":
-                    jax_program.read(value, "space['optimizer']")
+                    step.read_optimizer(value, "space['optimizer']")
                 elif parameter.name in ("clipping", "average"):
                     Setting(**{parameter.name: value})
 
@@ -284,7 +284,7 @@ class Begun:
     program: Program
     run: Run
     setting: Setting
-    optimizer: jax_program.Optimizer
+    optimizer: step.Optimizer
     row: npt.NDArray[Any]
     shape: tuple[int, int]
     grid: SumGrid
@@ -292,7 +292,7 @@ class Begun:
     @property
     def kind(self) -> str:
         """What runs of one group have in common."""
-        static, numbers = jax_program.split(self.run.options)
+        static, numbers = step.split_options(self.run.options)
         grid = (self.grid.deviation, self.grid.bits)
         same = (id(self.program), self.shape, self.run.steps, grid, self.setting, repr(self.optimizer))
         return repr((same, sorted(static.items()), sorted(numbers)))
@@ -305,16 +305,16 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     given = made.rated(given, params, cost.run(params))
     if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
-        own = NoiseRehearsal(partial(jax_program.walk, schedule=made.schedule), full, deviation)
+        own = NoiseRehearsal(partial(step.walk, schedule=made.schedule), full, deviation)
         given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
     setting = Setting(
         physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
     )
-    options = jax_program.options(given["optimizer"], given)
+    options = step.options_of(given["optimizer"], given)
     run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-    grid = run.grid(program.size, *shape, partial(clipped_gradients.terms, program.size))
-    key = clipped_gradients.key_of(noise.Words.of_seed(seed).stream("weights"))
+    grid = run.grid(program.size, *shape, partial(step.terms, program.size))
+    key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
     row = program.row(program.built(key)) if made.start is None else program.row(made.start)
     return Begun(program, run, setting, given["optimizer"], row, shape, grid)
 
@@ -328,7 +328,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     samplers = [BatchSampler(one, total, run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
     drawn_by = np.concatenate([one.stream("rows").draw(1) for one in words]).view(np.int64)
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
-    keys = jnp.stack([clipped_gradients.key_of(one.stream("masks")) for one in words])
+    keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])
     limits, scales = [grid.most for grid in grids], [grid.scale for grid in grids]
     units = [[grid.unit / run.batch_size] for grid, run in zip(grids, runs, strict=True)]
     public = [np.array(some) for some in (limits, scales, units, 2.0 ** -grids[0].bits)]
@@ -336,7 +336,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
         most, scale, unit, shrink = jax.device_put(public)
         zeros = jax.device_put([np.zeros((len(runs), one)) for one in program.sizes])
     normalise = setting.clipping is Clipping.NORMALISE
-    static, names = jax_program.split(first.run.options)
+    static, names = step.split_options(first.run.options)
     numbers = {name: np.array([run.options[name] for run in runs], dtype=program.dtype) for name in names}
     stepper = program.stepper(first.optimizer, static)
     rows = mean = jnp.asarray(np.stack([one.row for one in group]))
@@ -353,11 +353,9 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
             for piece, counts in zip(chosen, valid, strict=True):
                 gradients, finite = program.gradients(rows, piece, keys, number, drawn_by)
                 with jax.enable_x64(True):
-                    sums = clipped_gradients.add_clipped(
-                        sums, gradients, counts, finite, most, scale, normalise=normalise
-                    )
+                    sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)
             with jax.enable_x64(True):
-                gradient = clipped_gradients.release(sums, draws.draw(), shrink, unit, program.dtype)
+                gradient = step.release(sums, draws.draw(), shrink, unit, program.dtype)
             share = program.dtype.type(setting.share(number, first.run.steps))
             rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
             if follower is not None:
