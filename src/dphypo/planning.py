@@ -15,7 +15,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -53,33 +53,22 @@ class PlannedPart:
     """A part without its mechanism: a study, a survey, or the last run after one.
 
     Args:
-        noise_multiplier: of a full run. A run of the fraction f has this over √f.
         runs: the law of T of a study; of a survey how many; None for the last run, whose model is the release.
         fraction: of a survey: the part of a full run's steps that each run makes. λ is the full run's: a mechanism maps
             it by its transfer rule.
-        band, policy: of a study.
+        band: of a study.
         around: the prior of the next part, around what a survey found.
     """
 
-    noise_multiplier: float
     runs: Law | int | None = None
     fraction: float = 1.0
     band: Band = UNIFORM
-    policy: PolicyClass = PolicyClass.HISTORY
     around: PriorAround | None = None
 
     def __post_init__(self) -> None:
-        _validate.positive(noise_multiplier=self.noise_multiplier)
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        if (self.runs is None or isinstance(self.runs, Law)) and (self.fraction < 1 or self.around is not None):
-            raise _validate.fail("fraction", self.fraction, "a study and a last run make full runs, and come last")
-        if self.runs is not None and not isinstance(self.runs, Law):
+        if isinstance(self.runs, int):
             _validate.integer(at_least=1, runs=self.runs)
-
-    @property
-    def published(self) -> bool:
-        """Whether all its runs are: a survey or the last run."""
-        return not isinstance(self.runs, Law)
 
     @property
     def law(self) -> Law:
@@ -91,14 +80,11 @@ class PlannedPart:
         """The expected compute, in full runs."""
         return self.fraction * (self.runs.mean if isinstance(self.runs, Law) else self.runs or 1)
 
-    def part(self, mechanism: Mechanism) -> Part:
-        """The part as a search runs it."""
+    def part(self, full: Mechanism) -> Part:
+        """The part as a search executes it, of full runs of this mechanism."""
         if isinstance(self.runs, Law):
-            run = mechanism.with_noise(self.noise_multiplier)
-            return Stage(run, self.runs, self.band, policy=self.policy)
-        run = mechanism.with_noise(self.noise_multiplier)
-        if self.fraction < 1:
-            run = run.shorten(self.fraction)
+            return Stage(full, self.runs, self.band, policy=PolicyClass.HISTORY)
+        run = full if self.fraction == 1 else full.shorten(self.fraction)
         return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
 
     def code(self) -> str:
@@ -123,11 +109,7 @@ class Design:
 
     name: str
     kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
-    parts: tuple[PlannedPart, ...]  # with noise of 1
-
-    def at(self, noise: float) -> tuple[PlannedPart, ...]:
-        """The parts with this noise of full runs."""
-        return tuple(replace(part, noise_multiplier=noise) for part in self.parts)
+    parts: tuple[PlannedPart, ...]
 
     @property
     def band(self) -> Band:
@@ -176,28 +158,27 @@ def designs(
         f"{whole} runs exactly": Pmf({whole: 1.0}),
     }
     for name, law in laws.items():
-        yield Design(f"uniform, {name}", "uniform", (_part(runs=law),))
+        yield Design(f"uniform, {name}", "uniform", (PlannedPart(runs=law),))
     for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
         name, kind = f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", "band" if band.C > 1 else "uniform"
-        yield Design(name, kind, (_part(runs=shaped, band=band),))
+        yield Design(name, kind, (PlannedPart(runs=shaped, band=band),))
     if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
-        short, law = _part(runs=20, fraction=0.1, around=PriorAround()), NegativeBinomial(SHAPE, mean=compute - 2)
-        yield Design(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", (short, _part(runs=law)))
+        short, law = PlannedPart(runs=20, fraction=0.1, around=PriorAround()), NegativeBinomial(SHAPE, mean=compute - 2)
+        yield Design(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", (short, PlannedPart(runs=law)))
     if whole > 1:
-        yield Design(f"composition of {whole} full runs", "composition", (_part(runs=whole - 1), _part()))
-
-
-_part = partial(PlannedPart, noise_multiplier=1.0)
+        yield Design(f"composition of {whole} full runs", "composition", (PlannedPart(runs=whole - 1), PlannedPart()))
 
 
 def untuned() -> Design:
     """One full run, at what public values say, or at the middle of the prior."""
-    return Design("no tuning", "none", (_part(),))
+    return Design("no tuning", "none", (PlannedPart(),))
 
 
 def survey(runs: int, fraction: float) -> Design:
     """Short runs, all published, then one full run."""
-    return Design(f"survey, {runs} runs of {fraction:.3g}", "survey", (_part(runs=runs, fraction=fraction), _part()))
+    return Design(
+        f"survey, {runs} runs of {fraction:.3g}", "survey", (PlannedPart(runs=runs, fraction=fraction), PlannedPart())
+    )
 
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
@@ -218,7 +199,6 @@ class Spent:
 
     design: Design
     noise_multiplier: float
-    parts: tuple[PlannedPart, ...]
     guarantee: Composition
     price: float = 0.0
     regret: float | None = None
@@ -255,7 +235,8 @@ def spend(
         mechanism = (mechanism.on_all_records() or mechanism).without_score()
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
-        return Cost.of(space, [part.part(mechanism) for part in design.at(noise)]).guarantee
+        full = mechanism.with_noise(noise)
+        return Cost.of(space, [part.part(full) for part in design.parts]).guarantee
 
     start = None
     uniform = {one.design.parts[0].runs: one.noise_multiplier for one in found if one.design.kind == "uniform"}
@@ -266,7 +247,7 @@ def spend(
     close = _CLOSE if design.kind in ("none", "survey", "composition") else _NEAR * epsilon
     solved = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
     solved.guarantee.check_total(epsilon, delta)
-    return Spent(design, solved.value, design.at(solved.value), solved.guarantee)
+    return Spent(design, solved.value, solved.guarantee)
 
 
 Watch = Callable[[Iterable[Design]], Iterable[Design]]
@@ -583,7 +564,7 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
             return alone, f"{said}, where the best survey loses {min(surveys):.2g}" if surveys else said
         return least, f"the least expected regret, {least.regret:.2g}, where no tuning has {alone.regret:.2g}"
     for row in rows:
-        first = row.parts[0]
+        first = row.design.parts[0]
         if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
     return rows[0], "there is no compute for a survey, and nothing public says that another search pays"
@@ -621,7 +602,7 @@ def _prospect(
 
 def _regret(row: Spent, prospect: Prospect) -> float | None:
     """The expected regret of one run, or of a survey and a run; other designs have none."""
-    first = row.parts[0]
+    first = row.design.parts[0]
     if row.design.kind == "none":
         return prospect.regret
     if row.design.kind != "survey" or not isinstance(first.runs, int):
@@ -664,7 +645,7 @@ class Comparison:
     @property
     def code(self) -> str:
         """Python that runs what is recommended, for a ``space`` and a ``mechanism``. Numbers are not rounded."""
-        (first, *rest) = self.best.parts
+        (first, *rest) = self.best.design.parts
         if self.best.design.kind == "none" and self.best.regret is not None:
             return f"release = dphypo.tune(mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, search='never')"
         if self.best.design.kind == "survey" and rest:
@@ -673,7 +654,7 @@ class Comparison:
         full = f"full = mechanism.at(noise_multiplier={self.best.noise_multiplier!r})"
         if isinstance(first.runs, Law):
             return f"{full}; release = dphypo.Study(space, {first.arguments()}, delta={self.delta!r}).run()"
-        parts = ", ".join(part.code() for part in self.best.parts)
+        parts = ", ".join(part.code() for part in self.best.design.parts)
         return f"{full}; release = dphypo.Stages(space, [{parts}], delta={self.delta!r}).run()"
 
     def __repr__(self) -> str:

@@ -141,10 +141,8 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     assert [one.batch_size for one in found.batches][:2] == [2000, 2000]
     for one in found.batches:
         run = SampledGaussian(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
-        alone = Cost.of(
-            SPACE,
-            [part.part(OwnTraining(untrained, run, scores="public")) for part in untuned().at(one.noise_multiplier)],
-        )
+        full = OwnTraining(untrained, run, scores="public")
+        alone = Cost.of(SPACE, [part.part(full) for part in untuned().parts])
         assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
 
 
