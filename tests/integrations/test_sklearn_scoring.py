@@ -88,7 +88,7 @@ def test_weights_of_classes_are_public_and_change_what_is_predicted() -> None:
 def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
     regressor = DPSGDRegressor(hidden=(), bounds=(-3, 5), target_bounds=(0, 50))
     fitting = PrivateSearch(regressor, {})._fitting(regressor, X, X[:, 0], None, 5.0, None)
-    assert fitting.error_bound == 25
+    assert fitting.score.bound == 25
     assert fitting.score_assumes == " times the error_bound of 25"
     space = fitting.default_space()  # public values say nothing of the rate of a regression
     assert space is not None
@@ -111,5 +111,5 @@ def test_columns_without_ranges_are_warned_of() -> None:
 
 
 def test_tune_says_what_an_estimator_needs() -> None:
-    with pytest.raises(ValueError, match=r"it is an estimator: use dphypo\.integrations\.sklearn\.PrivateSearch"):
+    with pytest.raises(ValueError, match=r"it is an estimator: use dphypo\.sklearn\.PrivateSearch"):
         dphypo.tune(make_pipeline(StandardScaler(), LogisticRegression()), epsilon=1, delta=1e-5)

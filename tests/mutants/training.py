@@ -385,8 +385,8 @@ MUTANTS = (
         "steps around a search are accepted",
         "nothing is learnt from the records before training",
         "sklearn/private_search.py",
-        '                    if step not in (None, "passthrough"):\n',
-        '                    if step in (None, "passthrough"):\n',
+        'if step not in (None, "passthrough"):\n',
+        'if step in (None, "passthrough"):\n',
         ("integrations/test_sklearn_steps.py::test_steps_around_a_search_are_refused",),
     ),
     Mutant(

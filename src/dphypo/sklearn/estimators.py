@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import secrets
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -28,6 +27,7 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.mechanisms import SampledGaussian, Saver
 from dphypo.search.rates import Known, scale_of_columns
+from dphypo.sklearn.fitting import callers
 from dphypo.sklearn.schema import (
     Mask,
     check_labels,
@@ -347,11 +347,9 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
 def warn_of_repeats(estimator: Any) -> None:
     """Warn if ``fit`` is called by a search or a cross-validation of scikit-learn, found among its callers."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        owner, called = frame.f_locals.get("self"), frame.f_code.co_name
+    for owner, called, of_sklearn in callers():
         name = called if called == "cross_validate" else type(owner).__name__ if isinstance(owner, BaseSearchCV) else ""
-        if name and str(frame.f_globals.get("__name__")).startswith("sklearn."):
+        if name and of_sklearn:
             kind = type(estimator).__name__
             _validate.warn(
                 f"{kind} is fitted inside {name}: every fit costs its own epsilon, scores on private records have no "
@@ -359,7 +357,6 @@ def warn_of_repeats(estimator: Any) -> None:
                 "all of it"
             )
             return
-        frame = frame.f_back
 
 
 def _weighted(weights: tuple[float, ...], outputs: Any, targets: Any) -> Any:

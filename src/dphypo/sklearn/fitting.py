@@ -5,6 +5,7 @@ Runs are scored on public records without cost, or on private ones with noise.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +21,9 @@ from sklearn.utils import _safe_indexing, get_tags
 from dphypo import _validate
 from dphypo.accounting.composition import Sides
 from dphypo.accounting.events import Event, canonical
-from dphypo.mechanisms import Mechanism, Outcome, Saver, over_space
+from dphypo.mechanisms import Outcome, Saver, over_space
 from dphypo.mechanisms.fingerprint import held
-from dphypo.mechanisms.mechanism import CALIBRATE, RunKind
+from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import match_noise
 from dphypo.mechanisms.savers import Pickled as Pickled
 from dphypo.search.rates import Known, scale_of_columns
@@ -43,10 +44,8 @@ from dphypo.space import Space
 from dphypo.training.persons import I64, PersonKeys
 from dphypo.training.scores import (
     Floats,
-    PrivateAccuracy,
-    PrivateConfusion,
     PrivateLoss,
-    RecordScore,
+    Scored,
     TrainedModel,
     Value,
     as_trained,
@@ -114,6 +113,18 @@ def check_estimator(estimator: Any, X: Any) -> None:
         raise TypeError("\n".join(problems))
 
 
+def callers() -> Iterator[tuple[Any, str, bool]]:
+    """Who called ``fit``, from the inside: the object, the function's name, and whether scikit-learn defines it."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        yield (
+            frame.f_locals.get("self"),
+            frame.f_code.co_name,
+            frame.f_globals.get("__name__", "").startswith("sklearn."),
+        )
+        frame = frame.f_back
+
+
 def saver_for(estimator: Any) -> Saver:
     """How the fitted copies of an estimator, or of a pipeline that ends in one, are saved."""
     _, last, _ = split_pipeline(estimator)
@@ -144,10 +155,10 @@ def usable_rows(schema: Schema | None, last: Any, X: Any, y: Any) -> tuple[Any, 
     return table, inside
 
 
-def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, scorer: Any) -> None:
-    """ValueError if ``fit``, ``predict`` or the scorer fails on made-up records, before anything is spent.
+def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, score: Any) -> None:
+    """ValueError if ``fit``, ``predict`` or a score on public records fails, before anything is spent.
 
-    The records have the names and types of the columns of X, and labels from ``classes`` or the public records. No
+    Made-up records have the names and types of the columns of X, and labels from ``classes`` or public records. No
     private value is read.
     """
     whole = clone(estimator)
@@ -174,7 +185,7 @@ def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, sco
             whole.predict(rows)
             if public is not None:
                 step = "scoring"
-                scorer(whole, *public)
+                score(whole)
     except Exception as error:
         where = "the public records" if step == "scoring" else "made-up records with the columns and types of X"
         raise ValueError(
@@ -184,7 +195,7 @@ def rehearse(estimator: Any, X: Any, y: Any, public: tuple[Any, Any] | None, sco
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Fitting(Mechanism):
+class Fitting(Scored):
     """Fits of an estimator on some records, each with a score.
 
     A score on private records is the accuracy, or minus the mean absolute error, with exact noise. Correct records are
@@ -198,13 +209,7 @@ class Fitting(Mechanism):
     like: Any  # the table without its records
     train: tuple[Any, Any]  # inputs and targets to fit the private estimator on
     records: int  # their declared number
-    held_out: tuple[Any, Any]  # to rank the fits by: public ones with a scorer, else as in ``train``
-    scorer: Callable[..., float] | None = None  # any of scikit-learn's
-    score_noise_multiplier: float | str | None = None  # deviation on the count, or on the sum in units of error_bound
-    score_records: int | None = None  # the declared number of private records that score
-    error_bound: float | None = None  # of a regressor, the largest absolute error that counts; None for a classifier
-    measure: str = "accuracy"  # of a classifier on private records, one of SCORINGS
-    rarest: float | None = None  # the declared share of the rarest class
+    score: Any  # to rank the fits by: on private records, as in ``train``, or a function of the fitted estimator
     saver: Saver  # saves fitted copies of the estimator
     noise: float | Mapping[Hashable, float] | None = None  # the multiplier, or one for each kind; None: the estimator's
     fraction: float = 1.0  # of a full fit's steps
@@ -212,7 +217,6 @@ class Fitting(Mechanism):
     split: Sides | None = None  # of the records to fit on and of those that score, where both are private
     whole: tuple[tuple[Any, Any], int, PersonKeys | None] | None = None  # all private records, where some score
     person: PersonKeys | None = None  # whose rows those to fit on are, where records are persons
-    score_person: PersonKeys | None = None  # and those that score
     rows_per_person: int | None = None
     named_by: int | None = None  # the number of records by which kinds of runs are named, if not their own
 
@@ -244,22 +248,15 @@ class Fitting(Mechanism):
         """The event of fitting with the given parameters."""
         return self._event(params, self._noise(params))
 
-    @property
-    def score_event(self) -> Any:
-        """The event of the score: None on public records, a function that raises while its noise is not known."""
-        if self.scorer is not None:
-            return None
-        if self.score_noise_multiplier == CALIBRATE:
-            return lambda params: self._score_noise
-        return self._private_score.event
-
     def held_records(self) -> dict[str, Any]:
         """The private records that are fitted, and those that score: for the fingerprint of a search."""
-        private = {"train": self.train, **({} if self.scorer is not None else {"score": self.held_out})}
-        found = {use: held(records) for use, records in private.items()}
-        for use, person in (("train", self.person), ("score", self.score_person)):
-            if person is not None:
-                found[use]["person"] = person.rows
+        found = {"train": held(self.train)}
+        if self.private_score is not None:
+            found["score"] = held(self.score.data)
+            if self.score.person is not None:
+                found["score"]["person"] = self.score.person.rows
+        if self.person is not None:
+            found["train"]["person"] = self.person.rows
         return found
 
     def at(
@@ -279,25 +276,20 @@ class Fitting(Mechanism):
         if match and noise is not None:
             ratio = match_noise(1.0, part / self.fraction)
             noise = {key: ratio * one for key, one in noise.items()} if isinstance(noise, Mapping) else ratio * noise
-        if score_noise_multiplier is not None and self.scorer is not None:
-            remedy = "the score looks at public records: it has no noise"
-            raise _validate.fail("score_noise_multiplier", score_noise_multiplier, remedy)
-        scoring = self.score_noise_multiplier if score_noise_multiplier is None else score_noise_multiplier
-        changes: dict[str, Any] = {"noise": noise, "fraction": part, "score_noise_multiplier": scoring}
-        return replace(self, **changes, match=self.match or match)
+        score = self.score if score_noise_multiplier is None else self.with_noise_of_score(score_noise_multiplier)
+        return replace(self, noise=noise, fraction=part, score=score, match=self.match or match)
 
     def without_score(self) -> Fitting:
         """The same fit, which looks at no private record for a score."""
-        return self if self.scorer is not None else replace(self, scorer=no_score, score_noise_multiplier=None)
+        return self if self.private_score is None else replace(self, score=no_score)
 
     def on_all_records(self) -> Fitting | None:
         """The same fit on the records that score, too, where the search set them apart; else None."""
         if self.whole is None:
             return None
         train, records, person = self.whole
-        none: dict[str, Any] = {"scorer": no_score, "score_noise_multiplier": None, "score_records": None}
-        none |= {"score_person": None, "named_by": self.records}
-        return replace(self, train=train, records=records, person=person, split=None, whole=None, **none)
+        changes: dict[str, Any] = {"train": train, "records": records, "person": person, "named_by": self.records}
+        return replace(self, **changes, score=no_score, split=None, whole=None)
 
     def known(self, scale: float | None = None) -> Known | None:
         """What public values say of the learning rate: by the columns of a schema, if there is one."""
@@ -350,57 +342,22 @@ class Fitting(Mechanism):
             if schema is not None:
                 schema.fit(self.like)
             last.fit(*self.train, **groups)
-            score = self._score(whole, last, seed)
+            private = self.private_score is not None
+            score = self.score(FittedEstimator(last), seed=seed) if private else float(self.score(whole))
         whole.set_params(**{f"{prefix}random_state": None})  # the seed stays with the curator
         return Outcome(whole, score)
 
-    def _score(self, whole: Any, last: Any, seed: int) -> float:
-        X, y = self.held_out
-        if self.scorer is not None:
-            return float(self.scorer(whole, X, y))
-        return self._private_score(FittedEstimator(last), seed=seed)
-
     @property
-    def _private_score(self) -> RecordScore:
-        """The measure of a classifier, or minus the mean absolute error of a regressor."""
-        given: dict[str, Any] = {"data": self.held_out, "noise_multiplier": self._score_noise}
-        if self.score_person is not None:
-            given |= {"person": self.score_person, "rows_per_person": self.rows_per_person}
-        given["records"] = self.score_records
-        with warnings.catch_warnings(action="ignore"):  # the search warns of much noise, once
-            if self.error_bound is not None:
-                return PrivateLoss(**given, bound=self.error_bound)
-            if self.measure == "accuracy":
-                return PrivateAccuracy(**given)
-            return PrivateConfusion(**given, measure=SCORINGS[self.measure], rarest=self.rarest)
-
-    @property
-    def score_deviation(self) -> float | None:
-        """The noise of a score; of a confusion matrix, that of its measure."""
-        classes = getattr(self.last, "classes", None)
-        if self.measure == "accuracy" or self.scorer is not None or not isinstance(self.score_noise_multiplier, float):
-            return super().score_deviation
-        score: Any = self._private_score
-        found: float | None = score.deviation(2 if classes is None else len(classes))
-        return found
+    def classes(self) -> int | None:
+        """How many classes the estimator distinguishes; two if it does not say."""
+        known = getattr(self.last, "classes", None)
+        return 2 if known is None else len(known)
 
     @property
     def score_assumes(self) -> str:
         """What the stated noise of the measure assumes, or is a part of, in words."""
-        if self.error_bound is not None and self.scorer is None:
-            return f" times the error_bound of {self.error_bound:g}"
-        if self.measure == "accuracy" or self.scorer is not None or not isinstance(self.score_noise_multiplier, float):
-            return ""
-        score: Any = self._private_score
-        return str(score.assumes)
-
-    @property
-    def _score_noise(self) -> float:
-        """The noise of a score on private records, which must have been found."""
-        if self.score_noise_multiplier is None or isinstance(self.score_noise_multiplier, str):
-            remedy = "a survey solves for it: give a number, or epsilon=... and no runs"
-            raise _validate.fail("score_noise_multiplier", self.score_noise_multiplier, remedy)
-        return self.score_noise_multiplier
+        bounded = isinstance(self.score, PrivateLoss)
+        return f" times the error_bound of {self.score.bound:g}" if bounded else super().score_assumes
 
     def _event(self, params: Mapping[str, Any], noise: float | None) -> Event:
         seen = _Seen(params, self.prefix, self._over(params, noise, transfer=False))

@@ -6,9 +6,10 @@ import copy
 import difflib
 import inspect
 import math
-import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from dphypo.search import Study, SurveyPlan, tune
 from dphypo.sklearn.fitting import (
     SCORINGS,
     Fitting,
+    callers,
     check_estimator,
     rehearse,
     saver_for,
@@ -44,6 +46,7 @@ from dphypo.sklearn.schema import is_frame, split_pipeline
 from dphypo.space import Space
 from dphypo.training import cost
 from dphypo.training.persons import PersonKeys, read_cap
+from dphypo.training.scores import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
 from dphypo.training.split import hash_split, hashed_apart
 
 _STUDY_SCORE_NOISE = 10.0
@@ -205,7 +208,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         surveys = self._surveys(last, prefix, names)
         mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE, person)
-        rehearse(self.estimator, X, y, holdout, mechanism.scorer)
+        rehearse(self.estimator, X, y, holdout, mechanism.score)
         if (deviation := mechanism.score_deviation) is not None:
             _validate.warn_of_score_noise(deviation)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
@@ -318,9 +321,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             known = np.flatnonzero(usable_rows(schema, last, X, y)[1] & person.known)
             X, y, person = _safe_indexing(X, known), _safe_indexing(y, known), person[known]
         if public is not None:
-            scorer = check_scoring(self.estimator, scoring=self.scoring)
-            train = usable(schema, last, X, y)
-            return Fitting(**fixed, train=train, records=records, held_out=public, scorer=scorer, person=person)
+            scorer, train = check_scoring(self.estimator, scoring=self.scoring), usable(schema, last, X, y)
+            score = partial(_on_public, scorer, *public)
+            return Fitting(**fixed, train=train, records=records, score=score, person=person)
         measure = self._measure(last)
         if (columns := math.prod(getattr(y, "shape", ())[1:])) != 1:
             remedy = (
@@ -342,23 +345,28 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             given = (bounds[1] - bounds[0]) / 2 if self.error_bound is None else self.error_bound
             bound = _validate.positive(error_bound=given)
         apart = hashed_apart(X, y, share=self.score_share, person=person)
+        of_score: dict[str, Any] = {}
         if person is not None:
-            fixed |= {"person": person[~apart], "score_person": person[apart]}
+            fixed["person"] = person[~apart]
+            of_score = {"person": person[apart], "rows_per_person": fixed["rows_per_person"]}
         to_score = max(1, round(records * self.score_share))
         train, held_out = (
             usable(schema, last, _safe_indexing(X, side), _safe_indexing(y, side))
             for side in (np.flatnonzero(~apart), np.flatnonzero(apart))
         )
+        of_score |= {"data": held_out, "noise_multiplier": score_noise, "records": to_score}
+        with warnings.catch_warnings(action="ignore"):  # fit warns of much noise, once
+            if bound is not None:
+                private: RecordScore = PrivateLoss(**of_score, bound=bound)
+            elif measure == "accuracy":
+                private = PrivateAccuracy(**of_score)
+            else:
+                private = PrivateConfusion(**of_score, measure=SCORINGS[measure], rarest=self.rarest)
         return Fitting(
             **fixed,
             train=train,
             records=max(1, records - to_score),
-            held_out=held_out,
-            score_noise_multiplier=score_noise,
-            score_records=to_score,
-            error_bound=bound,
-            measure=measure,
-            rarest=self.rarest,
+            score=private,
             split=hash_split(X, share=self.score_share, persons=person is not None).sides,
             whole=(usable(schema, last, X, y), records, person),
         )
@@ -433,6 +441,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _on_public(scorer: Callable[..., float], X: Any, y: Any, model: Any) -> float:
+    return scorer(model, X, y)
+
+
 # That of __init__: __new__ only explains arguments of other searches.
 PrivateSearch.__signature__ = inspect.Signature([*inspect.signature(PrivateSearch.__init__).parameters.values()][1:])
 
@@ -443,9 +455,8 @@ def refuse_steps_around(search: PrivateSearch) -> None:
     Steps around a search read all records before it does, and fail on one that they cannot take. The pipeline is found
     among the callers of ``fit``.
     """
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        owner, called, outside = frame.f_locals.get("self"), frame.f_code.co_name, ""
+    for owner, called, of_sklearn in callers():
+        outside = ""
         if owner is not search and called.startswith("fit"):
             if type(owner) is Pipeline:
                 for name, step in owner.steps[:-1]:
@@ -455,7 +466,7 @@ def refuse_steps_around(search: PrivateSearch) -> None:
                 raise _outside("TransformedTargetRegressor is around")
             elif isinstance(owner, BaseEstimator):
                 outside = type(owner).__name__
-        if called == "cross_validate" and frame.f_globals.get("__name__", "").startswith("sklearn."):
+        if called == "cross_validate" and of_sklearn:
             outside = called
         if outside:
             _validate.warn(
@@ -463,7 +474,6 @@ def refuse_steps_around(search: PrivateSearch) -> None:
                 f"{outside} costs their composition (dphypo compose), which no single certificate states"
             )
             return
-        frame = frame.f_back
 
 
 def _outside(what: str) -> TypeError:

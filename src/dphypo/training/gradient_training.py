@@ -7,7 +7,6 @@ import copy
 import inspect
 import math
 import operator
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,7 +20,7 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.composition import Sides
 from dphypo.errors import UnsupportedModelError
-from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
+from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, rate_of_drift
@@ -32,9 +31,8 @@ from dphypo.training.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learn
 from dphypo.training.persons import read_cap
 from dphypo.training.scores import (
     Metrics,
-    PrivateConfusion,
-    PrivateScore,
     RecordScore,
+    Scored,
     TrainedModel,
     is_private,
     no_score,
@@ -137,7 +135,7 @@ def _check_score(score: object) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class GradientTraining(Mechanism):
+class GradientTraining(Scored):
     """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean."""
 
     data: Any
@@ -258,42 +256,19 @@ class GradientTraining(Mechanism):
         return read_by(self.library, score)
 
     @property
-    def private_score(self) -> PrivateScore | None:
-        """The score, if it looks at private records; else None."""
-        return self.score if is_private(self.score) else None
-
-    @property
     @abstractmethod
     def classes(self) -> int | None:
         """How many classes the model distinguishes; None while that depends on hyperparameters that are not fixed."""
-
-    @property
-    def ranking_score(self) -> Any:
-        """The score that ranks the runs: the first, where there are several."""
-        return next(iter(scores_of(self.score).values()))
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics, where there are several."""
         return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
-    @property
-    def score_deviation(self) -> float | None:
-        """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
-        score = self.ranking_score
-        if isinstance(score, PrivateConfusion) and (classes := self.classes) is not None:
-            return score.deviation(classes)
-        return super().score_deviation
-
     def score_reaching(self, target: float, wrong: float) -> float | None:
         """From which score on a target counts as reached; None if the score that ranks cannot say."""
         found = getattr(self.ranking_score, "reaching", None)
         return None if found is None else found(target, wrong, None if self.whole is None else self.whole.records)
-
-    @property
-    def score_assumes(self) -> str:
-        """What the stated noise of the score assumes, in words."""
-        return self.ranking_score.assumes if isinstance(self.ranking_score, PrivateConfusion) else ""
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
@@ -308,14 +283,6 @@ class GradientTraining(Mechanism):
         return cost.exact(run, event) if self.exact else event
 
     @property
-    def score_event(self) -> Any:
-        """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
-        score = self.private_score
-        if score is None:
-            return None
-        return (lambda params: score.event) if score.noise_multiplier == CALIBRATE else score.event
-
-    @property
     def scored_on(self) -> str:
         """On which records its scores are taken, in words for a certificate."""
         return DECLARED_PUBLIC if self.private_score is None else super().scored_on
@@ -325,16 +292,6 @@ class GradientTraining(Mechanism):
         """The sides of the records that train and those that score; None if one record may do both."""
         score = self.private_score
         return None if score is None else sides_of(self.data, score.data, score.split)
-
-    @property
-    def score_noise_multiplier(self) -> float | str | None:
-        """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
-        return None if self.private_score is None else self.private_score.noise_multiplier
-
-    @property
-    def score_records(self) -> int | None:
-        """The declared number of records that the score looks at, where they are private."""
-        return None if self.private_score is None else self.private_score.records
 
     @abstractmethod
     def hidden(self, params: Mapping[str, Any]) -> bool:
@@ -455,12 +412,8 @@ class GradientTraining(Mechanism):
             changes: fields of the mechanism. A word as ``score`` sets records apart: give all records as ``data``, too.
         """
         cheap = {"noise_multiplier", "fraction", "match"} >= set(changes)
-        if (noise := score_noise_multiplier) is not None:
-            if self.score_noise_multiplier is None:
-                remedy = "the score looks at public records: it has no noise"
-                raise _validate.fail("score_noise_multiplier", noise, remedy)
-            with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
-                changes["score"] = replace(self.score, noise_multiplier=noise)
+        if score_noise_multiplier is not None:
+            changes["score"] = self.with_noise_of_score(score_noise_multiplier)
         if match:
             exponent = sampled_gaussian.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
             steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
