@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import math
 import os
 import signal
 
@@ -16,7 +18,7 @@ from dphypo.errors import ProcessLost, UnsupportedModelError
 from dphypo.torch.engine import Program, Run, Setting, Tensors, distributed, train
 from dphypo.torch.engine import run as engine
 from dphypo.torch.engine.step import add_clipped
-from dphypo.training.draws import Draws
+from dphypo.training.draws import BatchSampler, Draws, draw, most_pieces, shard_of
 
 STEPS = 12
 
@@ -52,14 +54,31 @@ class Following:
         pass
 
 
-def trained(team=None, follower=None, physical=32, **options):
+class Watched:
+    """Records in shards, of which a process that reads another's fails."""
+
+    def __init__(self, data, team, shards):
+        self.data = data
+        size, rank = (1, 0) if team is None else (team.size, team.rank)
+        self.own = shard_of(np.arange(len(data)), len(data), shards) % size == rank
+
+    def __len__(self):
+        return len(self.data)
+
+    def rows(self, numbers, valid):
+        assert self.own[numbers[valid].numpy()].all(), "a record of another process is read"
+        return self.data.rows(numbers.where(valid, torch.tensor(int(self.own.argmax()))), valid)
+
+
+def trained(team=None, follower=None, physical=32, shards=None, **options):
     """Two runs at once, with dropout, in batches of six pieces."""
     generator = torch.Generator().manual_seed(1)
     data = Tensors(torch.randn(300, 4, generator=generator), torch.randint(3, (300,), generator=generator))
+    data = data if shards is None else Watched(data, team, shards)
     program = Program.of(build(), loss, (torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64)))
     values = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "optimizer": "adam", "learning_rate": 0.01, **options}
     runs = [Run(seed=seed, records=300, rate=0.4, steps=STEPS, batch_size=120, **values) for seed in (7, 8)]
-    setting = Setting(physical_batch_size=physical, average="last half")
+    setting = Setting(physical_batch_size=physical, average="last half", shards=shards)
     models = train(program, build, data, runs, setting, follower=follower, team=team)
     return torch.stack([torch.cat([value.detach().flatten() for value in one.parameters()]) for one in models])
 
@@ -118,6 +137,32 @@ def test_several_processes_end_in_the_bits_of_one(alone, size):
 
 def test_a_batch_of_one_piece_is_left_to_one_process():
     assert torch.equal(together(2, physical=None), trained(physical=None))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_those_of_one(size):
+    """Four shards; :class:`Watched` fails in a process that reads another's record."""
+    assert torch.equal(together(size, shards=4), trained(shards=4))
+
+
+def batches(size, count, shards):
+    return draw([BatchSampler(noise.Words.of_seed(3), 300, 0.4, 0.9)], 20, size, count, shards)
+
+
+def test_every_record_of_a_batch_is_in_one_piece_and_pieces_are_of_one_shard():
+    whole, pieces = batches(512, 1, 1), batches(16, 2, 5)
+    for step in range(20):
+        (numbers, valid), (parts, counts) = ((one[0][step], one[1][step]) for one in (whole, pieces))
+        assert sorted(parts[counts]) == sorted(numbers[valid]), "each once"
+        for piece, (part, count) in enumerate(zip(parts, counts, strict=True)):
+            assert set(shard_of(part[count], 300, 5)) <= {piece % 5}
+
+
+def test_the_pieces_that_are_paid_for_are_at_least_those_that_any_batch_makes():
+    for batch, size, shards in itertools.product(range(1, 12), range(1, 5), range(1, 4)):
+        ways = (one for one in itertools.product(range(batch + 1), repeat=shards) if sum(one) == batch)
+        found = max(sum(math.ceil(part / size) for part in one) for one in ways)
+        assert found == min(batch, most_pieces(batch, size, shards))
 
 
 def test_a_process_that_dies_ends_the_attempt_and_the_run_resumes_on_another_number(alone):

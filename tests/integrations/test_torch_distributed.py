@@ -67,6 +67,56 @@ def test_a_run_of_every_kind_has_the_same_bits_on_two_processes(kind):
     assert torch.equal(flat(one.model), flat(two.model))
 
 
+class Noted(torch.utils.data.Dataset):
+    """A data set that writes down which process reads which record."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def __len__(self) -> int:
+        return len(LABELS)
+
+    def __getitem__(self, index: int) -> Any:
+        with (self.log / str(os.getpid())).open("a") as file:
+            file.write(f"{index}\n")
+        return torch.from_numpy(INPUTS[index]), int(LABELS[index])
+
+
+def in_shards(log: Path, **changes: Any) -> DPSGD:
+    log.mkdir()
+    return dpsgd(data=Noted(log), example=(torch.zeros(5), 0), shards=4, **changes)
+
+
+def read(log: Path) -> list[set[int]]:
+    """The records that each process has read."""
+    return [set(map(int, one.read_text().split())) for one in log.iterdir()]
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_a_process_reads_no_record_of_anothers_shards(tmp_path, persons):
+    """Four shards of 15 records. Of persons with two rows each, one has rows in two ranges of the table."""
+    keys = {"person": np.arange(60) % 30, "batch_size": 15} if persons else {}
+    makes = {
+        count: in_shards(tmp_path / str(count), devices=count, **keys)({"learning_rate": 0.3}, seed=5)
+        for count in (1, 2, 4)
+    }
+    assert torch.equal(flat(makes[1].model), flat(makes[2].model))
+    assert torch.equal(flat(makes[1].model), flat(makes[4].model))
+    for count in (2, 4):
+        found = read(tmp_path / str(count))
+        assert len(found) == count
+        shards = [{one % 30 * 4 // 30 if persons else one * 4 // 60 for one in records} for records in found]
+        assert sum(map(len, shards)) == len(set.union(*shards)) == 4, "each shard is read by one process"
+
+
+def test_scores_and_keys_for_which_all_records_would_be_read_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="every process would read all"):
+        in_shards(tmp_path / "score", score="accuracy")
+    with pytest.raises(ValueError, match="give an array of keys"):
+        in_shards(tmp_path / "keys", person=lambda record: int(record[1]))
+    assert not read(tmp_path / "score")
+
+
 def search(mechanism: DPSGD, journal: Any = None) -> Stages:
     return Stages(SPACE, [Survey(mechanism, 4), LastRun(mechanism)], delta=1e-3, journal=journal, entropy=Seeded(1))
 
@@ -215,6 +265,65 @@ def test_torchrun_makes_the_release_of_one_process_also_if_a_process_dies(tmp_pa
     """Without a checkpoint the run begins anew, with its seed: the journal is the same."""
     one = launched(tmp_path, "--nproc-per-node=1")
     assert launched(tmp_path, "--nproc-per-node=2", "--max-restarts=1", kill=True) == one
+
+
+SHARDED = """
+import os, sys
+from pathlib import Path
+
+import torch
+from scipy.stats import loguniform
+
+import dphypo
+from dphypo.entropy import Seeded
+from dphypo.search import LastRun, Stages, Survey
+from dphypo.torch import DPSGD
+
+log, rank = Path(sys.argv[1]), os.environ["RANK"]
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        with (log / rank).open("a") as file:
+            file.write(f"{index}\\n")
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(5, generator=generator), index % 2
+
+
+def norm(model):
+    return float(sum(value.square().sum() for value in model.state_dict().values()))
+
+
+train = DPSGD(
+    model=lambda: torch.nn.Linear(5, 2), data=Rows(), example=(torch.zeros(5), 0), score=norm, epochs=2,
+    batch_size=100, noise_multiplier=1.0, shards=4,
+)
+space = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
+search = Stages(space, [Survey(train, 2), LastRun(train)], delta=1e-3, journal=log.parent / "j.db", entropy=Seeded(1))
+release = search.run()
+print(release.certificate.to_dict(), [value.tolist() for value in release.model.state_dict().values()])
+"""
+
+
+@pytest.mark.slow
+def test_torchrun_with_shards_makes_the_release_of_one_process_and_no_process_reads_anothers_records(tmp_path):
+    """The fingerprint of all records, too, is the sum of what each process says of its own."""
+    printed = {}
+    for count in (1, 2):
+        folder = tmp_path / str(count)
+        (folder / "log").mkdir(parents=True)
+        (folder / "script.py").write_text(SHARDED)
+        given = [f"--nproc-per-node={count}", str(folder / "script.py"), str(folder / "log")]
+        command = [sys.executable, "-m", "torch.distributed.run", *given]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        printed[count] = done.stdout
+    assert printed[1] == printed[2]
+    both = [set(map(int, (tmp_path / "2" / "log" / rank).read_text().split())) for rank in "01"]
+    assert both == [{*range(100), *range(200, 300)}, {*range(100, 200), *range(300, 400)}]
 
 
 def test_a_run_that_cannot_be_made_fails_in_secret_on_every_process(capfd):

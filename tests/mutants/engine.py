@@ -205,11 +205,47 @@ MUTANTS = (
         (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
     ),
     Mutant(
+        "records have numbers of their own in each shard",
+        "coins and masks are keyed by the number of a record in the whole, not in its shard",
+        "training/draws.py",
+        "        return step, shard, np.arange(len(taken)) - starts[part], number\n",
+        "        number = number - shard * (self._size // shards)\n"
+        "        return step, shard, np.arange(len(taken)) - starts[part], number\n",
+        (f"{_DISTRIBUTED}::test_every_record_of_a_batch_is_in_one_piece_and_pieces_are_of_one_shard",),
+    ),
+    Mutant(
+        "the first record of a shard repeats to give shards equal shares",
+        "no record is repeated",
+        "training/draws.py",
+        "        numbers[step, piece, run, row], valid[step, piece, run, row] = number, True\n",
+        "        numbers[step, piece, run, row], valid[step, piece, run, row] = number, True\n"
+        "        numbers[:, :, run, -1], valid[:, :, run, -1] = numbers[:, :, run, 0], valid[:, :, run, 0]\n",
+        (f"{_DISTRIBUTED}::test_every_record_of_a_batch_is_in_one_piece_and_pieces_are_of_one_shard",),
+    ),
+    Mutant(
+        "processes take pieces of any shard",
+        "a process reads the records of its own shards alone",
+        "torch/engine/distributed.py",
+        "        turns = pieces if shards is None else shards\n",
+        "        turns = pieces\n",
+        (
+            f"{_DISTRIBUTED}::test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_those_of_one[2]",
+        ),
+    ),
+    Mutant(
+        "the pieces of one shard are paid for",
+        "every piece of a batch is rounded, those of every shard",
+        "training/draws.py",
+        "    return (batch + shards * (piece - 1)) // piece\n",
+        "    return (batch + piece - 1) // piece\n",
+        (f"{_DISTRIBUTED}::test_the_pieces_that_are_paid_for_are_at_least_those_that_any_batch_makes",),
+    ),
+    Mutant(
         "a piece is added by two processes",
         "a record counts once",
         "torch/engine/distributed.py",
-        "return slice(self.rank, None, self.size)",
-        "return slice(max(0, self.rank - 1), None, self.size)",
+        "piece % turns % self.size == self.rank]",
+        "piece % turns % self.size in (self.rank, 0)]",
         (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
     ),
     Mutant(

@@ -11,6 +11,7 @@ records, and nobody but the curator could be told.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +25,14 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dphypo import _validate
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.fingerprint import read_twice
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch.domain import Domain
-from dphypo.torch.engine import Tensors
+from dphypo.torch.engine import Tensors, distributed
 from dphypo.torch.engine.batches import Batch
 from dphypo.torch.fields import TARGET, Fields, by_name
+from dphypo.training.draws import shard_of
 from dphypo.training.persons import PersonKeys, Persons
 from dphypo.training.split import Origin, SideDataset, fields_of
 
@@ -104,8 +107,8 @@ class DatasetRecords:
     """A data set that gives one record for an index: an (input, target) pair, or several fields.
 
     With a domain, a batch leaves out the records that are not in it, those that cannot be read, and those that read
-    differently when they are read twice. ``example`` is a batch of one made-up record. The others are as for
-    :func:`as_records`.
+    differently when they are read twice. ``example`` is a batch of one made-up record. ``shards`` says into how many
+    parts they are divided, None if every process may read all. The others are as for :func:`as_records`.
     """
 
     dataset: Any
@@ -117,6 +120,7 @@ class DatasetRecords:
     workers: int = 0
     columns: frozenset[str] | None = None
     person: PersonKeys | None = None
+    shards: int | None = None
     readings: _Readings | None = None  # shared by copies
 
     def __post_init__(self) -> None:
@@ -188,7 +192,7 @@ class DatasetRecords:
         if self.domain is None:
             return self._read(index)
         domain = self.domain
-        if self.held().digests()[index] is None:
+        if self.held().digest(index) is None:
             return None
         return or_none(lambda: domain.read(*self._read(index)))
 
@@ -201,34 +205,85 @@ class DatasetRecords:
 
 
 class _Readings:
-    """The digest of each record of a data set, found when it is first asked for; None for one that does not count."""
+    """The digest of each record of a data set, found when it is first asked for; None for one that does not count.
+
+    Of records in shards each process of a launcher reads its own alone.
+    """
 
     def __init__(self, records: DatasetRecords) -> None:
         self._way, self._workers, self._person = _way(records), records.workers, records.person
-        self._digests: list[bytes | None] | None = None
+        self._shards = records.shards
+        self._known: dict[int, bytes | None] = {}
+        self._others = False  # whether those of other processes are known
 
     def of(self, records: DatasetRecords) -> bool:
         """Whether these are readings of such records."""
-        mine, theirs = (*self._way, self._person), (*_way(records), records.person)
+        mine = (*self._way, self._person, self._shards)
+        theirs = (*_way(records), records.person, records.shards)
         return all(one is two for one, two in zip(mine, theirs, strict=True))
 
+    def digest(self, index: int) -> bytes | None:
+        """The digest of one record; an error if another process has it."""
+        if not self._own[index]:
+            raise UnsupportedModelError(
+                "records are in shards, and another process reads this one: ask for it in a program of one process"
+            )
+        if index not in self._known:
+            self._read_some([index])
+        return self._known[index]
+
     def digests(self) -> list[bytes | None]:
-        if self._digests is None:
-            dataset = self._way[0]
-            again = (
-                not isinstance(dataset, SideDataset) or dataset.person is not None or self._way[1] is not None
-            )  # a split of records reads twice, and does not collate
-            self._digests = read_twice(self._read, len(dataset), self._workers, again=again)
-        return self._digests
+        """Those of all records. In a launched process the others are asked for theirs: it leads, and they serve."""
+        team = None if self._shards is None or self._others else distributed.world()
+        count = len(self._way[0])
+        if team is not None:
+            team.leaders(Asked(count))
+            self.answer(team)
+            self._others = True
+        self._read_some([index for index in range(count) if index not in self._known])
+        return [self._known[index] for index in range(count)]
+
+    def answer(self, team: distributed.Team) -> None:
+        """Read the records of this process, and tell the leader their digests."""
+        self._read_some([int(index) for index in np.flatnonzero(self._own) if int(index) not in self._known])
+        for known in team.gathered(self._known):
+            self._known.update(known)
+
+    def _read_some(self, indices: Sequence[int]) -> None:
+        again = (
+            not isinstance(self._way[0], SideDataset) or self._way[0].person is not None or self._way[1] is not None
+        )  # a split of records reads twice, and does not collate
+        found = read_twice(lambda place: self._read(indices[place]), len(indices), self._workers, again=again)
+        self._known.update(zip(indices, found, strict=True))
+
+    @functools.cached_property
+    def _own(self) -> npt.NDArray[np.bool_]:
+        """Which records this process reads: those of its shards; of persons, the rows of those of its shards."""
+        count, team = len(self._way[0]), distributed.world()
+        if self._shards is None or team is None:
+            return np.ones(count, dtype=np.bool_)
+        numbers, size = np.arange(count), count
+        if self._person is not None:
+            numbers, size = self._person.numbers(), self._person.count
+        mine: npt.NDArray[np.bool_] = shard_of(numbers, size, self._shards) % team.size == team.rank
+        return mine | (numbers < 0)  # a row of nobody is not read
 
     def _read(self, index: int) -> Any:
         dataset, *how = self._way
+        key = None if self._person is None else self._person.rows[index]
+        assert self._person is None or key is not None  # else the row counts for nothing
         read = _batch(dataset[index], *how)
-        if self._person is None:
-            return read
-        key = self._person.rows[index]
-        assert key is not None  # else the row counts for nothing
-        return *read, key
+        return read if key is None else (*read, key)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_own"}  # another process has others
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The leader asks every process for the digests of its own of so many records."""
+
+    records: int
 
 
 def _way(records: DatasetRecords) -> tuple[Any, ...]:

@@ -100,6 +100,10 @@ class DPSGD(GradientTraining):
         autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
         physical_batch_size: process batches in pieces of at most this size, to save memory; below 32 records are
             differentiated one by one, which is much slower, above all on a GPU: use 32 if it fits.
+        shards: divide the records into this many ranges, a public number, of which each process of ``torchrun`` has
+            whole ones and reads no record of another's. ``data`` is read by index, the same in every process. The
+            release has the same bits on any number of processes, but differs with ``shards``: choose as many as the
+            processes that you may ever use (docs/clusters.md).
         subsample: the probability with which a run may use a record at all, drawn once at its beginning.
         fraction: the part of its steps that a run makes, wherever they come from.
         match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
@@ -137,6 +141,7 @@ class DPSGD(GradientTraining):
     augment: Callable[..., torch.Tensor] | None = None
     views: int = 1
     autocast: str | None = None
+    shards: int | None = None
     threads: int = 1
     start: nn.Module | None = None
     kept: float | None = None  # type: ignore[misc]
@@ -151,7 +156,7 @@ class DPSGD(GradientTraining):
         hyperparameters.refuse_model(self.model)
         reading: dict[str, Any] = {"target": self.target, "collate": self.collate, "workers": self.workers}
         reading["taken"] = self._columns()
-        records = as_records(self.data, self.example, **reading, person=self.person)
+        records = self._divided(as_records(self.data, self.example, **reading, person=self.person))
         hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
         _validate.integer(at_least=1, views=self.views)
@@ -176,6 +181,31 @@ class DPSGD(GradientTraining):
         _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
+
+    def _divided(self, records: TorchRecords) -> TorchRecords:
+        """The records, of which a process reads its own shards; refused where all of them would have to be read."""
+        if self.shards is None or not isinstance(records, DatasetRecords):
+            return records
+        _validate.integer(at_least=1, shards=self.shards)
+        if isinstance(self.score, str | tuple | list):
+            remedy = (
+                "a hash of each record would decide whether it trains or scores, and every process would read all: "
+                "give a function of the model, or a PrivateAccuracy on other records, which process 0 reads"
+            )
+            raise _validate.fail("score", self.score, remedy)
+        if callable(self.person):
+            raise _validate.fail("person", self.person, "every process would read all records: give an array of keys")
+        return replace(records, shards=self.shards)
+
+    @property
+    def in_shards(self) -> bool:
+        """Whether processes have shards of the records, and read no others."""
+        return isinstance(self.data, DatasetRecords) and self.data.shards is not None
+
+    @property
+    def wants_scale(self) -> bool:  # type: ignore[override]
+        """Whether the scale of the inputs is to be bought: not of records in shards, which no process reads all."""
+        return not self.in_shards and super().wants_scale
 
     def _columns(self) -> frozenset[str] | None:
         """The columns that the model takes, where records have columns; None if that is not known, or it takes any."""

@@ -36,7 +36,7 @@ from dphypo.mechanisms.mechanism import current_follower
 from dphypo.noise import Words
 from dphypo.search.rates import norm_terms
 from dphypo.torch import check, engine, hyperparameters, layer_scales, saver
-from dphypo.torch.data import PersonRows, TensorRecords, TorchRecords, as_records
+from dphypo.torch.data import Asked, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.domain import Domain
 from dphypo.torch.engine import distributed
 from dphypo.torch.engine.batches import Batch
@@ -172,9 +172,9 @@ class TorchRun:
 
     def fitting(self) -> dict[str, tuple[int, int]]:
         """How many records the run can use, and how many were given: to train, and for each score. **Secret.**"""
-        used: dict[str, tuple[TorchRecords, dict[str, Any]]] = {
-            "train": (self.mechanism.data, {"loss": per_record(self.mechanism.loss)})
-        }
+        used: dict[str, tuple[TorchRecords, dict[str, Any]]] = {}
+        if not self.mechanism.in_shards:  # no process reads all
+            used["train"] = self.mechanism.data, {"loss": per_record(self.mechanism.loss)}
         for name, one in scores.scores_of(self.mechanism.score).items():
             name = f"score by {name}" if name else "score"
             if isinstance(one, scores.PrivateLoss):
@@ -263,9 +263,9 @@ class TorchRun:
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
         told = cost.engine_run(run, given, self.seed, **more)
         physical = made.physical_batch_size
-        if physical is None and made.devices is not None:
+        if physical is None and made.devices is not None and made.shards is None:
             physical = shared_piece(told.records, told.rate)
-        pieces: dict[str, Any] = {"physical_batch_size": physical, "threads": made.threads}
+        pieces: dict[str, Any] = {"physical_batch_size": physical, "threads": made.threads, "shards": made.shards}
         setting = engine.Setting(**pieces, clipping=given["clipping"], average=given["average"])
         return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
@@ -282,8 +282,10 @@ class TorchRun:
         return models, *self._fit(models[0], task.views)
 
     def fingerprint(self, key: bytes) -> int:
-        """A fingerprint of the records that train; it is found once."""
+        """A fingerprint of the records that train; it is found once. Of records in shards, their number alone."""
         kept, name, held = self.fits, f"records under {key.hex()}", self.mechanism.data.held()
+        if self.mechanism.in_shards:
+            return len(self.mechanism.data)
         if name not in kept:
             columns = isinstance(held, Mapping)
             kept[name] = sum_of_rows(key, "train", held) if columns else sum_of_digests(key, "train", held.digests())
@@ -395,7 +397,10 @@ class Task:
     setting: engine.Setting
 
 
-_SAME_RECORDS = "Every process must read the same records in the same order: do not shuffle or shard them"
+_SAME_RECORDS = (
+    "Every process must be given the same records in the same order: do not shuffle or divide them. With shards= "
+    "each process reads its own alone"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -418,6 +423,7 @@ class Share:
 def serve_leader(mechanisms: Sequence[DPSGD]) -> None:
     """In a launched process that does not lead: serve runs of these mechanisms, then exit."""
     world = distributed.world()
+    _refuse_equal_numbers(mechanisms)
     if world is not None and world.rank > 0:
         failed = False
         try:
@@ -427,11 +433,22 @@ def serve_leader(mechanisms: Sequence[DPSGD]) -> None:
         raise SystemExit(int(failed))
 
 
+def _refuse_equal_numbers(mechanisms: Sequence[DPSGD]) -> None:
+    """Refuse two data sets in shards with equally many records: processes tell them apart by their number alone."""
+    known: dict[int, Any] = {}
+    for one in mechanisms:
+        if one.in_shards and known.setdefault(len(one.data), one.data.read_from) is not one.data.read_from:
+            raise UnsupportedModelError("a program has two data sets in shards with equally many records: use one")
+
+
 def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
     """Make runs with the leader until there are no more."""
-    task: Task | None = None
+    task: Any = None  # a Task, or Asked
     runs = [TorchRun(one, {}, 0, {}) for one in mechanisms]
     while (task := team.leaders(task)) is not None:
+        if isinstance(task, Asked):
+            next(one for one in mechanisms if one.in_shards and len(one.data) == task.records).data.held().answer(team)
+            continue
         found = _with_records(runs, task)
         team.agree((0 if found is None else task.records).to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
         assert found is not None

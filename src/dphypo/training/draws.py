@@ -56,17 +56,28 @@ def capacity(records: int, rate: float, probability: float) -> int:
     return sizes[bisect.bisect_left(sizes, True, key=lambda size: tail(records, rate, size + 1) <= probability)]
 
 
-def piece_and_count(records: int, rate: float, at_most: int | None) -> tuple[int, int]:
-    """How many records a piece holds, and how many pieces every step has; a larger batch has probability 2⁻⁴⁰.
+def piece_and_count(records: int, rate: float, at_most: int | None, shards: int = 1) -> tuple[int, int]:
+    """How many records a piece holds, and how many pieces of each shard every step has.
+
+    A batch has more records in a shard with probability 2⁻⁴⁰.
 
     >>> piece_and_count(1150, 64 / 1150, None), piece_and_count(1150, 64 / 1150, 50)
     ((128, 1), (32, 4))
     """
-    needed = capacity(records, rate, 2.0**-40)
+    needed = capacity(math.ceil(records / shards), rate, 2.0**-40)
     piece = MULTIPLE * math.ceil(needed / MULTIPLE)
     if at_most is not None and at_most < piece:
         piece = at_most if at_most < MULTIPLE else MULTIPLE * (at_most // MULTIPLE)
     return piece, math.ceil(needed / piece)
+
+
+def most_pieces(batch: int, piece: int, shards: int = 1) -> int:
+    """How many pieces a batch makes at most, however its records are divided over shards: Σ ⌈B_v/piece⌉, Σ B_v = B.
+
+    >>> most_pieces(100, 32), most_pieces(100, 32, 4)
+    (4, 7)
+    """
+    return (batch + shards * (piece - 1)) // piece
 
 
 def shared_piece(records: int, rate: float) -> int:
@@ -87,26 +98,47 @@ class BatchSampler:
     """The Poisson batches of one run, of the records that its subsample holds; ``size``, of all of them, is private."""
 
     def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
-        self._words, self._rate = words.stream("batches"), rate
+        self._words, self._rate, self._size = words.stream("batches"), rate, size
         self._kept = noise.poisson_sample(subsample, words.stream("subsample"), size)
 
-    def batches(self, steps: int) -> tuple[I64, I64, I64]:
-        """The batches of the next steps: for each record taken its step, its place in the batch, and its number."""
+    def batches(self, steps: int, shards: int = 1) -> tuple[I64, I64, I64, I64]:
+        """The batches of the next steps, in order of numbers.
+
+        For each record taken: its step, its shard, its place among the batch's records of that shard, and its number.
+        """
         size = len(self._kept)
         taken = noise.poisson_sample(self._rate, self._words, steps * size)
-        step, number = np.divmod(taken, max(1, size))
-        starts = np.searchsorted(step, np.arange(steps))
-        return step, np.arange(len(taken)) - starts[step], self._kept[number]
+        step, kept = np.divmod(taken, max(1, size))
+        number = self._kept[kept]
+        shard = shard_of(number, self._size, shards)
+        part = step * shards + shard
+        starts = np.searchsorted(part, np.arange(steps * shards))
+        return step, shard, np.arange(len(taken)) - starts[part], number
 
 
-def draw(samplers: Sequence[BatchSampler], steps: int, size: int, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Numbers of records, and which are some, for the next steps: [steps, ``count`` pieces or more, runs, ``size``]."""
-    drawn = [sampler.batches(steps) for sampler in samplers]
-    longest = max((int(place.max()) + 1 for _, place, _ in drawn if len(place)), default=0)
-    shape = (steps, max(count, -(-longest // size)), len(drawn), size)
+def shard_of(numbers: I64, records: int, shards: int) -> I64:
+    """In which of the shards, which are ranges of numbers of nearly equal length, records are.
+
+    >>> shard_of(np.arange(7), 7, 3).tolist()
+    [0, 0, 0, 1, 1, 2, 2]
+    """
+    return numbers * shards // max(1, records)
+
+
+def draw(
+    samplers: Sequence[BatchSampler], steps: int, size: int, count: int, shards: int = 1
+) -> tuple[I64, npt.NDArray[np.bool_]]:
+    """Numbers of records, and which are some, for the next steps: [steps, pieces, runs, ``size``].
+
+    A piece holds records of one shard: piece p those of shard p mod ``shards``. Each has ``count`` pieces or more.
+    """
+    drawn = [sampler.batches(steps, shards) for sampler in samplers]
+    longest = max((int(place.max()) + 1 for _, _, place, _ in drawn if len(place)), default=0)
+    shape = (steps, shards * max(count, -(-longest // size)), len(drawn), size)
     numbers, valid = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
-    for run, (step, place, number) in enumerate(drawn):
+    for run, (step, shard, place, number) in enumerate(drawn):
         piece, row = np.divmod(place, size)
+        piece = piece * shards + shard
         numbers[step, piece, run, row], valid[step, piece, run, row] = number, True
     return numbers, valid
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +9,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.mechanisms.mechanism import Pace
-from dphypo.training.draws import largest_batch
+from dphypo.training.draws import largest_batch, most_pieces
 from dphypo.training.sum_on_grid import SumGrid
 
 
@@ -78,13 +77,14 @@ class Run:
         """The learning rate of a step."""
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
-    def grid(self, size: int, piece: int, count: int, terms: Callable[[int, int], int]) -> SumGrid:
-        """The run's grid for a model with this many parameters, with sums over ``count`` pieces of so many records.
+    def grid(self, size: int, piece: int, count: int, terms: Callable[[int, int], int], shards: int = 1) -> SumGrid:
+        """The run's grid for a model with this many parameters.
 
-        ``terms(piece, count)`` is how many terms such a sum has. The largest batch may have more pieces.
+        Sums are over ``count`` pieces of so many records of each shard; the largest batch may have more of them.
+        ``terms(piece, count)`` is how many terms such a sum has.
         """
         largest = largest_batch(self.records, self.rate)
-        pieces = max(count, math.ceil(largest / piece))
+        pieces = max(count * shards, most_pieces(largest, piece, shards))
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
@@ -106,9 +106,13 @@ class Setting:
         average: "last half" for the mean of the last half of the iterates, a number below 1 for an exponential mean
             with that decay, None for the last iterate.
         threads: CPU threads.
+        shards: into how many parts, ranges of their numbers, records are divided; a piece holds records of one.
+            Processes that make runs together have whole shards, and read no record of another's. None if all processes
+            have all records.
     """
 
     physical_batch_size: int | None = None
+    shards: int | None = None
     clipping: Clipping | str = Clipping.CLIP
     average: Average | str | float | None = None
     threads: int = 1
@@ -122,6 +126,8 @@ class Setting:
         if self.physical_batch_size is not None:
             _validate.integer(at_least=1, physical_batch_size=self.physical_batch_size)
         _validate.integer(at_least=1, threads=self.threads)
+        if self.shards is not None:
+            _validate.integer(at_least=1, shards=self.shards)
 
     def share(self, step: int, steps: int) -> float:
         """How far the average moves towards the weights after a step: 1 until it begins, and without one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
@@ -122,8 +122,8 @@ class Piece(NamedTuple):
 class Batches:
     """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
 
-    Every step has ``count`` pieces. A batch that does not fit makes more of them: nothing is cut off. ``mine`` are the
-    pieces that are read: all of them, or this process's.
+    Every step has ``count`` pieces of each shard. A batch that does not fit makes more of them: nothing is cut off.
+    ``mine`` says which of so many pieces are read: all of them, or this process's.
     """
 
     def __init__(
@@ -135,12 +135,15 @@ class Batches:
         example: Batch,
         steps: int,
         words: Callable[[int, torch.Tensor], torch.Tensor],
-        mine: slice = slice(None),
+        mine: Callable[[int], Sequence[int]] = range,
+        shards: int = 1,
     ) -> None:
-        bytes_of_step = len(samplers) * size * count * sum(part.numel() * part.element_size() for part in example)
+        each = sum(part.numel() * part.element_size() for part in example)
+        bytes_of_step = len(samplers) * size * count * shards * each
         ahead = max(1, min(32, _WORDS // max(1, len(records)))), max(1, _BYTES // bytes_of_step)
         # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
-        self._begin = partial(_read, records, samplers, size, count, example[0].device, ahead, words, mine, steps)
+        drawn = partial(draw, samplers, size=size, count=count, shards=shards)
+        self._begin = partial(_read, records, drawn, example[0].device, ahead, words, mine, steps)
         self._steps = self._begin(0)
 
     def skip(self, steps: int) -> None:
@@ -154,13 +157,11 @@ class Batches:
 
 def _read(
     records: Records | Grouped,
-    samplers: Sequence[BatchSampler],
-    size: int,
-    count: int,
+    draw_some: Callable[[int], tuple[Any, Any]],
     device: torch.device,
     ahead: tuple[int, int],
     words: Callable[[int, torch.Tensor], torch.Tensor],
-    mine: slice,
+    mine: Callable[[int], Sequence[int]],
     left: int,
     skipped: int,
 ) -> Iterator[list[Piece]]:
@@ -169,10 +170,11 @@ def _read(
     while True:
         steps = max(1, min(ahead[0], left))
         left -= steps
-        drawn = draw(samplers, steps, size, count)
+        drawn = draw_some(steps)
+        own = list(mine(drawn[0].shape[1]))
         passed = min(steps, skipped)
         skipped -= passed
-        numbers, valid = (torch.from_numpy(part[passed:, mine]).to(device) for part in drawn)
+        numbers, valid = (torch.from_numpy(part[passed:, own]).to(device) for part in drawn)
         if not numbers.numel():  # steps that are passed over, or all of whose pieces other processes have
             begun += steps
             yield from ([] for _ in numbers)

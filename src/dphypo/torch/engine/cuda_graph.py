@@ -156,7 +156,7 @@ class DeviceBatches:
         count: int,
         most: int,
         cursor: torch.Tensor,
-        mine: slice = slice(None),
+        mine: Callable[[int], Sequence[int]] = range,
     ) -> None:
         self._records, self._keys, self._rate, self._cursor, self._mine = records, keys, rate, cursor, mine
         self._size, self.usual, self.count = size, count, count
@@ -189,7 +189,8 @@ class DeviceBatches:
         numbers, lengths = (part.index_select(0, at)[0] for part in (self._numbers, self._lengths))
         valid = self._places < lengths[:, None]
         ranges = [slice(start, start + self._size) for start in range(0, self.count * self._size, self._size)]
-        return [gathered(self._records, numbers[:, some], valid[:, some]) for some in ranges[self._mine]]
+        mine = [ranges[piece] for piece in self._mine(self.count)]
+        return [gathered(self._records, numbers[:, some], valid[:, some]) for some in mine]
 
 
 class DeviceDraws:

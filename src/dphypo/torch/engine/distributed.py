@@ -7,6 +7,7 @@ parameter in the whole, never by a process. A step is then
     each process:  T_r = Σ round(clipped sum of a piece)    over the pieces p with p mod size = r, as int64
     all of them:   T = Σ_r T_r,  rounded with dither, plus noise, into the optimiser.
 
+Where records are in shards, p is the number of the piece's shard, and a process reads no record of another's shards.
 Whole numbers add up to the same in any order, so a run ends in the same bits on any number of processes. Which process
 meets a record depends on the other records of the batch: all of them must compute the same bits, which they compare on
 a made-up piece before the first step. A process that is lost ends the step for all, before anything is released.
@@ -55,6 +56,9 @@ _DIFFER = (
 _ARITHMETIC = "Use machines with the same processors or GPUs and the same versions of PyTorch, or one machine"
 
 
+_STARTED: list[Team] = []  # what this process leads, if it has started the others itself
+
+
 class RunFailedError(Exception):
     """A run failed on all processes before its first step: an outcome of the run, which the leader has."""
 
@@ -69,10 +73,10 @@ class Team:
         self._tasks: Any = dist.new_group(backend="gloo", timeout=_TASK)
         self.broken = False
 
-    @property
-    def mine(self) -> slice:
-        """The pieces of a step that this process differentiates."""
-        return slice(self.rank, None, self.size)
+    def mine(self, pieces: int, shards: int | None = None) -> list[int]:
+        """Which of a step's pieces this process differentiates: those of its shards, where records are in shards."""
+        turns = pieces if shards is None else shards
+        return [piece for piece in range(pieces) if piece % turns % self.size == self.rank]
 
     def add(self, totals: torch.Tensor) -> None:
         """Add up the whole numbers of all processes, in place."""
@@ -86,12 +90,16 @@ class Team:
             dist.broadcast_object_list(held, 0, group=self._tasks)
         return held[0]  # type: ignore[return-value]
 
-    def agree(self, digest: bytes, what: str, remedy: str = _ARITHMETIC) -> None:
-        """Refuse to go on unless this digest is the same on every process."""
+    def gathered(self, value: T) -> list[T]:
+        """What each process gives, in the order of their numbers."""
         found: list[Any] = [None] * self.size
         with self._together():
-            dist.all_gather_object(found, digest, group=self._tasks)
-        if len(set(found)) > 1:
+            dist.all_gather_object(found, value, group=self._tasks)
+        return found
+
+    def agree(self, digest: bytes, what: str, remedy: str = _ARITHMETIC) -> None:
+        """Refuse to go on unless this digest is the same on every process."""
+        if len(set(self.gathered(digest))) > 1:
             self.broken = True
             raise UnsupportedModelError(_DIFFER.format(what=what, remedy=remedy))
 
@@ -115,10 +123,7 @@ class Team:
             raise
         except Exception as caught:
             error = caught
-        found: list[Any] = [None] * self.size
-        with self._together():
-            dist.all_gather_object(found, error is not None, group=self._tasks)
-        if any(found):
+        if any(self.gathered(error is not None)):
             raise RunFailedError("the run cannot be made with these values") from error
         return value
 
@@ -139,7 +144,7 @@ def launched() -> bool:
     if multiprocessing.parent_process() is not None:  # a worker, to which the variables of its parent say nothing
         return False
     named = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
-    return named or (dist.is_available() and dist.is_initialized())
+    return named or (dist.is_available() and dist.is_initialized() and not _STARTED)
 
 
 def world() -> Team | None:
@@ -191,12 +196,13 @@ def started(serve: Callable[..., None], each: Sequence[tuple[Any, ...]]) -> Iter
             for rank, process in enumerate(served, 1):
                 _await(store, str(rank), process)
             dist.init_process_group("gloo", store=store, rank=0, world_size=size, timeout=_STEP)
-            team = Team(0, size)
+            _STARTED.append(team := Team(0, size))
             yield team
             _dismiss(team)
             for process in served:
                 process.join(_END_S)
         finally:
+            _STARTED.clear()
             for process in served:
                 if process.pid is not None:
                     process.kill()

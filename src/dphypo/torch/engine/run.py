@@ -66,12 +66,13 @@ class Group:
         team: Team | None = None,
     ) -> None:
         self.program, self.rows, self._runs, self._setting, self._team = program, rows, runs, setting, team
-        mine = slice(None) if team is None else team.mine
+        mine = range if team is None else partial(team.mine, shards=setting.shards)
         first, device, layout = runs[0], rows.device, program.layout
         self._steps = first.steps
-        size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size)
+        shards = setting.shards or 1
+        size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size, shards)
         self.shape = Shape(len(runs), size, program.views)
-        grids = [run.grid(layout.size, size, count, program.sum_terms) for run in runs]
+        grids = [run.grid(layout.size, size, count, program.sum_terms, shards) for run in runs]
         deviation, bits = grids[0].deviation, grids[0].bits
         self._pass = program.bound(rows, self.shape)
         operators.check_kernels(self._pass.graph)
@@ -80,7 +81,7 @@ class Group:
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
         self._batches: Batches | DeviceBatches
         self._draws: Draws | DeviceDraws
-        if on_device(rows, records, runs):
+        if shards == 1 and on_device(rows, records, runs):
             keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
             self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor, mine)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
@@ -93,7 +94,8 @@ class Group:
             def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
                 return batches.keys_of_rows(keys, step, numbers)
 
-            self._batches = Batches(records, samplers, size, count, program.example, self._steps, drawn_by, mine)
+            sizes = size, count, program.example, self._steps
+            self._batches = Batches(records, samplers, *sizes, drawn_by, mine, shards)
             self._draws = Draws(words, layout.width, deviation, bits)
         mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
         self._mask_keys = torch.tensor(mask_keys, device=device)
@@ -326,7 +328,8 @@ def _group(
     """The group; None if on a CPU its runs would end in other bits than alone."""
     code = dataclasses.replace(program, model=trainable.code_of(models[0]))
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
-    piece, _ = piece_and_count(runs[0].records, runs[0].rate, setting.physical_batch_size)
+    run = runs[0]
+    piece, _ = piece_and_count(run.records, run.rate, setting.physical_batch_size, setting.shards or 1)
     shape = Shape(len(runs), piece, program.views)
     code = code.on(rows, shape)
     if len(runs) > 1 and not rows.is_cuda and not trainable.same_alone(code, rows, shape):
@@ -345,8 +348,9 @@ def _groups(
         memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
     alike: dict[tuple[int, str], list[int]] = {}
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
-        piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-        grid = run.grid(program.layout.size, piece, count, program.sum_terms)
+        shards = setting.shards or 1
+        piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size, shards)
+        grid = run.grid(program.layout.size, piece, count, program.sum_terms, shards)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
         rates = (run.rate, run.subsample) if device.type == "cuda" else None  # a GPU draws a group's at one rate
         rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
