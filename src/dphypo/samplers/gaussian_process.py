@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,7 @@ from scipy.special import ndtri
 
 from dphypo import _validate
 from dphypo.samplers.sampler import Array, History
-
-if TYPE_CHECKING:
-    from dphypo.space import Candidates, Grid
+from dphypo.space import Candidates, Grid
 
 _FEWEST = 3  # runs that a fit needs
 _ROWS = 160  # distinct points at most, so that a draw costs the same after any number of runs

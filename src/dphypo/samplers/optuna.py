@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 from dphypo import _validate
 from dphypo.samplers.sampler import Array, History
+from dphypo.space import Candidates, Grid, Space
 from dphypo.space.dimension import MIDDLE
 from dphypo.space.space import is_active
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.study import Study
     from optuna.trial import Trial
-
-    from dphypo.space import Candidates, Grid, Space
 
 Params: TypeAlias = Mapping[str, Any]
 
@@ -39,7 +38,7 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
     if not points:
         return masses.copy()
     scale = scales(candidates.space)
-    features = candidates.space.encode(points)
+    features = candidates.space.features(candidates.space.to_unit(points))
     # Rounded, so that points at the same distance get the same weight.
     distances = np.round(cdist(candidates.features * scale, features * scale).min(axis=1), 12)
     order = np.argsort(distances, kind="stable")

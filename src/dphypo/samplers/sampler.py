@@ -11,7 +11,7 @@ import enum
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,7 @@ import numpy.typing as npt
 from dphypo._validate import full_name
 from dphypo.band import Band
 from dphypo.band.projections import Projection
-
-if TYPE_CHECKING:
-    from dphypo.space import Candidates, Grid
+from dphypo.space import Candidates, Grid
 
 
 @runtime_checkable

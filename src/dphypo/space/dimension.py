@@ -169,10 +169,6 @@ class Finite:
             return self.centres[positions, None]
         return np.asarray(positions[:, None] == np.arange(self.size), dtype=np.float64)
 
-    def coordinates(self, features: Array) -> Array:
-        """Coordinates whose features are, as nearly as possible, these."""
-        return features[:, 0] if self.ordered else self.centres[np.argmax(features, axis=1)]
-
 
 def finite(where: str, choices: Any, probabilities: object = None) -> Finite:
     """The parameter that takes these choices, with these probabilities."""
@@ -272,9 +268,6 @@ class Quantiles:
             distinct, inverse = np.unique(self._quantile(_cell(unit)), return_inverse=True)
             return self.unit([int(value) for value in distinct])[inverse, None]
         return _middle(_cell(unit))[:, None]
-
-    def coordinates(self, features: Array) -> Array:
-        return features[:, 0]
 
 
 Dimension: TypeAlias = Finite | Quantiles

@@ -65,7 +65,7 @@ class Space:
     >>> space
     Space({'lr': loguniform(a=0.0001, b=10), 'layers': randint(low=1, high=5), 'optimizer': ['sgd', 'adam']})
     >>> params = space.sample(Seeded(0))
-    >>> space.decode(space.encode([params])) == [params]
+    >>> space.from_unit(space.to_unit([params])) == [params]
     True
     """
 
@@ -108,7 +108,7 @@ class Space:
 
         >>> from scipy.stats import uniform
         >>> space = Space({"optimizer": ["sgd", "adam"]}).when("optimizer", "sgd", {"momentum": uniform(0, 0.99)})
-        >>> space.decode(space.encode([{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.0}]))
+        >>> space.from_unit(space.to_unit([{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.0}]))
         [{'optimizer': 'adam'}, {'optimizer': 'sgd', 'momentum': 1.152...e-10}]
         """
         known = self._unshaped("when")
@@ -213,27 +213,12 @@ class Space:
         """
         return build_grid(self, cells, self._around)
 
-    def encode(self, params: Iterable[Mapping[str, Any]]) -> Array:
-        """One row of features for each dict of parameters, for a surrogate model.
+    def features(self, unit: Array) -> Array:
+        """One row of features for each point of the unit cube, for a surrogate model.
 
         A number has one column in (0, 1), the prior's CDF at it; a category one column per choice. Inactive
         parameters have constants.
         """
-        return self.features(self.to_unit(params))
-
-    def decode(self, features: npt.ArrayLike) -> list[dict[str, Any]]:
-        """The parameters with these features: exactly those encoded, where the space had produced them.
-
-        Any finite features decode: numbers go to the nearest value, categories to the largest column.
-        """
-        columns = self._columns()
-        rows, blocks = _finite_rows(columns[-1].stop, features=features), zip(self._parameters, columns, strict=True)
-        return self.from_unit(
-            np.column_stack([parameter.dimension.coordinates(rows[:, block]) for parameter, block in blocks])
-        )
-
-    def features(self, unit: Array) -> Array:
-        """The features of points of the unit cube."""
         columns = self._columns()
         result = np.empty((len(unit), columns[-1].stop))
         for column, (parameter, block) in enumerate(zip(self._parameters, columns, strict=True)):
