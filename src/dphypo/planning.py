@@ -36,7 +36,7 @@ from dphypo.search.declaration import Cost, total_in_gaussians
 from dphypo.search.ladder import increasing
 from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_of_scale
 from dphypo.search.survey import FRACTION, RUNS
-from dphypo.search.tune import FEWEST_STEPS, known_of, prospect_of, steps_of, with_silent_scores
+from dphypo.search.tune import FEWEST_STEPS, known_of, prospect_of, steps_of
 from dphypo.space import Space
 
 SURVEYS = ((20, 0.03), (20, 0.1), (40, 0.1), (20, 0.3), (10, 0.3))
@@ -516,7 +516,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
         if named:
             raise _validate.fail(named[0], given[named[0]], "the mechanism already sets it; leave it out")
         check_is_mechanism(mechanism)
-        return None, with_silent_scores(mechanism).with_noise(1.0)
+        return None, mechanism.with_silent_scores().with_noise(1.0)
     for name in ("records", "batch_size"):
         if given[name] is None:
             raise _validate.fail(name, None, "give the number of records and the batch size; or a mechanism")

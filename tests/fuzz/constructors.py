@@ -152,7 +152,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"mechanism": train, "runs": 3, "proposer": None, "pick": None, "prior": dphypo.PriorAround()},
     ),
     "SurveyPlan": (dphypo.SurveyPlan, {"runs": 8, "fraction": 0.1, "proposer": None}),
-    "LastRun": (dphypo.LastRun, {"mechanism": train, "fallback": {"lr": 0.1, "depth": 1}}),
+    "LastRun": (dphypo.LastRun, {"mechanism": train}),
     "open_store": (open_store, {"where": None}),
     "execution": (
         lambda **options: Execution(**options).open(train).__enter__(),
@@ -256,7 +256,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "SurveyPlan with": (
         dphypo.SurveyPlan,
-        {"fallback": {"lr": 0.1}, "short": None, "last": None, "score": False, "models": False},
+        {"short": None, "last": None, "score": False, "models": False},
     ),
     "PoissonSampled": (
         lambda q, noise: dphypo.account(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(noise)), LAW),

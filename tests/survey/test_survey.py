@@ -101,16 +101,16 @@ def test_a_survey_then_a_search_around_what_it_found():
 
 def test_a_run_that_fails_is_published_as_failed_without_its_message(tmp_path):
     journal = tmp_path / "plan.db"
-    plan = stages(Survey(replace(SHORT, fails=True), 3), LastRun(FULL, fallback={"lr": 0.5}), journal=journal)
+    plan = stages(Survey(replace(SHORT, fails=True), 3), LastRun(FULL), journal=journal)
     release = plan.run(progress=False)
     assert [row.status for row in release.survey.rows] == [Status.FAILED] * 3
-    assert release.params == {"lr": 0.5}
+    assert release.params == {"lr": pytest.approx(0.1, rel=1e-6)}
     shown = f"{release.survey.table()} {release.certificate.to_dict()} {release!r} {release.survey!r}"
     assert str(PRIVATE[0]) not in shown
     assert str(PRIVATE[0]) in plan.curator(1).trials()[0]["failure"]  # the curator may see it
 
 
-def test_without_a_fallback_the_last_run_is_in_the_middle_of_the_prior():
+def test_without_a_score_the_last_run_is_in_the_middle_of_the_prior():
     release = run(Survey(replace(SHORT, fails=True), 2), LastRun(FULL))
     assert release.params["lr"] == pytest.approx(0.1, rel=1e-6)
     assert run(LastRun(FULL)).params["lr"] == pytest.approx(0.1, rel=1e-6)
@@ -349,7 +349,7 @@ def test_what_may_not_be_run_is_not_and_costs_nothing():
     def within(params):
         return params["batch"] < 400
 
-    parts = [Survey(full, 12, Recorded(), within=within), LastRun(full, fallback=None, within=within)]
+    parts = [Survey(full, 12, Recorded(), within=within), LastRun(full, within=within)]
     plan = Stages(space, parts, delta=1e-6, journal=None, entropy=Seeded(1))
     assert plan.guarantee.epsilon(1e-6) < 100
     release = plan.run(progress=False)
@@ -372,7 +372,6 @@ def test_what_may_not_be_run_is_not_and_costs_nothing():
         (lambda: LastRun(FULL, pick=3), "pick"),
         (lambda: stages(LastRun(FULL), Survey(SHORT, 3)), "end of the list"),
         (lambda: stages(Survey(SHORT, 3, prior=PriorAround())), "last part"),
-        (lambda: stages(LastRun(FULL, fallback={"lr": 1e9})), "lr"),
         (lambda: stages(Stage(FULL, Pmf({1: 1.0}))), "Stage"),
     ],
 )

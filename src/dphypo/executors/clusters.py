@@ -129,7 +129,7 @@ class _Task(Future[Any]):
         except (
             Exception,
             asyncio.CancelledError,
-        ):  # the result is gone: lost= decides, as for every run that has begun
+        ):  # the result is gone: lost= decides, as for all that have begun
             tell = partial(self.set_exception, _DiedError())
         self._settle(tell)
 
@@ -271,9 +271,7 @@ def _make_private(folder: Path) -> None:
         try:
             top.chmod(0o700)
         except OSError as error:
-            remedy = (
-                f"others may read it, and its mode cannot be changed ({error.strerror}): chmod 700 it, or give another"
-            )
+            remedy = f"others may read it, and its mode is fixed ({error.strerror}): chmod 700 it, or give another"
             raise _validate.fail("folder", str(top), remedy) from None
 
 
@@ -340,9 +338,7 @@ def _make_preemptible(make: Callable[[Task, Any], Ended], task: Task, mechanism:
     A job that has exceeded its time limit is lost: how long a run takes may depend on the data.
     """
     name = str(package("submitit", "submitit").JobEnvironment.USR_SIG).removeprefix("SIG")
-    warning = signal.Signals[
-        f"SIG{name}"
-    ]  # the signal by which submitit lets the batch system announce that a job must end
+    warning = signal.Signals[f"SIG{name}"]  # by which the batch system announces that a job must end
     before = signal.getsignal(warning)
     handler = getattr(before, "__self__", None)
     timed_out = False

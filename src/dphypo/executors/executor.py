@@ -174,9 +174,7 @@ class Execution:
 
     workers: int = 1
     start_method: str = "spawn"
-    executor: str | Factory | concurrent.futures.Executor | None = (
-        None  # None: this process, or processes of this library
-    )
+    executor: str | Factory | concurrent.futures.Executor | None = None  # None: processes of this library, or this one
     devices: Sequence[str] | str | None = None
     checkpoint_every: Every = FIVE_MINUTES
 
@@ -185,16 +183,13 @@ class Execution:
         every, devices = self.checkpoint_every, self.devices
         number: Any = every.total_seconds() if isinstance(every, timedelta) else every
         if not isinstance(self.start_method, str):
-            raise _validate.fail(
-                "start_method", self.start_method, "give the name of a start method of multiprocessing, such as 'spawn'"
-            )
+            raise _validate.fail("start_method", self.start_method, "give one of multiprocessing, such as 'spawn'")
         if number is not None and (isinstance(every, bool) or not isinstance(every, timedelta | int) or number <= 0):
             remedy = "give a datetime.timedelta, a number of steps, or None for no checkpoints"
             raise _validate.fail("checkpoint_every", every, remedy)
         if devices is not None and self.executor is not None:
-            raise _validate.fail(
-                "devices", devices, "executor= already says where runs are executed: omit one of the two"
-            )
+            remedy = "executor= already says where runs are executed: omit one of the two"
+            raise _validate.fail("devices", devices, remedy)
 
     @property
     def local(self) -> bool:
@@ -243,10 +238,6 @@ class Execution:
 
 def _named(name: str) -> Factory | None:
     """The executor with a given name."""
-    if name == "processes":
-        from dphypo.executors.executor import Processes
-
-        return Processes
     if name == "dask":
         from dphypo.executors.clusters import on_current_client
 
@@ -255,7 +246,7 @@ def _named(name: str) -> Factory | None:
         from dphypo.executors.clusters import Ray
 
         return Ray()
-    return InProcess if name == "in_process" else None
+    return {"in_process": InProcess, "processes": Processes}.get(name)
 
 
 class Lost(StrEnum):
@@ -449,9 +440,7 @@ def _ended(worker: _Worker) -> bool:
 def _end(worker: _Worker) -> None:
     """End a worker and every process that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(
-            worker.process.pid, signal.SIGKILL
-        )  # its session, which does not exist if the worker died before it was ready
+        os.killpg(worker.process.pid, signal.SIGKILL)  # its session, if the worker has made it
     worker.process.kill()
     worker.process.join()
     worker.process.close()

@@ -286,9 +286,7 @@ def _ask(task: Task, word: str) -> bool:
 def _limit(end: Any) -> None:
     """Set a timeout, because the machine of the other side may have gone down."""
     with socket.socket(fileno=socket.dup(end.fileno())) as same:
-        same.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # messages are short: do not wait 40 ms to combine two
+        same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are short: combining two takes 40 ms
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _SILENCE_S, 0))
 

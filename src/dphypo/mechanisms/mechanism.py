@@ -33,6 +33,8 @@ from functools import partial
 from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any, Protocol, Required, TypedDict, TypeVar, Unpack, overload
 
+import dp_accounting
+
 from dphypo import _validate
 from dphypo._stderr import Shield
 from dphypo.accounting import Split
@@ -213,6 +215,8 @@ ROWS_PER_PERSON = 8
 """How many rows of a person are used at a time, where records are persons and nothing else is declared."""
 CALIBRATE = "calibrate"
 """In the place of the noise of a score: it is to be solved for."""
+SILENT = 1e6
+"""Noise at which a score costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -442,6 +446,19 @@ class Mechanism(ABC):
         """Whether the noise of its scores is to be solved for."""
         noise = self.score_noise_multiplier
         return isinstance(noise, str) and noise == CALIBRATE
+
+    def with_silent_scores(self: M) -> M:
+        """The same training, with scores so noisy that they cost nothing, if their noise is to be solved for.
+
+        On a side of their own, scores are then given as little noise as costs no more than training does.
+        """
+        if not self.solves_for_scores:
+            return self
+        if self.relation is dp_accounting.NeighboringRelation.REPLACE_ONE or self.split is None:
+            remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
+            remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
+            raise _validate.fail("score_noise_multiplier", CALIBRATE, remedy)
+        return self.with_score_noise(SILENT)
 
     @property
     def score_deviation(self) -> float | None:

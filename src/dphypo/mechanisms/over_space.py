@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dp_accounting
+
 from dphypo import _validate
+from dphypo.accounting import PureDp, RoundedDp
 from dphypo.accounting.composition import Sides
+from dphypo.accounting.events import canonical, ideal
 from dphypo.errors import Refusal
 from dphypo.mechanisms.mechanism import Mechanism, check_signature
 from dphypo.mechanisms.sampled_gaussian import COSTS
@@ -64,9 +68,8 @@ def by_side(
     """All events of a run for records that train, and all for records that score.
 
     If one record may do both, or the score uses public records, the first list has all events and the second is empty.
-    Hyperparameters for which ``within`` is false are
-    never run and are left out; both ends of a parameter in which the event is monotone are kept, since ``within`` may
-    exclude an end and allow all values next to it.
+    Hyperparameters for which ``within`` is false are never run and are left out; both ends of a parameter in which the
+    event is monotone are kept, since ``within`` may exclude an end and allow all values next to it.
     """
     check_fit(mechanism, space)
 
@@ -92,8 +95,6 @@ def by_side(
 
 def _over(mechanism: Mechanism, space: Space, of: Callable[[_Watched], list[Any]]) -> list[Any]:
     """All events that ``of`` lists anywhere in the space, one of each, in canonical form."""
-    from dphypo.accounting.events import canonical
-
     # Canonical before they are compared: the text of a long array leaves numbers out.
     found = everywhere(lambda params: [canonical(event) for event in of(params)], space, mechanism.monotone)
     return list(dict.fromkeys(found))
@@ -135,10 +136,6 @@ def _run(mechanism: Mechanism, params: _Watched) -> list[Any]:
     One may cost most at the first end of a monotone parameter and the other at the last: each end of one is combined
     with each end of the other.
     """
-    import dp_accounting
-
-    from dphypo.accounting import RoundedDp
-
     trains = _at(mechanism.event, params)
     if mechanism.score_event is None:
         return trains
@@ -165,11 +162,6 @@ def _at(event: Any, params: Mapping[str, Any]) -> list[Any]:
 
 def _composed(train: Any, score: Any) -> Any:
     """Training and scoring, if one record may be used for both."""
-    import dp_accounting
-
-    from dphypo.accounting import PureDp, RoundedDp
-    from dphypo.accounting.events import ideal
-
     if rounded := [one for one in (train, score) if isinstance(one, RoundedDp)]:
         exact = len(rounded) == 2 and all(one.exact for one in rounded)
         return RoundedDp(_composed(ideal(train), ideal(score)), sum(one.slack for one in rounded), exact)

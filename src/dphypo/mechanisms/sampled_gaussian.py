@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import dp_accounting
 import numpy as np
 import numpy.typing as npt
 
@@ -26,9 +27,6 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import ROWS_PER_PERSON, Mechanism, check_signature
 from dphypo.mechanisms.savers import Plain, Saver
-
-if TYPE_CHECKING:
-    import dp_accounting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +101,12 @@ class SampledGaussian:
     @property
     def on_the_subsample(self) -> dp_accounting.DpEvent:
         """The event of the run for a record that is in the subsample."""
-        import dp_accounting
-
         step = dp_accounting.PoissonSampledDpEvent(self.rate, dp_accounting.GaussianDpEvent(self.noise_multiplier))
         return dp_accounting.SelfComposedDpEvent(step, self.steps)
 
     @property
     def event(self) -> dp_accounting.DpEvent:
         """The event of the run, under adding or removing one record."""
-        import dp_accounting
-
         run = self.on_the_subsample
         return run if self.subsample == 1 else dp_accounting.PoissonSampledDpEvent(self.subsample, run)
 
@@ -281,8 +275,6 @@ class OwnTraining(Mechanism):
 
     @property
     def relation(self) -> dp_accounting.NeighboringRelation:
-        import dp_accounting
-
         return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
     @property

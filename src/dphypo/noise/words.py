@@ -52,14 +52,14 @@ class Words:
         self._source = np.random.Philox(key=int.from_bytes(self.key, "little"))
 
     @classmethod
-    def of_seed(cls, seed: int, purpose: str = "run") -> Words:
+    def of_seed(cls, seed: int) -> Words:
         """The words of a run whose randomness is one whole number; the number is the secret, of any size.
 
         >>> bool(Words.of_seed(1).draw(1)[0] == Words.of_seed(2**64 + 1).draw(1)[0])
         False
         """
         seed = _validate.integer(at_least=0, seed=seed)
-        return cls(_hash(b"seed", purpose.encode(), b"%x" % seed))
+        return cls(_hash(b"seed", b"run", b"%x" % seed))
 
     def stream(self, name: str) -> Words:
         """A separate stream for one purpose. A second call starts again at its first word."""

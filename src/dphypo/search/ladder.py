@@ -29,7 +29,7 @@ from dphypo.journal import Ledger
 from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
-from dphypo.mechanisms.mechanism import records_of
+from dphypo.mechanisms.mechanism import SILENT, records_of
 from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space
 from dphypo.search.next_run import DeclaredRuns, middle, moved_into
 from dphypo.search.progress import solving
@@ -38,7 +38,6 @@ from dphypo.search.runner import Runner
 from dphypo.search.survey import Survey
 from dphypo.space import Space
 
-_SILENT = 1e6  # noise at which a score costs nothing
 _MOST_RUNGS = 20
 _DECIMALS = 4  # of the share of a model that is kept
 
@@ -255,22 +254,19 @@ class _Solver:
         """The next rung, with the least noise with which it costs ``total`` together with those before it."""
         mechanism = self.mechanism
         budget: dict[str, Any] = {"epsilon": total, "delta": self.delta, "keep": self.keep}
-        solves, sides = mechanism.solves_for_scores, mechanism.split
 
         def with_rung(full: Mechanism) -> Composition:
             return self.composed([*before, Rung(full, **stated)])
 
-        silent = mechanism.with_score_noise(_SILENT) if solves else mechanism
+        silent = mechanism.with_silent_scores()
         noise = solve_noise(lambda value: with_rung(silent.with_noise(value)), **budget).value
         full = silent.with_noise(noise)
-        if solves:
-            if sides is None:
-                remedy = "scores have no separate records: score on records that split_by_hash sets apart"
-                raise _validate.fail("score_noise_multiplier", "calibrate", remedy)
-            found = solve_noise(
-                lambda value: with_rung(full.with_score_noise(value)), side=sides.scoring, largest=_SILENT, **budget
+        if mechanism.solves_for_scores:
+            assert mechanism.split is not None  # or its scores could not be silent
+            budget |= {"side": mechanism.split.scoring, "largest": SILENT}
+            full = full.with_score_noise(
+                solve_noise(lambda value: with_rung(full.with_score_noise(value)), **budget).value
             )
-            full = full.with_score_noise(found.value)
         return Rung(full, params=known_params(full, self.space), epsilon=total, **stated)
 
 

@@ -167,10 +167,8 @@ _TRIED = 1024
 _NEAR = 256  # perturbations of a point
 
 
-class Pick(Protocol):
-    """A public function of the published table that gives λ."""
-
-    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]: ...
+Pick = Callable[..., dict[str, Any]]
+"""A public function of the published table that gives λ, called with (space, rows, maximize=...)."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,7 @@ class PosteriorMean:
         entropy, space = Seeded(self.seed), on_scales(space)
         history = history_of(space, rows, maximize=maximize)
         if history.failed.all():
-            raise _validate.fail("rows", len(rows), "no published run has a score: use the fallback")
+            raise _validate.fail("rows", len(rows), "no published run has a score")
         unit = np.vstack([space.candidates(self.candidates, entropy.child("pick")).unit, history.unit])
 
         def best() -> Array:

@@ -31,24 +31,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 from dphypo import _files
+from dphypo._files import Json
 from dphypo._stderr import Shield, on_terminal, say, shielded
+from dphypo.accounting import Certificate
 from dphypo.accounting.calibrate import watch
 from dphypo.executors.executor import Every
-from dphypo.journal.journal import MAX_ATTEMPTS, Record
+from dphypo.journal.journal import MAX_ATTEMPTS, Record, Trial
+from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, Outcome, Saver
 from dphypo.mechanisms.mechanism import Pace, followed_by
 from dphypo.search.release import OnRun, Row, SurveyTable, at_edge, table_of
-
-if TYPE_CHECKING:
-    from dphypo._files import Json
-    from dphypo.accounting import Certificate
-    from dphypo.journal.journal import Trial
-    from dphypo.laws import Law
-    from dphypo.space import Space
-
+from dphypo.space import Space
 
 ENDING = "-watch"
 NEWEST = 100

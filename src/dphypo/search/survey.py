@@ -7,7 +7,7 @@ of runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -28,7 +28,6 @@ from dphypo.search.next_run import (
     middle,
     moved_into,
     on_scales,
-    point_of,
     read_proposer,
 )
 from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
@@ -188,8 +187,8 @@ class LastRun(Part):
     Args:
         mechanism: what the run is: usually a full one.
         pick: λ as a public function of the table of the latest survey that has a score; by default where the posterior
-            mean of a Gaussian process is best. The best noisy score would often be a lucky one.
-        fallback: λ if nothing published has a score; by default the middle of the prior.
+            mean of a Gaussian process is best. The best noisy score would often be a lucky one. If nothing published
+            has a score, λ is the middle of the prior.
         score: whether the score of this run is released. A score on private records is then paid for, and the
             mechanism must state the ``split`` that sets them apart: no score is taken on records that trained the
             model. Without, a mechanism that can leave out its private score (``without_score``, as ``DPSGD`` has) does
@@ -201,7 +200,6 @@ class LastRun(Part):
 
     mechanism: Mechanism
     pick: Pick | None = None
-    fallback: Mapping[str, Any] | None = None
     score: bool = False
     within: Within | None = None
     counts: FitCount | None = None
@@ -227,8 +225,6 @@ class LastRun(Part):
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         if not last:
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
-        if self.fallback is not None:
-            point_of(space, self.fallback)
         if self.executed is not self.mechanism and self.executed.score_event is not None:
             raise ValueError("without_score() of the mechanism returns one that still has a score_event: leave it out")
         counts = () if self.counts is None else self.counts.terms(self.mechanism)
@@ -260,7 +256,7 @@ class LastRun(Part):
         for value in reversed(setting.published):
             if isinstance(value, SurveyTable) and done(value.rows):
                 return _recommended(self.pick, value, setting.declared)
-        return middle(setting.prior) if self.fallback is None else dict(self.fallback)
+        return middle(setting.prior)
 
 
 def _recommended(pick: Pick | None, table: SurveyTable, space: Space) -> dict[str, Any]:
@@ -277,7 +273,7 @@ class SurveyPlan:
         fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
             square root of it.
         proposer, models, durations: of the survey, as for :class:`dphypo.Survey`.
-        pick, fallback, score: of the last run, as for :class:`dphypo.LastRun`.
+        pick, score: of the last run, as for :class:`dphypo.LastRun`.
         short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
         last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
             (``DPSGD(score="accuracy")``) trains it on all records where that is better and ``score`` is not asked for;
@@ -293,7 +289,6 @@ class SurveyPlan:
     fraction: float | None = None
     proposer: Any = None
     pick: Pick | None = None
-    fallback: Mapping[str, Any] | None = None
     short: Callable[[Mechanism], Mechanism] | None = None
     last: Callable[[Mechanism], Mechanism] | None = None
     score: bool = False
@@ -319,7 +314,7 @@ class SurveyPlan:
         """The survey and the last run around a full run; ``counts`` come before the first run."""
         if self.runs == 0:
             alone = full if self.score else full.without_score()
-            return (LastRun(alone, self.pick, self.fallback, self.score, within, counts, searched=False),)
+            return (LastRun(alone, self.pick, self.score, within, counts, searched=False),)
         short = full.shorten(self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split
@@ -329,4 +324,4 @@ class SurveyPlan:
             raise _validate.fail("last", last, remedy)
         declared: dict[str, Any] = {"models": self.models, "durations": self.durations, "within": within}
         survey = Survey(short, self.runs or RUNS, self.proposer, counts=counts, **declared)
-        return survey, LastRun(last, self.pick, self.fallback, self.score, within)
+        return survey, LastRun(last, self.pick, self.score, within)

@@ -27,7 +27,7 @@ from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
-from dphypo.mechanisms.mechanism import CALIBRATE, check_is_mechanism, records_of
+from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
 from dphypo.search.declaration import Cost, Declaration, FitCount, Part, check_space, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
 from dphypo.search.next_run import Evenly, Parabola, Within
@@ -45,8 +45,6 @@ FEWEST_STEPS = 30
 """With fewer steps than about this, nothing is learnt, and short runs say nothing about long ones."""
 LEAST_FRACTION = 0.01
 _ROUNDING = 1 + 1e-9
-SILENT = 1e6
-"""Noise at which a score costs nothing."""
 PRICE = 0.01
 """The default of ``price``."""
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
@@ -438,7 +436,7 @@ class NoiseProblem:
     _tried: dict[tuple[bool, float], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        with_silent_scores(self.mechanism)  # refuses scores that have no side of their own
+        self.mechanism.with_silent_scores()  # refuses scores that have no side of their own
 
     @property
     def price(self) -> float:
@@ -516,7 +514,7 @@ class NoiseProblem:
     @cached_property
     def _silent(self) -> Mechanism:
         """The mechanism with scores so noisy that the training side decides the noise of training."""
-        return with_silent_scores(self.mechanism)
+        return self.mechanism.with_silent_scores()
 
     @cached_property
     def _ratios(self) -> dict[Hashable, float]:
@@ -530,20 +528,6 @@ class NoiseProblem:
         events = {kind.key: kind.event for kind in found} if len(found) > 1 else {None: the_event}
         alone = {key: run_alone(event, self.mechanism.relation) for key, event in events.items()}
         return equal_noise(alone, epsilon=self.epsilon, delta=self.delta, keep=self.keep)
-
-
-def with_silent_scores(mechanism: Mechanism) -> Mechanism:
-    """The mechanism, with scores so noisy that they cost nothing where their noise is yet to be solved for.
-
-    On a side of their own, scores may then be given as little noise as costs no more than training does.
-    """
-    if not mechanism.solves_for_scores:
-        return mechanism
-    if mechanism.relation is dp_accounting.NeighboringRelation.REPLACE_ONE or mechanism.split is None:
-        remedy = "under REPLACE_ONE, or on records that may train too, scores have no side of their own: give a "
-        remedy += "number, or score on records that split_by_hash or split=dphypo.Split(...) sets apart"
-        raise _validate.fail("score_noise_multiplier", CALIBRATE, remedy)
-    return mechanism.with_score_noise(SILENT)
 
 
 def least_fraction(steps: int | None) -> float:
