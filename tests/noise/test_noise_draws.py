@@ -25,7 +25,7 @@ def test_words_are_numpys_philox_and_are_never_given_twice():
 
 
 def test_streams_of_other_names_runs_and_depths_share_no_key():
-    roots = [Words(KEY), Words(KEY + b"!"), Words.of_seed(1), Words.of_seed(2), Words.of_seed(1, "score")]
+    roots = [Words(KEY), Words(KEY + b"!"), Words.of_seed(1), Words.of_seed(2), Words.of_seed(3)]
     names = ["noise", "dither", "batches", ""]
     streams = [*roots, *(root.stream(name) for root in roots for name in names)]
     streams += [root.stream("noise").stream("dither") for root in roots]
