@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine.operators import ALLOWED, check_constants, check_graph, check_kernels, constants
-from dphypo.torch.engine.rewrites import DECOMPOSED, LayerDrop, key_randomness, make_total, write_memory
+from dphypo.torch.engine.rewrites import DECOMPOSED, Capture, key_randomness, make_total, write_memory
 
 A = torch.ops.aten
 RUNS, RECORDS = 2, 4
@@ -680,7 +680,7 @@ def test_a_layer_that_is_dropped_with_probability_zero_is_captured() -> None:
     def dropped(x: torch.Tensor) -> torch.Tensor:
         return x if torch.rand([]) < 0.0 else x * 2
 
-    with LayerDrop():
+    with Capture():
         gm = graph_of(dropped, torch.ones(3))
     assert key_randomness(gm) == []
     assert torch.equal(gm(torch.ones(3))[0], torch.full((3,), 2.0))
@@ -700,7 +700,7 @@ def test_constants_are_listed_and_one_as_long_as_the_records_is_refused() -> Non
 def test_replaced_kernels_and_active_modes_are_refused() -> None:
     gm = total_of(lambda x: torch.erfinv(x), torch.zeros(3))
     check_kernels(gm)
-    with LayerDrop(), pytest.raises(UnsupportedModelError, match="the mode LayerDrop is active"):
+    with Capture(), pytest.raises(UnsupportedModelError, match="the mode Capture is active"):
         check_kernels(gm)
     library = torch.library.Library("aten", "IMPL")
     try:

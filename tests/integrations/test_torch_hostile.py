@@ -7,6 +7,7 @@ these models decides by other records, by the size of a batch, by memory or by e
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import io
 import pickle
@@ -33,6 +34,7 @@ COUNT = 40
 INPUTS, TARGETS = torch.ones(COUNT, 4), torch.zeros(COUNT)
 INPUTS[-1] = 60.0
 SEEN: list[Any] = []
+TOTAL = torch.zeros(1, 4)
 
 
 class Linear(nn.Module):
@@ -394,6 +396,49 @@ def resized(inputs: torch.Tensor) -> torch.Tensor:
     return inputs.clone().resize_(40, 4)[-1:]
 
 
+class KernelInGroups(nn.Module):
+    """Uses one kernel whole, and in groups of its outputs: the norms of both uses add up, not their squares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.zeros(2, 1, 1, 1))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        pictures = inputs.view(-1, 2, 1, 2)
+        whole = torch.conv2d(pictures[:, :1], self.kernel)
+        return (whole + torch.conv2d(pictures, self.kernel, groups=2)).flatten(1)
+
+
+class MatrixInParts(nn.Module):
+    """Uses one matrix whole, turned, and in parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.zeros(4, 4))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        parts = [inputs @ self.matrix, inputs @ self.matrix.t(), inputs[:, :2] @ self.matrix[:2]]
+        return torch.cat([*parts, inputs @ self.matrix[:, 1:]], 1)
+
+
+def by_pointer(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs * (ctypes.c_float * 4).from_address(inputs.data_ptr())[0]
+
+
+def by_storage(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs * (ctypes.c_float * 4).from_address(inputs.untyped_storage().data_ptr())[0]
+
+
+def by_sorter(inputs: torch.Tensor) -> torch.Tensor:
+    """Raises for some values."""
+    numbers = torch.arange(4.0).expand(len(inputs), 4).contiguous()
+    return torch.searchsorted(numbers, numbers, sorter=inputs.long().abs()) * 1.0
+
+
+def compiled(inputs: torch.Tensor) -> torch.Tensor:
+    return torch.compile(lambda values: values * torch.where((values > 50).any(), -1.0, 1.0))(inputs)  # type: ignore[no-any-return]
+
+
 def conditional(inputs: torch.Tensor) -> torch.Tensor:
     return torch.cond((inputs > 50).any(), lambda x: -x, lambda x: x.clone(), (inputs,))  # type: ignore[no-any-return]
 
@@ -452,19 +497,31 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "a parametrization with a memory": Parametrized,
     "a tensor subclass that counts": before(lambda x: (x.as_subclass(Negates) * 1.0).as_subclass(torch.Tensor)),
     "a derivative with a memory": OwnMemory,
+    "groups": KernelInGroups,
+    "a matrix in parts": MatrixInParts,
+    "dlpack": before(lambda x: torch.from_dlpack(x) * 1.0),
+    "a capsule": before(lambda x: torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)) * 1.0),
+    "a pointer": before(by_pointer),
+    "a pointer to a storage": before(by_storage),
+    "apply_": before(lambda x: x.detach().clone().apply_(lambda value: 2 * value)),
+    "a sorter": before(by_sorter),
+    "a compiled function": before(compiled),
+    "an inner vmap": before(torch.vmap(lambda x: x * torch.where((x > 50).any(), -1.0, 1.0))),
+    "the sum of earlier outputs": before(lambda x: torch.add(TOTAL, x, out=TOTAL) + x),
 }
 REFUSED = {
     *("pickle", "save", "item", "tolist", "numpy", "a buffer", "an attribute", "a parameter", "a parameter's data"),
     *("an embedding with max_norm", "spectral norm", "BatchNorm without statistics", "_is_any_true", "_is_all_true"),
     *("the memory of neighbours", "a constant that holds the records", "a buffer that holds the records", "resize"),
-    *("cond", "least squares", "nonzero", "unique", "operators in a thread"),
+    *("cond", "least squares", "nonzero", "unique", "operators in a thread", "dlpack", "a capsule", "a pointer"),
+    *("a pointer to a storage", "apply_", "a sorter", "the sum of earlier outputs"),
 }
 """What cannot be captured."""
 FAST = {
     *("the size of a batch", "repr", "item", "a slot", "a buffer", "a parameter", "any record", "_is_any_true"),
     *("a rule under vmap", "the memory of neighbours", "memory that was never written", "index_fill outside"),
     *("a constant that holds the records", "a global list", "hooks", "operators in a thread"),
-    *("tensors saved for a derivative",),
+    *("tensors saved for a derivative", "groups", "dlpack", "a sorter"),
 }
 EACH = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in MODELS]
 
@@ -479,6 +536,13 @@ def test_one_record_moves_a_step_by_at_most_its_share(name: str) -> None:
             return
         with contextlib.suppress(UnsupportedModelError):  # the captured gradient is not that of the Python
             assert moved(MODELS[name], INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5) < 1.001
+
+
+@pytest.mark.parametrize("name", ["dlpack", "a capsule", "a pointer", "apply_"])
+def test_what_asks_for_memory_is_refused_with_its_place(name: str) -> None:
+    """Fake tensors have none: reading it would end the process."""
+    with pytest.raises(UnsupportedModelError, match=r"captured at .*test_torch_hostile.py, line .*torch\.where"):
+        Program.of(MODELS[name](), per_record(first_output), (INPUTS[:1], TARGETS[:1]))
 
 
 def test_tensors_that_the_code_uses_are_copied_when_it_is_captured() -> None:

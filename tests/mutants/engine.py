@@ -124,6 +124,14 @@ MUTANTS = (
         (f"{_STEP}::test_weights_keep_both_bounds",),
     ),
     Mutant(
+        "uses of a kernel count as different weights",
+        "norms are upper bounds in floating point",
+        "torch/engine/step.py",
+        "        if start < end:\n",
+        "        if start < 0:\n",
+        ("integrations/test_torch_hostile.py::test_one_record_moves_a_step_by_at_most_its_share[groups]",),
+    ),
+    Mutant(
         "noise and dither are used twice",
         "every step has fresh noise",
         "training/draws.py",

@@ -110,14 +110,6 @@ MUTANTS = (
         ("integrations/test_torch_named_scores.py::test_a_last_run_trains_as_the_changed_mechanism_does",),
     ),
     Mutant(
-        "one padded text changes the kernel of all texts",
-        "a record's gradient does not depend on other records, to the bit",
-        "torch/engine/device.py",
-        "return func is torch.Tensor.__bool__ and",
-        "return func is torch.Tensor.__int__ and",
-        ("integrations/test_torch_transformers.py::test_one_padded_text_changes_no_bit_of_the_others",),
-    ),
-    Mutant(
         "the word of a score of one's own is a rule",
         "a record that trains and scores is charged for both",
         "training/split.py",

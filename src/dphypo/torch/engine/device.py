@@ -1,29 +1,21 @@
-"""What would let a run or a record depend on others is held: threads, algorithms, generators, paths chosen by padding.
-
-Models of ``transformers`` ask whether any record of a batch has padding, and choose a kernel by the answer. Both give
-the same result, up to rounding: one record with padding would change the last bits of all others. The answer here is
-always that there may be padding, for which the kernel is right whatever the records are.
-"""
+"""What would let a run or a record depend on others is held: threads, algorithms, generators, paths chosen by padding."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
 os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
 _FAST: list[bool] = []
 _FAST_LOCK = threading.Lock()
-_MASKS = frozenset({"transformers.masking_utils", "transformers.modeling_attn_mask_utils"})
 # cuBLAS reads this when it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -40,27 +32,6 @@ def seed_everywhere(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
-
-
-def asks_for_padding(func: Callable[..., Any], depth: int = 2) -> bool:
-    """Whether a function of PyTorch is asked by ``transformers`` if a batch has no padding, or to warn of padding."""
-    if func is torch.Tensor.__contains__:  # two functions of PyTorch lie between
-        return sys._getframe(depth + 2).f_code.co_name == "warn_if_padding_and_no_attention_mask"
-    return func is torch.Tensor.__bool__ and called_for_masks(depth + 1)
-
-
-def called_for_masks(depth: int = 2) -> bool:
-    """Whether what calls the caller is code of ``transformers`` that makes masks."""
-    return sys._getframe(depth).f_globals.get("__name__") in _MASKS
-
-
-class SomePadding(TorchFunctionMode):
-    """Answers that a batch may have padding, whatever the records are."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        return False if asks_for_padding(func) else func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import linecache
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from torch.utils._pytree import tree_leaves
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import operators, rewrites
 from dphypo.torch.engine.batches import Batch, Loss
-from dphypo.torch.engine.device import SomePadding, padded_attention
+from dphypo.torch.engine.device import padded_attention
 
 A = torch.ops.aten
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
@@ -204,8 +205,12 @@ def tracing() -> Iterator[FakeTensorMode]:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         for backend in (torch.backends.mkldnn, torch.backends.cudnn):  # their recurrent layers have no rule for batches
             stack.callback(backend.set_flags, *backend.set_flags(_enabled=False)[:1])
-        stack.enter_context(SomePadding())
-        stack.enter_context(rewrites.LayerDrop())
+        for module in (torch, torch.utils.dlpack):
+            stack.callback(setattr, module, "to_dlpack", module.to_dlpack)
+            module.to_dlpack = lambda _: rewrites.no_memory("to_dlpack")
+        if "torch._dynamo" in sys.modules:  # functions that the model compiles are captured as they are written
+            stack.enter_context(compiler.set_stance("force_eager"))
+        stack.enter_context(rewrites.Capture())
         stack.enter_context(mode)
         yield mode
 

@@ -7,6 +7,7 @@ Both functions work on graphs of ``aten`` overloads whose nodes carry ``meta["va
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -150,14 +151,25 @@ def write_memory(gm: fx.GraphModule) -> None:
     _finish(gm)
 
 
-class LayerDrop(TorchFunctionMode):
-    """Lets models be captured that drop a layer if ``torch.rand([]) < 0.0``: a draw of [0, 1) is never below zero."""
+_BY_ADDRESS = {
+    getattr(torch.Tensor, name)
+    for name in ("data_ptr", "untyped_storage", "storage", "apply_", "numpy", "__array__", "__dlpack__")
+}
+
+
+class Capture(TorchFunctionMode):
+    """While a model is captured, no value has memory: what asks for it is refused, which would end the process.
+
+    Models are captured that drop a layer if ``torch.rand([]) < 0.0``: a draw of [0, 1) is never below zero.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._drawn = WeakIdKeyDictionary()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _BY_ADDRESS and isinstance(args[0], FakeTensor) and not _asked_by_torch():
+            no_memory(func.__name__)
         if func in (torch.Tensor.__lt__, torch.Tensor.lt, torch.lt):
             value, limit = args
             if value in self._drawn and not isinstance(limit, torch.Tensor) and limit <= 0:
@@ -166,6 +178,19 @@ class LayerDrop(TorchFunctionMode):
         if func is torch.rand:
             self._drawn[found] = True
         return found
+
+
+def no_memory(name: str) -> None:
+    """Raise an error for code that asks for the memory of a value."""
+    raise RuntimeError(f"{name} reads a tensor's memory, or gives its data pointer: there is none at capture")
+
+
+def _asked_by_torch() -> bool:
+    """Whether PyTorch itself, and not the model, calls a function that a mode sees."""
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_name in ("__torch_function__", "handle_torch_function", "__dlpack__", "from_dlpack"):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def key_randomness(gm: fx.GraphModule) -> list[tuple[int, ...]]:
@@ -384,6 +409,11 @@ def _dropped(edit: _Editor, node: fx.Node) -> None:
     edit.graph.erase_node(node)
 
 
+def _searched(edit: _Editor, node: fx.Node) -> None:
+    if node.kwargs.get("sorter") is not None:
+        raise refusal(node, name_of(node.target), "raises if a sorter is no permutation: sort with torch.gather before")
+
+
 def _pooled(edit: _Editor, node: fx.Node) -> None:
     """The rule of the derivative of a maximum over windows, if its places are not those of the forward pass."""
     place = len(node.args) - 1
@@ -413,6 +443,7 @@ _RULES: dict[Any, Any] = {
     A.nll_loss2d_backward.default: _labels,
     A.max_pool2d_with_indices_backward.default: _pooled,
     A.adaptive_max_pool2d_backward.default: _pooled,
+    A.searchsorted.Tensor: _searched,
     A.div.Tensor_mode: _divided,
     A.floor_divide.default: _divided,
     A.remainder.Tensor: _divided,

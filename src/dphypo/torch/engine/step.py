@@ -23,7 +23,7 @@ class RecordGradients:
     """The gradients of a weight and its bias, or of a part of a weight, record by record.
 
     Args:
-        slots: which numbers of a row. Norms of parts with a common slot add up, squares of the others' do.
+        slots: which numbers of a row. Norms of parts with a number in common add up, squares of the others' do.
         terms: how many terms the longest sum of a record has.
         square: [runs, records], an upper bound on the squared norm of each record's gradient.
         spread: [runs, records], A: the sum of the norms of what the gradient is summed from; None if that is the norm.
@@ -55,23 +55,33 @@ class Weights:
         return made if spreads is None else torch.minimum(made, SPREAD * self.most / spreads)
 
 
+@functools.lru_cache(maxsize=64)
+def _overlapping(slots: tuple[tuple[Slot, ...], ...]) -> list[list[int]]:
+    """The parts whose slots have a number in common, one group after the other: their norms are added.
+
+    Slots need not be equal: a kernel may be used whole, and in another place in groups of its outputs.
+    """
+    group, end, last = list(range(len(slots))), 0, 0
+    for start, size, part in sorted((start, size, part) for part, some in enumerate(slots) for start, size in some):
+        if start < end:
+            old, new = group[part], group[last]
+            group = [new if one == old else one for one in group]
+        if start + size > end:
+            end, last = start + size, part
+    return [[part for part, one in enumerate(group) if one == some] for some in dict.fromkeys(group)]
+
+
 def combined(parts: Sequence[RecordGradients]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """n̄ and A of whole gradients; A is None where it is n̄."""
-    groups: list[tuple[set[Slot], list[RecordGradients]]] = []  # with a common slot: their norms are added
-    for part in parts:
-        slots, some = set(part.slots), [part]
-        for other in [group for group in groups if group[0] & slots]:
-            groups.remove(other)
-            slots, some = slots | other[0], other[1] + some
-        groups.append((slots, some))
+    groups = [[parts[place] for place in some] for some in _overlapping(tuple(part.slots for part in parts))]
     add, margin = functools.partial(functools.reduce, torch.add), 1 + (8 * len(parts) + 16) * UNIT
     squares = [
-        some[0].square if len(some) == 1 else add([part.square.sqrt() for part in some]).square() for _, some in groups
+        some[0].square if len(some) == 1 else add([part.square.sqrt() for part in some]).square() for some in groups
     ]
     norms = add(squares).sqrt() * margin
     if all(part.spread is None for part in parts):
         return norms, None
-    spreads = [[part.square.sqrt() if part.spread is None else part.spread for part in some] for _, some in groups]
+    spreads = [[part.square.sqrt() if part.spread is None else part.spread for part in some] for some in groups]
     return norms, add([add(some).square() for some in spreads]).sqrt() * margin
 
 
