@@ -1,4 +1,4 @@
-"""What would let a run or a record depend on others is held: threads, algorithms, generators, paths chosen by padding."""
+"""What would let a run or a record depend on others is held: threads, algorithms, generators, padding."""
 
 from __future__ import annotations
 
