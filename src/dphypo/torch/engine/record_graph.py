@@ -206,8 +206,8 @@ def tracing() -> Iterator[FakeTensorMode]:
         for backend in (torch.backends.mkldnn, torch.backends.cudnn):  # their recurrent layers have no rule for batches
             stack.callback(backend.set_flags, *backend.set_flags(_enabled=False)[:1])
         for module in (torch, torch.utils.dlpack):
-            stack.callback(setattr, module, "to_dlpack", module.to_dlpack)
-            module.to_dlpack = lambda _: rewrites.no_memory("to_dlpack")
+            stack.callback(setattr, module, "to_dlpack", vars(module)["to_dlpack"])
+            vars(module)["to_dlpack"] = lambda _: rewrites.no_memory("to_dlpack")
         if "torch._dynamo" in sys.modules:  # functions that the model compiles are captured as they are written
             stack.enter_context(compiler.set_stance("force_eager"))
         stack.enter_context(rewrites.Capture())
