@@ -211,7 +211,7 @@ class OneRunAudit:
         verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
         if self.apart is not None:
             found += f"; μ ≥ {self.mu_apart:.3f} with canaries as repetitions"
-        seen = f"guesses as good have a probability of at most {min(self.chance, self.chance_apart):.2g} if it holds"
+        seen = f"if it holds, guesses this good have a probability of at most {min(self.chance, self.chance_apart):.2g}"
         return f"{found} ({how}); claimed ε = {self.claimed:.3f}: {verdict} ({seen})"
 
 
@@ -323,7 +323,7 @@ def one_run_of(
     params = {} if params is None else dict(params)
     outcome = Outcome.of(mechanism(params, seed=bits(63, entropy)))
     if not outcome.ok:
-        raise ValueError(f"the run failed ({outcome.failure}): an audit needs a run that ends")
+        raise ValueError(f"the run failed ({outcome.failure}): an audit needs a run that completes")
     return _judged(included, observe(outcome.model), mechanism, params, claim, delta, confidence, apart=apart)
 
 
@@ -374,7 +374,7 @@ def one_run(
         if value not in known:
             raise _validate.fail(name, value, 'give kind="gradient" or "input", and see="steps" or "model"')
     if isinstance(mechanism, OwnTraining):
-        remedy = "a loop of your own reads its own records: use one_run_of for others"
+        remedy = "your own loop reads its own records: to audit it on others, use one_run_of"
         if kind == "input":
             raise _validate.fail("kind", kind, remedy)
         if records is not None:
@@ -385,7 +385,7 @@ def one_run(
         raise _validate.fail("canaries", size, f"{declared} records are declared: give at most as many canaries")
     if (jax := sys.modules.get("dphypo.jax")) is not None and isinstance(mechanism, jax.DPSGD):
         if see == "steps":
-            raise _validate.fail("see", see, 'training in JAX does not show its steps: give see="model"')
+            raise _validate.fail("see", see, 'training in JAX does not expose its steps: give see="model"')
         return _in_jax(mechanism, size, kind, params, records, declared, said)
     training = cast("DPSGD", mechanism)
     inputs, targets = _usual(training, declared - size // 2) if records is None else _pair(records, declared)
@@ -506,7 +506,7 @@ class _Weights:
 
     def rows(self) -> Floats:
         if len(self._kept) < 2:
-            raise ValueError('this engine does not show its steps: give see="model"')
+            raise ValueError('this engine does not expose its steps: give see="model"')
         return np.array(self._kept)
 
 
@@ -647,14 +647,12 @@ def _loop(
 ) -> OneRunAudit:
     """The loop as it is: ``run.make_private`` samples, clips and perturbs the canaries with its records."""
     if not public:
-        remedy = "a loop of your own reads its own records, and an audit looks at the model: build the training on "
+        remedy = "your own loop reads its own records, and an audit reads the model: build the training on "
         raise _validate.fail("public", public, f"{remedy}public or made-up records, and give public=True")
     try:
         from dphypo.torch.own_loop import CANARIES, GradientCanaries
     except ImportError:
-        remedy = (
-            "loops of your own are audited through run.make_private, which needs PyTorch and Opacus: use one_run_of"
-        )
+        remedy = "your own loops are audited through run.make_private, which needs PyTorch and Opacus: use one_run_of"
         raise _validate.fail("mechanism", mechanism, remedy) from None
     beside = GradientCanaries(size, np.zeros(0, dtype=np.int64))
 

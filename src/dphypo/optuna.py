@@ -156,8 +156,8 @@ class OptunaSurvey:
         _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
         if (steps := math.ceil(self.run.steps * self.fraction)) < min(FEWEST_STEPS, self.run.steps):
             _validate.warn(
-                f"fraction = {self.fraction:g}: a trial makes {steps} steps, and with fewer than about {FEWEST_STEPS} "
-                f"it says nothing about the full run. Give fraction={min(1.0, FEWEST_STEPS / self.run.steps):.2g}, or "
+                f"fraction = {self.fraction:g}: a trial has {steps} steps, and with fewer than about {FEWEST_STEPS} "
+                f"it says little about the full run. Give fraction={min(1.0, FEWEST_STEPS / self.run.steps):.2g}, or "
                 "a full run with a smaller batch or more epochs"
             )
 
@@ -407,8 +407,8 @@ class PaidTrial:
             return value
         if not isinstance(value, Real):
             raise errors.Refusal(
-                f"The objective gives Optuna a {type(value).__name__}, where each number is paid for and anything else "
-                "could hold many. Give one noisy number, or keep the value elsewhere."
+                f"The objective gives Optuna a {type(value).__name__}, but each number is paid for, and this could "
+                "hold many. Give one noisy number, or keep the value elsewhere."
             )
         if self._left == 0:
             raise errors.Refusal(_UNPAID)
@@ -451,8 +451,8 @@ _TOO_MANY = (
 )
 _AGAIN = (
     "The last run was started before, and one more would not be paid for. What it returned is the release: "
-    "last_run(..., folder=...) saves it, and then gets it back. last_runs=2 would have allowed for one that is lost. "
-    "Or start a new survey on a new study: the two compose."
+    "last_run(..., folder=...) saves it, and returns it when called again. last_runs=2 would have allowed for one that "
+    "is lost. Or start a new survey on a new study: the two compose."
 )
 
 

@@ -370,7 +370,7 @@ class EpsilonCurve:
         most = max((100 * loss for row in self.rows for loss in row.lost.values()), default=0.0)
         edge = next((one for one in _EDGES if one >= most), _EDGES[-1])
         lines = [
-            f"One run with all of ε at δ = {self.delta:g}, and what such noise cost on other people's tasks.",
+            f"One run with all of ε at δ = {self.delta:g}, and what such noise cost on public tasks.",
             "",
             f"{'ε':>6}  {'noise':>8}  {'reach':>7}  accuracy lost there, 0 to {edge} points",
         ]
@@ -561,13 +561,13 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
         if alone.regret - least.regret < GAIN:
             said = f"its rate follows from public values and is expected to lose {alone.regret:.2g} of the accuracy"
             surveys = [row.regret for row in rows[1:] if row.regret is not None]
-            return alone, f"{said}, where the best survey loses {min(surveys):.2g}" if surveys else said
-        return least, f"the least expected regret, {least.regret:.2g}, where no tuning has {alone.regret:.2g}"
+            return alone, f"{said}; the best survey, {min(surveys):.2g}: too small a gain" if surveys else said
+        return least, f"it has the least expected regret, {least.regret:.2g}; no tuning has {alone.regret:.2g}"
     for row in rows:
         first = row.design.parts[0]
         if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
             return row, _survey(row, rows)
-    return rows[0], "there is no compute for a survey, and nothing public says that another search pays"
+    return rows[0], "the compute allows no survey, and no public value suggests that another search would pay off"
 
 
 def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
@@ -695,8 +695,8 @@ class Comparison:
         ]
         if self._regrets:
             notes.append(
-                "regret: how much accuracy is expected to be lost to the best learning rate without tuning, where only "
-                "the rate is unknown and public values nearly give it; scores are taken on public records."
+                "regret: the expected loss of accuracy, compared with an untuned run at the best learning rate, where "
+                "only the rate is unknown and public values nearly give it; scores are taken on public records."
             )
         notes += self.about
         notes += [f"left out: {name} ({why})" for name, why in self.left_out]

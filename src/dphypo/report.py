@@ -219,7 +219,7 @@ def read_folder(folder: str | os.PathLike[str]) -> Release:
     """What a folder releases, without its model."""
     source = _validate.path(folder=folder)
     if not is_folder(source):
-        raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save has written")
+        raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save wrote")
     outcome = verify(source)
     if not outcome:
         raise ValueError(f"no report was written, because the release does not verify: {outcome}")
@@ -336,7 +336,7 @@ def _profile(certificate: Certificate) -> Html:
         "changes the probability of any event by a factor of at most e^ε, plus δ."
     )
     figure = plots.certificate_profile(certificate, attack=attack or None, size=(SIZE[0], SIZE[1] + 0.4))
-    stated = {name: " (the sharpest, stated above)" * (name == document["bound"]) for name in document["bounds"]}
+    stated = {name: " (the tightest; stated above)" * (name == document["bound"]) for name in document["bounds"]}
     rows = [
         (plots.BOUNDS.get(name, name) + stated[name], _epsilon(float(epsilon)))
         for name, epsilon in document["bounds"].items()

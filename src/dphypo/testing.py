@@ -182,7 +182,7 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
     ensure(weights.shape == (len(candidates),), told)
     ensure(bool(np.isfinite(weights).all()), f"{when} some weights are not finite")
     ensure(bool((weights >= 0).all()), f"{when} some weights are negative")
-    ensure(bool((weights > 0).any()), f"{when} every weight is zero: it names no candidate")
+    ensure(bool((weights > 0).any()), f"{when} every weight is zero, so no candidate can be chosen")
     return weights.copy()
 
 

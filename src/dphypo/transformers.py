@@ -115,7 +115,7 @@ def _problems(trainer: Any) -> list[str]:
     sampling = str(getattr(args, "train_sampling_strategy", "random"))
     listed = {
         "train_dataset: there is none. Give the private records": trainer.train_dataset is None,
-        "the Trainer has been trained, without noise: its weights hold records. Make a new one": (
+        "the Trainer has been trained, without noise: its weights hold records. Create a new one": (
             trainer.state.global_step > 0
         ),
         f"eval_strategy={_value(args.eval_strategy)!r}: scores during training are not accounted for. Use "
@@ -144,7 +144,7 @@ def _problems(trainer: Any) -> list[str]:
         f"optim={_value(args.optim)!r}: give one of PyTorch's, such as optim='adamw_torch' or 'sgd'": (
             _optimizer(args) not in known()
         ),
-        "optimizers=: every run makes an optimiser of its own. Name it with TrainingArguments(optim=...)": (
+        "optimizers=: every run builds its own optimiser. Name it with TrainingArguments(optim=...)": (
             trainer.optimizer is not None or trainer.lr_scheduler is not None
         ),
         f"lr_scheduler_type={_value(args.lr_scheduler_type)!r}: give 'constant', 'linear' or 'cosine', or a function "

@@ -44,7 +44,7 @@ def test_it_ends_with_a_recommendation_and_the_line_that_runs_it():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--epochs", "3"], "give one of epochs and steps"),
+        (["--epochs", "3"], "give either epochs or steps"),
     ],
 )
 def test_bad_options_are_named(options, words, tmp_path, monkeypatch):

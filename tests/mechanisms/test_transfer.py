@@ -80,7 +80,7 @@ def test_it_says_so_where_no_learning_rate_will_do():
         def __call__(self, params, gradients, steps):
             return np.full(4, sum(1.0 for _ in gradients))  # whatever the learning rate
 
-    with pytest.raises(ValueError, match=r"learning_rate = .* in 20 steps of noise as in 200"):
+    with pytest.raises(ValueError, match=r"learning_rate = .* in 20 steps as in 200"):
         short(Stuck(), 0.1)
 
     class Lost(Descent):

@@ -162,7 +162,7 @@ def test_a_mechanism_of_ones_own_is_planned_for():
         ({"compute": 0.5}, "compute = 0.5 is not valid: one full run takes 1: give 1 to 1000"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"records": None}, "give the number of records"),
-        ({"steps": None}, "give one of epochs and steps"),
+        ({"steps": None}, "give either epochs or steps"),
     ],
 )
 def test_bad_numbers_are_named(wrong, words):

@@ -29,7 +29,7 @@ def test_each_epsilon_is_what_one_run_with_its_noise_costs() -> None:
         assert row.reach == pytest.approx(300 * math.sqrt(run.steps) / row.noise_multiplier)
         assert row.lost == lost_at(row.reach)
     picture = " ".join(str(found).split())
-    assert "other people's tasks" in picture
+    assert "what such noise cost on public tasks" in picture
     assert all(name in picture for name in public_tasks())
     assert found.to_dict()["epsilons"][1]["epsilon"] == 4.0
 

@@ -241,7 +241,7 @@ def changed(folder, tmp_path, name, change):
         ("surveys.json", lambda data: data[0].update(maximize=False), "does not verify.*does not name"),
         ("surveys.json", lambda data: data.append({}), "2 tables of surveys, and the certificate names 1"),
         ("surveys.json", lambda data: data.clear(), "0 tables of surveys, and the certificate names 1"),
-        ("certificate.json", lambda data: data["public"].update(released=[7]), "what it says of tables is damaged"),
+        ("certificate.json", lambda data: data["public"].update(released=[7]), "its description of tables is damaged"),
     ],
 )
 def test_a_folder_that_was_changed_gives_no_page(folder, tmp_path, name, change, why):
@@ -260,4 +260,4 @@ def test_tables_that_were_changed_are_not_read(folder, tmp_path):
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     done = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
     assert isinstance(done.exception, FileNotFoundError)
-    assert "give one that Release.save has written" in str(done.exception)
+    assert "give one that Release.save wrote" in str(done.exception)

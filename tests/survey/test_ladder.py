@@ -153,7 +153,7 @@ def test_a_certificate_says_what_a_ladder_promises_and_its_totals_are_checked() 
     certificate = make().certificate
     said = certificate.statement()
     assert "at most 4 runs of a ladder" in said
-    assert "That is an entry in a filter, such as a ledger, and by itself no guarantee." in said
+    assert "A filter, such as a ledger, charges this; by itself it is no guarantee." in said
     for name in ("epsilon", "ex post"):
         document = deepcopy(certificate.to_dict())
         rung = document["public"]["releases"][1]

@@ -360,7 +360,7 @@ def _released(runs: int, searches: int, counts: int, unit: str, *, last: bool, l
     counted = f" {said[0].upper()}{said[1:]} was released first." if counts else ""
     if not runs and not searches:
         return f"{said}, and nothing else." if counts else "nothing."
-    made = f"at most {_count(runs)} of a ladder; all results are public, and so is the model of the last run made."
+    made = f"at most {_count(runs)} of a ladder; all results are public, and so is the model of the last run."
     return f"{made if ladder else _best_and_runs(runs, searches, last=last)}{counted}"
 
 
@@ -403,16 +403,17 @@ def _ladder(rungs: Sequence[Json]) -> list[str]:
     )
     lines = [
         f"When it stopped: runs were executed one after the other, until the published score of one was at least "
-        f"{reached}. Each and those before it together have epsilon = {total}. No run was executed after it stopped; "
-        "the guarantee is that of the whole ladder, wherever it stopped.",
-        f"What was realised: up to each run epsilon = {ex_post}, ex post. That is an entry in a filter, such as a "
-        "ledger, and by itself no guarantee.",
+        f"{reached}. Up to each run the total is epsilon = {total}. No run was executed after that one; the guarantee "
+        "is that of the whole ladder, wherever it stopped.",
+        f"What was realised: up to each run epsilon = {ex_post}, ex post. A filter, such as a ledger, charges "
+        "this; by itself it is no guarantee.",
     ]
     if all("wrong" in rung for rung in rungs):
         wrong = sum(rung["wrong"] for rung in rungs)
         lines.append(
-            f"When it is wrong: a model that is said to reach {rungs[0]['until']:g} does not with probability "
-            f"{wrong:.3g} at most, if the records that score were drawn like new ones."
+            f"When it is wrong: a model that is said to reach {rungs[0]['until']:g} does not reach it with a "
+            f"probability of at most {wrong:.3g}, if the records that score were drawn from the same distribution as "
+            "new ones."
         )
     return lines
 

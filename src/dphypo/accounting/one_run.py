@@ -87,7 +87,7 @@ def read_events(event: Event | Sequence[Event], relation: Relation) -> tuple[Eve
         raise ValueError("event = [] is not valid: give at least one event")
     for one in map(ideal, events):
         if isinstance(one, dp_accounting.DpEvent) and not dp_library.is_known(one, relation):
-            raise _unaccountable(one, relation, "no accountant of dp_accounting knows it")
+            raise _unaccountable(one, relation, "no accountant of dp_accounting supports it")
     return events
 
 

@@ -527,7 +527,7 @@ def _survey_models(document: Json) -> Iterator[tuple[str, str]]:
 def _tables(document: Json, folder: Path) -> Iterator[str]:
     """Whether the tables of surveys in a folder are those that the certificate names, in their order, and paid for."""
     path = folder / "surveys.json"
-    with _files.parsing(folder / "certificate.json", "what it says of tables is damaged"):
+    with _files.parsing(folder / "certificate.json", "its description of tables is damaged"):
         # The scale of the inputs is no table, and no run pays for it.
         released = enumerate(one for one in document["public"].get("released", ()) if "input_scale" not in one)
         named = [

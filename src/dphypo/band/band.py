@@ -67,8 +67,7 @@ class Band:
         if C < 1:
             raise _validate.fail("C", self.C, "it must be at least 1: densities integrate to 1, so all cannot be less")
         if (c == 1) != (C == 1):
-            never = "below" if c == 1 else "above"
-            remedy = f"a density that is never {never} the prior is the prior; give c < 1 < C, or c = C = 1"
+            remedy = "this band contains only the prior, since densities integrate to 1; give c < 1 < C, or c = C = 1"
             raise _validate.fail("(c, C)", (c, C), remedy)
         object.__setattr__(self, "c", c)
         object.__setattr__(self, "C", C)
@@ -160,7 +159,7 @@ class Band:
         if not isinstance(prior_masses, float):
             masses = np.where(prior_masses < TINY, prior_masses, masses)
         if masses.shape != checked.shape or not within(masses, prior_masses, self.c, self.C):
-            raise RuntimeError(f"{projection!r} left the band after rounding: an error in it; nothing was drawn")
+            raise RuntimeError(f"{projection!r} is faulty: its result left the band after rounding. Nothing was drawn")
         return masses
 
     def draw(self, masses: npt.ArrayLike, entropy: Entropy, prior: npt.ArrayLike | None = None) -> int:
@@ -183,7 +182,7 @@ class Band:
         """
         checked = checked_secret(masses=masses)
         if not within(checked, checked_prior(prior, len(checked)), self.c, self.C):
-            raise ValueError(f"masses are not in {self!r} for this prior: draw from what project returned for it")
+            raise ValueError(f"masses are not in {self!r} for this prior: use the masses that project returned for it")
         return draw_exactly(checked, entropy)
 
 

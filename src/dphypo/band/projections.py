@@ -100,7 +100,7 @@ def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | Non
     greatest = weights.max()
     if greatest == 0:
         raise ValueError(
-            "all weights are 0, so they name no candidate: give at least one positive weight, or equal weights to "
+            "all weights are 0, so no candidate can be chosen: give at least one positive weight, or equal weights to "
             "prefer none"
         )
     scores, target, divisor = weights, weights / greatest, prior  # divided, so that the sum of huge weights is finite
@@ -124,7 +124,7 @@ def _positive(values: npt.ArrayLike, name: str, length: int) -> Array:
     result = _validate.vector(length=length, **{name: values})
     if not result.min() > 0:
         where = int(np.argmin(result))
-        raise ValueError(f"{name}[{where}] = {result[where]}: every one must be greater than 0; leave out the others")
+        raise ValueError(f"{name}[{where}] = {result[where]}: all must be greater than 0; leave out the rest")
     return result
 
 

@@ -209,7 +209,7 @@ def plan(
 
     The column "regret" is the accuracy that a design is expected to lose to the best learning rate.
 
-    With --epsilons: the noise that each asks for, and how much accuracy such noise cost on public tasks.
+    With --epsilons: the noise that each ε requires, and how much accuracy such noise cost on public tasks.
     """
     from dphypo.accounting.certificate import plain
     from dphypo.planning import plan as compare
@@ -400,7 +400,10 @@ def open_ledger(
     delta: o.Delta,
     unit: Annotated[str, typer.Option(help="Who is protected: record or person.")] = "record",
     rows_per_person: Annotated[
-        int | None, typer.Option(help="Of persons: the most rows that any has, to admit searches over records.")
+        int | None,
+        typer.Option(
+            help="With --unit person: the largest number of rows of any person, to admit searches over records."
+        ),
     ] = None,
 ) -> None:
     """Create a ledger. Its total can never be changed. Searches may depend on earlier results."""
@@ -482,7 +485,7 @@ def audit(
         str, typer.Argument(help="FILE.py:NAME or MODULE:NAME, a DPSGD, an OwnTraining or a function that returns one.")
     ],
     canaries: Annotated[int, o.number("Number of canaries.", 10, 100_000, whole=True)] = 1000,
-    kind: Annotated[Kind, typer.Option(help="A gradient of its own, or a random record.")] = Kind.GRADIENT,
+    kind: Annotated[Kind, typer.Option(help="What a canary is: a gradient, or a random record.")] = Kind.GRADIENT,
     see: Annotated[
         See | None, typer.Option(help="What the auditor sees: all steps, or the final model (in JAX always).")
     ] = None,

@@ -78,13 +78,13 @@ _NEW_PART = text(
 _COPY = (
     "the journal of {!r} does not end where the ledger expects: another copy of it has continued, or one of the two "
     "was restored from a backup. One entry pays for one search, so nothing more is run or released here. Resume the "
-    "copy that has all commits, or begin a new search with a new journal: it reserves for itself"
+    "copy that has all commits, or start a new search with a new journal, which reserves its own cost"
 )
 
 
 _SETTLED = (
     "the entry of {!r} was settled: its search stopped early, and was charged for what it had run. Nothing more is run "
-    "for this entry. Begin a new search with a new journal: it reserves for itself"
+    "for this entry. Start a new search with a new journal, which reserves its own cost"
 )
 
 

@@ -600,7 +600,7 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
     other = inspect.isclass(train) or hasattr(train, "__wrapped__")  # whose annotation is not that of the call
     if signature.return_annotation in _NO_PAIR and not other:
         raise TypeError(
-            f"{name}{signature} is declared to return no model: a run gives a model and a score. Write return model, "
+            f"{name}{signature} is declared to return no model: a run returns a model and a score. Write return model, "
             "score; dphypo.testing.check_mechanism(mechanism, space) tries it on records that are not private"
         )
 
@@ -677,7 +677,7 @@ _NEEDED = {
     "SurveyPlan(short=...) or cheap=",
     "score_noise_multiplier": "which returns the same training with that noise on its score",
 }
-_EXAMPLE = """ DPSGD and OwnTraining have it; a mechanism of your own is shortest as a dphypo.mechanisms.Declared:
+_EXAMPLE = """ DPSGD and OwnTraining have it. The shortest way to write your own is a dphypo.mechanisms.Declared:
 
     def training(noise_multiplier):
         def train(params, *, seed):
@@ -689,8 +689,8 @@ _EXAMPLE = """ DPSGD and OwnTraining have it; a mechanism of your own is shortes
         def at(self, noise_multiplier):
             return training(noise_multiplier)
 
-Then training(1.0) takes the place of this one. To be cut short, let at take fraction= and match= too: the part of the \
-training that is made, and whether its noise is divided by the root of it"""
+Then use training(1.0) in place of this one. So that runs can be shortened, let at() take fraction= and match= too: \
+the fraction of the steps to execute, and whether the noise is divided by its square root"""
 
 
 def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome:

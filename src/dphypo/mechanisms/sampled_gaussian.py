@@ -90,7 +90,7 @@ class SampledGaussian:
             )
         fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
         if (epochs is None) == (steps is None):
-            raise _validate.fail("steps", steps, "give one of epochs and steps")
+            raise _validate.fail("steps", steps, "give either epochs or steps")
         if steps is not None:
             made = math.ceil(_validate.integer(at_least=1, steps=steps) * fraction)
         else:
@@ -255,7 +255,7 @@ class OwnTraining(Mechanism):
             held(self.data)
         object.__setattr__(self, "split", read_sides(self.split))
         if (rule := self.transfer_rule) is not None and batch_exponent(rule):
-            raise _validate.fail("transfer_rule", rule, "the batch of own training stays: leave the rule out")
+            raise _validate.fail("transfer_rule", rule, "OwnTraining keeps its batch size: leave the rule out")
         if self.scores not in (None, PUBLIC):
             raise _validate.fail("scores", self.scores, 'give "public", or state what a score costs as score_event')
         if (self.scores is None) == (self.score_event is None):
@@ -474,8 +474,8 @@ class NoiseRehearsal:
                 return mapped
             mapped["learning_rate"] *= target / drift
         remedy = (
-            f"no learning rate takes the weights as far in {short.steps} steps of noise as in {self.run.steps}. "
-            "Give a rule of your own with transfer_rule=..., a function of (hyperparameters, fraction)"
+            f"no learning rate lets noise move the weights as far in {short.steps} steps as in {self.run.steps}. "
+            "Give your own rule with transfer_rule=..., a function of (hyperparameters, fraction)"
         )
         raise _validate.fail("learning_rate", params["learning_rate"], remedy)
 

@@ -177,13 +177,13 @@ class Climb:
             return f"{count} runs, for ε = {shown}, each alone; all are released, and charged together."
         from_score = ", ".join(f"{rung.reaching:.4g}" for rung in self.rungs)
         said = (
-            f"Up to {count} runs, one after the other; with those before it, a run costs ε = {shown}. The first whose "
-            f"score is at least {from_score} is released, and nothing is run after it."
+            f"Up to {count} runs, one after the other. Up to each of them, the total is ε = {shown}. The first whose "
+            f"score is at least {from_score} is released, and no run follows it."
         )
         if first.wrong is None:
             return f"{said} Scores are compared with {first.target:g} as they are: no probability is stated."
-        wrong = f"wrong with probability {count * first.wrong:g} at most"
-        return f"{said} That such a model classifies {first.target:g} of new records correctly is {wrong}."
+        wrong = f"wrong with a probability of at most {count * first.wrong:g}"
+        return f"{said} The claim that such a model classifies {first.target:g} of new records correctly is {wrong}."
 
 
 def plan_ladder(

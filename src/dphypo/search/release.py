@@ -454,7 +454,7 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
 
 def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
     """Refuse a model that was damaged or replaced since its certificate was written."""
-    with _files.parsing(path.with_name("certificate.json"), "what it says of the release is damaged"):
+    with _files.parsing(path.with_name("certificate.json"), "its description of the release is damaged"):
         named = (certificate.document.get("release") or {}).get("model_sha256")
     if named is not None and hashlib.sha256(content).hexdigest() != named:
         raise FileError(f"{printable(path)} was damaged or replaced: it is not the model that the certificate names")
@@ -506,7 +506,7 @@ def read_surveys(source: Path) -> tuple[SurveyTable, ...]:
 
 def _survey_models(source: Path, certificate: Certificate, saver: Saver) -> Iterator[SurveyTable]:
     """The tables in the folder of a release, with the models of those surveys that published them."""
-    with _files.parsing(source / "certificate.json", "what it says of surveys is damaged"):
+    with _files.parsing(source / "certificate.json", "its description of surveys is damaged"):
         stated = [one for one in certificate.document["public"].get("released", ()) if "sha256" in one]
         hashes = [list(one.get("models") or ()) for one in stated]
     for survey, table in enumerate(read_surveys(source)):

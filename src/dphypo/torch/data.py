@@ -367,7 +367,7 @@ def _rows(
     if isinstance(data, DataLoader):
         raise TypeError(
             f"data is a DataLoader: give its records, data=loader.dataset, with batch_size={data.batch_size}. Batches "
-            "are Poisson samples, drawn from the seed of a run; pass a collator of your own as collate="
+            "are Poisson samples, drawn from the seed of a run; pass your own collator as collate="
         )
     data = _unwrapped(data)
     arrays = not isinstance(data, list) or len(data) == 2  # else it is a list of records

@@ -188,7 +188,7 @@ def refuse_other_weights(before: bytes, model: nn.Module) -> None:
     if fingerprint(model) != before:
         raise UnsupportedModelError(
             f"the model's factory returns different weights after the run, for the same seed: the run or its "
-            f"score wrote to what the factory reads, or the factory has a random generator of its own. {_REMEDY}"
+            f"score wrote to what the factory reads, or the factory has its own random generator. {_REMEDY}"
         )
 
 

@@ -118,7 +118,7 @@ def _column(person: Any) -> Any:
         raise _validate.fail("person", f"an array of shape (rows, {person.shape[1:]})", _REMEDY)
     whole = said.lower().startswith(("int", "uint", "float64", "object", "str", "<u", "|s", "category", "large_string"))
     if kind is not None and not whole:
-        raise _validate.fail("person", f"a column of {said}", f"such values do not tell persons apart: {_REMEDY}")
+        raise _validate.fail("person", f"a column of {said}", f"such values cannot identify persons: {_REMEDY}")
     if hasattr(person, "detach"):
         return person.detach().cpu().tolist()
     if hasattr(person, "iloc"):

@@ -50,8 +50,8 @@ _LOST = (
     "last checkpoint, also on another number of processes"
 )
 _DIFFER = (
-    "the processes of this run differ in {what}. Which of them meets a record depends on the other records, so that no "
-    "noise covers a difference. {remedy}"
+    "the processes of this run differ in {what}. Which of them processes a record depends on the other records, so "
+    "no noise covers a difference. {remedy}"
 )
 _ARITHMETIC = "Use machines with the same processors or GPUs and the same versions of PyTorch, or one machine"
 
@@ -124,7 +124,7 @@ class Team:
         except Exception as caught:
             error = caught
         if any(self.gathered(error is not None)):
-            raise RunFailedError("the run cannot be made with these values") from error
+            raise RunFailedError("the run cannot be executed with these values") from error
         return value
 
     @contextlib.contextmanager
