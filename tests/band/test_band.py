@@ -183,7 +183,7 @@ class Careless:
     ],
 )
 def test_a_rule_cannot_break_the_band(ratios):
-    with pytest.raises(RuntimeError, match="Careless\\(\\) left the band"):
+    with pytest.raises(RuntimeError, match="Careless\\(\\) is faulty: its result left the band"):
         Band(0.5, 2).project([1, 2, 3], projection=Careless(np.array(ratios)))
     assert Band(0.5, 2).project([1, 2, 3], projection=Careless(np.ones(3))) == pytest.approx([1 / 3] * 3)
 
