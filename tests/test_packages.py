@@ -180,7 +180,7 @@ NOT_FOR_USERS = {
     "dphypo.accounting.second_opinion.NoOpinion",  # an answer of verify
     "dphypo.accounting.theorems.theorem_h_history_only.LatticeError",  # another bound is taken
     "dphypo.search.runner.Terminated",  # becomes the end of the process
-    "dphypo.training.gradient_training.DivergedError",  # an outcome of a run
+    "dphypo.training.base.DivergedError",  # an outcome of a run
     "dphypo.torch.engine.distributed.RunFailedError",  # the same, on several processes
 }
 

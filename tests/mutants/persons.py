@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "scores of rows rank the runs of persons",
         "training and scoring protect one unit",
-        "training/gradient_training.py",
+        "training/base.py",
         "if is_private(one) and persons != (cap is not None):",
         "if False:",
         ("integrations/test_persons_scores.py::test_training_and_scoring_protect_one_unit",),

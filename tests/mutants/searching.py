@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         "a rung that begins from a model learns as fast as one that does not",
         "rungs that begin from each other leave the noise of one run",
-        "training/gradient_training.py",
+        "training/base.py",
         "        drift *= math.sqrt(1 - (self.kept or 0.0) ** 2)",
         "        drift *= 1.0",
         (

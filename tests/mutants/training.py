@@ -14,7 +14,7 @@ MUTANTS = (
     Mutant(
         "a last run on all records counts for one side",
         "records that score are trained on, too",
-        "training/gradient_training.py",
+        "training/base.py",
         '"data": whole.data, "records"',
         '"data": replace(whole.data, origin=self.data.origin), "records"',
         (
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "a last run on all records keeps what was found for another loss",
         "a run trains as its mechanism says",
-        "training/gradient_training.py",
+        "training/base.py",
         'changes["whole"] = replace(self.whole, fits={})',
         'changes["whole"] = self.whole',
         ("integrations/test_torch_named_scores.py::test_a_last_run_trains_as_the_changed_mechanism_does",),
@@ -234,7 +234,7 @@ MUTANTS = (
     Mutant(
         "a score on the training records is amplified",
         "a subsampled run whose score reads all records is charged in full",
-        "training/gradient_training.py",
+        "training/base.py",
         "        event = run.on_the_subsample if same else run.event\n",
         "        event = run.event\n",
         ("integrations/test_torch_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),

@@ -24,9 +24,9 @@ from dphypo.search.rates import norm_terms
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 from dphypo.training import scores
+from dphypo.training.base import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.training.cost import batch_size
 from dphypo.training.draws import BatchSampler, Draws, draw, piece_and_count
-from dphypo.training.gradient_training import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.training.persons import read_cap
 from dphypo.training.setting import Clipping, Run, Setting
 from dphypo.training.split import split_within

@@ -191,10 +191,10 @@ def _size(count: int) -> int:
 
 
 def _filled(tree: Any, size: int) -> Any:
+    """Arrays with zeros for the rows that are missing; those of numpy stay on the host."""
+
     def fill(one: Any) -> Any:
-        return jnp.concatenate([jnp.asarray(one), jnp.zeros((size - len(one), *one.shape[1:]), one.dtype)])
+        library: Any = np if isinstance(one, np.ndarray) else jnp
+        return library.concatenate([one, library.zeros((size - len(one), *one.shape[1:]), one.dtype)])
 
-    def fill_on_host(one: Any) -> Any:
-        return np.concatenate([one, np.zeros((size - len(one), *one.shape[1:]), one.dtype)])
-
-    return jax.tree.map(lambda one: fill_on_host(one) if isinstance(one, np.ndarray) else fill(one), tree)
+    return jax.tree.map(fill, tree)

@@ -184,7 +184,7 @@ OURS = {one for room in (primitives, jax.lax) for one in vars(room).values() if 
 def traced(function: Callable[..., Any], *example: Any) -> tuple[Callable[..., Any], bool]:
     """A function as the program that JAX sees for arguments of these types, and whether it may be mapped.
 
-    The program is run, not the function, so that what was checked is what is mapped.
+    The program is executed and not the function: what was checked is what is mapped.
     """
     code, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
     structure, run = jax.tree.structure(shapes), jaxpr_as_fun(code)

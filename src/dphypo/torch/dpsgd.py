@@ -22,8 +22,8 @@ from dphypo.torch.engine import distributed
 from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.torch.runs import TorchRun
 from dphypo.torch.saver import Safetensors, build
+from dphypo.training.base import AllRecords, GradientTraining
 from dphypo.training.cost import batch_size
-from dphypo.training.gradient_training import AllRecords, GradientTraining
 from dphypo.training.persons import read_cap
 from dphypo.training.scores import TrainedModel, named, names_in, scoring_share
 from dphypo.training.split import Origin, split_within

@@ -46,8 +46,8 @@ from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.training import scores
+from dphypo.training.base import DivergedError, make_in_groups
 from dphypo.training.draws import shared_piece
-from dphypo.training.gradient_training import DivergedError, make_in_groups
 
 if TYPE_CHECKING:
     from dphypo.torch.dpsgd import DPSGD

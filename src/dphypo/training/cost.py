@@ -42,11 +42,11 @@ BatchAndLength = tuple[int, float] | tuple[int, None, int]
 
 
 NoiseMultiplier = float | str | Mapping[BatchAndLength, float]
-"""The noise multiplier of all runs, one for each batch size and length, or "calibrate" if it is yet to be found."""
+"""The noise multiplier of all runs, one for each batch size and length, or "calibrate" to solve for it."""
 
 
 def read(given: SupportsFloat | str | Mapping[BatchAndLength, float]) -> NoiseMultiplier:
-    """What was given as ``noise_multiplier``, checked."""
+    """The argument ``noise_multiplier``, checked."""
     if isinstance(given, Mapping) and given:
         return {setting: _validate.positive(noise_multiplier=noise) for setting, noise in given.items()}
     if isinstance(given, str) and given == CALIBRATE:
@@ -57,7 +57,7 @@ def read(given: SupportsFloat | str | Mapping[BatchAndLength, float]) -> NoiseMu
 
 
 def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMultiplier:
-    """The noise of runs that make only this fraction of the steps; noise that is yet to be found stays so."""
+    """The noise of runs that make only this fraction of the steps; "calibrate" stays."""
     if isinstance(noise_multiplier, str):
         return noise_multiplier
     factor = sampled_gaussian.match_noise(1.0, fraction)
@@ -178,10 +178,10 @@ def calibrated(
 ) -> M:
     """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
-    Each kind of run, a batch size and a length, gets noise of its own. ``policy`` and ``first_from_prior`` are what the
-    search rule sees, and how many first runs it leaves to the prior: for a band and a search rule of ours,
-    ``policy="history", first_from_prior=1`` asks for less noise. ``journal`` is that of the search: one that goes on
-    finds the noise there. A terminal says how far it is, if it takes longer than two seconds.
+    Each kind of run, a batch size and a length, gets noise of its own. ``policy`` is what the search rule sees, and
+    ``first_from_prior`` the number of first runs that are drawn from the prior: for a band and a sampler of the
+    library, ``policy="history", first_from_prior=1`` needs less noise. A ``journal`` stores the noise, so that a
+    resumed search finds it. On a terminal, progress is shown after two seconds.
     """
     _validate.warn_of_delta(delta, records_of(mechanism))
     found = mechanism.kinds(space)

@@ -1,4 +1,4 @@
-"""A private test number for a released model: its score, its certificate and its entry in the ledger, in one call."""
+"""A private test score of a released model, with its certificate and its entry in the ledger, in one call."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from dphypo.mechanisms.mechanism import ROWS_PER_PERSON, or_none
 from dphypo.noise import Words
 
 GRID = 2**12
-"""Parts of a person that counts are made of, where a person is in several cells."""
+"""Counts are in units of a person over this number, where a person is in several cells."""
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _EXACT = 2**53  # doubles hold whole numbers below it, each its own
@@ -81,7 +81,7 @@ class PersonKeys:
         return np.array(found, dtype=np.int64)
 
     def means(self, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """The mean of each person's values, one a row; what is not finite is left out."""
+        """The mean of each person's values, one value per row; those that are not finite are left out."""
         given, numbers = np.asarray(values, dtype=np.float64), self.numbers()
         counts = (numbers >= 0) & np.isfinite(given)
         return person_means(given[counts], numbers[counts])

@@ -68,7 +68,7 @@ def reaching(target: float, wrong: float, *, noise_multiplier: float, records: i
     unit, (right, sizes, masses) = 10.0**-_DECIMALS, _counted(target, records, of)
 
     def probability(steps: int) -> float:
-        """An upper bound of the probability that a model of accuracy ``target`` shows at least so much."""
+        """An upper bound on the probability that a model of accuracy ``target`` shows at least this score."""
         shown = steps * unit
         spread = noise_multiplier * math.hypot(1 - shown, shown)
         return float(np.sum(masses * ndtr((right - shown * sizes + 0.5) / spread))) * (1 + 1e-9) + 4 * _TAIL
@@ -88,7 +88,7 @@ def reaching(target: float, wrong: float, *, noise_multiplier: float, records: i
 
 @functools.lru_cache(4)
 def _counted(target: float, records: int, of: int | None) -> tuple[Floats, Floats, Floats]:
-    """How many records are right and how many there are, with what probability; but for tails, the less likely ones."""
+    """The numbers of correct records and of all records, with their probabilities, without the tails of both laws."""
     law = binom(records, 1.0) if of is None else binom(of, records / of)
     sizes = np.arange(law.ppf(_TAIL), law.isf(_TAIL) + 1)
     middle = np.floor(target * sizes)
@@ -273,7 +273,7 @@ class RecordScore(ABC):
 
     @property
     def sigma(self) -> float:
-        """The noise multiplier; an error if it is yet to be found."""
+        """The noise multiplier; an error if it is still "calibrate"."""
         if isinstance(given := self.noise_multiplier, str):
             remedy = "dphypo.tune(mechanism, epsilon=..., delta=...) solves for it; elsewhere give a number"
             raise _validate.fail("the score's noise_multiplier", given, remedy)
@@ -478,7 +478,7 @@ class PrivateConfusion(RecordScore):
         return auc(whole) if self.measure == "auc" else float(MEASURES[self.measure](whole))
 
     def deviation(self, classes: int) -> float | None:
-        """The noise of the measure among so many classes; None if it is one of your own, or a gap between groups."""
+        """The noise of the measure among this many classes; None for your own measure or a gap between groups."""
         if not isinstance(self.measure, str) or self.measure in GAPS or not isinstance(self.noise_multiplier, float):
             return None
         share = assumed_share(classes) if self.rarest is None else self.rarest
@@ -735,7 +735,7 @@ class Scored(Mechanism):
 
     @property
     def score_event(self) -> Any:
-        """The event of the score, where it looks at private records; a function that raises if it is not known yet."""
+        """The event of a score on private records; a function that raises while the noise is "calibrate"."""
         score = self.private_score
         if score is None:
             return None
@@ -743,7 +743,7 @@ class Scored(Mechanism):
 
     @property
     def score_noise_multiplier(self) -> float | str | None:
-        """The noise of the score, where it looks at private records; "calibrate" if it is yet to be found."""
+        """The noise of a score on private records; "calibrate" if it is to be solved for."""
         return None if self.private_score is None else self.private_score.noise_multiplier
 
     @property
@@ -834,7 +834,7 @@ def event_of_sum(noise_multiplier: float) -> RoundedDp:
 
 
 def _each(values: Floats, owners: I64 | None) -> Floats:
-    """One value per record: the mean over its rows where records are persons. NaN is of what is left out."""
+    """One value per record, or per person the mean over the rows; NaN marks records that are left out."""
     known = ~np.isnan(values)
     return values[known] if owners is None else person_means(values[known], owners[known])
 

@@ -353,12 +353,10 @@ def _hashed(key: bytes | None) -> bytes | None:
     return None if key is None else b"person|" + key[1:]
 
 
-def hashed_apart(
-    inputs: Any, targets: Any, *, share: float, key: str = "", person: PersonKeys | None = None
-) -> npt.NDArray[np.bool_]:
-    """Which records :func:`split_by_hash` sets apart."""
+def hashed_apart(inputs: Any, targets: Any, *, share: float, person: PersonKeys | None = None) -> npt.NDArray[np.bool_]:
+    """Which records :func:`split_by_hash` sets apart without a key."""
     found = _pairs(inputs, targets) if person is None else list(map(_hashed, person.rows))
-    return _chosen(_hashes([one or b"" for one in found], key), share)
+    return _chosen(_hashes([one or b"" for one in found], ""), share)
 
 
 def _pairs(inputs: Any, targets: Any) -> list[bytes | None]:
@@ -406,7 +404,7 @@ def _split(hashed: str, share: float, key: str) -> Split:
 
 
 def _name(dataset: object) -> str:
-    """A data set as a split states it: its class, its columns, and a hash of what changes records as they are read."""
+    """How a split names a data set: its class, its columns, and a hash of the transforms that change records."""
     columns, ways, inner = getattr(dataset, "column_names", None), [], dataset
     while inner is not None:
         ways += [getattr(inner, name, None) for name in ("transform", "target_transform", "format")]

@@ -54,7 +54,7 @@ class SumGrid:
     radius: float
     bits: int
     raised: float
-    """By how much less a record counts than in real numbers: C/C₀ − 1. The noise over the signal rises by this."""
+    """C/C₀ − 1: by how much rounding raises the ratio of noise to signal."""
 
     @classmethod
     def of(
@@ -69,7 +69,7 @@ class SumGrid:
     ) -> SumGrid:
         """The grid of a run with this many parameters, whose batches hold at most ``largest_batch`` records.
 
-        They are in at most so many ``pieces``, whose sums are rounded to multiples of h·2^−bits each.
+        They are in at most ``pieces`` pieces, whose sums are each rounded to multiples of h·2^−bits.
         """
         sigma = _validate.positive(noise_multiplier=noise_multiplier)
         limit = _validate.within(1e-100, 1e100, why="squares of smaller norms are zero", max_grad_norm=max_grad_norm)
@@ -96,7 +96,7 @@ class SumGrid:
 
     @property
     def scale(self) -> float:
-        """2^bits/h: sums are made in units of h·2^−bits."""
+        """2^bits/h: sums are in units of h·2^−bits."""
         return 2.0**self.bits / self.unit
 
     @property

@@ -1,4 +1,4 @@
-"""What every DP-SGD mechanism declares, whatever library trains: events, short runs, noise, runs in groups."""
+"""The base class of DP-SGD mechanisms, for every library: events, short runs, noise, runs in groups."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Schedule:
 
 
 def _read_schedule(schedule: Any) -> Callable[[float], float] | None:
-    """A schedule as a function of the share of the steps made so far."""
+    """A schedule as a function of the share of completed steps."""
     if schedule is None:
         return None
     remedy = (
@@ -173,7 +173,7 @@ class GradientTraining(Scored):
     same_fits: ClassVar[frozenset[str]]
     """Fields that what was found for an architecture depends on."""
     kept: ClassVar[float | None] = None
-    """The share of an earlier model's way that a run keeps (:meth:`continued`); None if it begins by itself."""
+    """The κ of :meth:`continued`; None for a run that does not begin from an earlier model."""
     exact = True
     """Whether steps are Gaussian mechanisms to the last bit, up to the slack that the event then states."""
 
@@ -236,7 +236,7 @@ class GradientTraining(Scored):
 
     @abstractmethod
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Sequence[Outcome | Exception]:
-        """Make runs; what a run raises takes the place of its outcome."""
+        """Execute runs; an exception of a run takes the place of its outcome."""
 
     @abstractmethod
     def check_space(self, space: Space) -> None:
@@ -433,10 +433,7 @@ class GradientTraining(Scored):
         return made
 
     def _recosted(self, changes: Mapping[str, Any]) -> Self:
-        """A copy with changes that cannot be wrong but for the noise and the length: all else was checked once.
-
-        A solver tries many values of the noise.
-        """
+        """A copy for a solver, which tries many values of the noise: only the noise and the length are checked."""
         made = copy.copy(self)
         vars(made).update(changes)
         _validate.within(0.0, 1.0, closed="right", fraction=made.fraction)
@@ -513,9 +510,9 @@ def make_in_groups(
     train: Callable[[Sequence[Begun]], Sequence[Model]],
     finish: Callable[[int, Begun, Model], Outcome],
 ) -> list[Outcome | Exception]:
-    """Make runs: ``begin`` each, ``train`` those of one ``kind`` at once, ``finish`` each.
+    """Execute runs: ``begin`` each, ``train`` those of one ``kind`` at once, ``finish`` each.
 
-    What a run raises takes the place of its outcome, but for a model that is unfit.
+    An exception of a run takes the place of its outcome, except for ``UnsupportedModelError``.
     """
     found: list[Any] = [_tried(run) for run in begin]
     groups: dict[Hashable, dict[int, Begun]] = {}
