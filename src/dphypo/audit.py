@@ -99,14 +99,6 @@ def _least_mass(tail: float, correct: int, guesses: int, canaries: int, needed: 
     return mass
 
 
-def chance_by_binomial(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """The same for (ε, δ)-DP by Steinke, Nasr and Jagielski (2023), Theorem 5.2: a binomial tail, and a term for δ."""
-    right = 1 / (1 + math.exp(-epsilon))
-    sums = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))
-    more = float(np.max(sums / np.arange(1, correct + 1), initial=0.0))
-    return min(1.0, float(binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * more)
-
-
 def dp(epsilon: float, delta: float) -> Needed:
     """(ε, δ)-DP. 1 − f is the smaller of two lines; this is the larger of their inverses."""
     factor = math.exp(epsilon)
@@ -184,21 +176,10 @@ class OneRunAudit:
         return max(0.0, 2 * float(ndtri(beta.ppf(1 - self.confidence, right, count - right + 1))))
 
     def first(self, canaries: int) -> OneRunAudit:
-        """What the first so many canaries alone prove."""
+        """What the first ``canaries`` canaries alone prove."""
         few = slice(0, _validate.integer(at_least=10, canaries=canaries))
         included, scores, apart = self.included[few], self.scores[few], self.apart is not None
         return judge(included, scores, delta=self.delta, confidence=self.confidence, apart=apart)
-
-    @property
-    def epsilon_by_binomial(self) -> float:
-        """The bound of Steinke, Nasr and Jagielski (2023) from the same guesses, which is smaller if δ is not 0."""
-        allowed = (1 - self.confidence) / len(self.guesses)
-        return _largest(
-            lambda epsilon: any(
-                chance_by_binomial(one.correct, one.guesses, self.canaries, epsilon, self.delta) <= allowed
-                for one in self.guesses
-            )
-        )
 
     def _ruled_out(self, family: Callable[[float], Needed]) -> float:
         return _largest(lambda value: chance_of(self.guesses, self.canaries, family(value)) <= 1 - self.confidence)
@@ -645,7 +626,7 @@ def _input_canaries(
 def _loop(
     mechanism: OwnTraining, size: int, see: str, params: Mapping[str, Any], public: bool, said: Mapping[str, Any]
 ) -> OneRunAudit:
-    """The loop as it is: ``run.make_private`` samples, clips and perturbs the canaries with its records."""
+    """Audit a loop unchanged: ``run.make_private`` samples, clips and perturbs the canaries with its records."""
     if not public:
         remedy = "your own loop reads its own records, and an audit reads the model: build the training on "
         raise _validate.fail("public", public, f"{remedy}public or made-up records, and give public=True")

@@ -115,16 +115,15 @@ def survey_history(table: SurveyTable, *, size: tuple[float, float] = SIZE) -> F
     return _with_legend(axes, 3)
 
 
-def audit_bound(found: OneRunAudit, *, size: tuple[float, float] = SIZE) -> Figure:
+def audit_bound(found: OneRunAudit) -> Figure:
     """What the audit of one run proves of ε, against the number of its canaries, and what is claimed.
 
     Args:
         found: what :func:`dphypo.audit.one_run` returned.
-        size: of the picture, in inches.
     """
     from dphypo.audit import epsilon_of
 
-    axes = _new_axes(size, "canaries", f"ε at δ = {found.delta:g}")
+    axes = _new_axes(SIZE, "canaries", f"ε at δ = {found.delta:g}")
     counts = sorted({int(count) for count in np.geomspace(min(50, found.canaries), found.canaries, 8)})
     parts = [found.first(count) for count in counts]
     axes.plot(counts, [part.epsilon for part in parts], "o-", color=BLUE, label="proven of any mechanism")
@@ -137,7 +136,7 @@ def audit_bound(found: OneRunAudit, *, size: tuple[float, float] = SIZE) -> Figu
         axes.axhline(found.claimed, color=ORANGE, label=f"claimed: ε = {found.claimed:.3f}")
     axes.set_xscale("log")
     axes.set_ylim(0.0, None)
-    return _with_legend(axes, 2 if size[0] > 6 else 1)
+    return _with_legend(axes)
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
@@ -157,7 +156,7 @@ def require_matplotlib() -> None:
         raise ImportError("pictures need matplotlib: pip install 'dphypo[plots]'") from None
 
 
-def _new_axes(size: tuple[float, float], xlabel: str = "", ylabel: str = "") -> Axes:
+def _new_axes(size: tuple[float, float], xlabel: str, ylabel: str) -> Axes:
     """Axes that fill a new figure: two spines, a faint grid, labels in the ink of the page."""
     require_matplotlib()
     from matplotlib.figure import Figure

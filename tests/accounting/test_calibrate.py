@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.slow import mostly_slow
 
-from dphypo.accounting import account, calibrate
+from dphypo.accounting import account, calibrate, solve_noise
 from dphypo.accounting.calibrate import watch
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
@@ -60,16 +60,14 @@ def test_bad_targets_are_named(bad):
         calibrate(dp_sgd, Geometric(mean=3), **bad)
 
 
+def noise_of(make: Any, law: Any, **options: Any) -> Any:
+    return solve_noise(lambda noise: account(make(noise), law), **options)
+
+
 def test_the_range_of_noise_is_kept():
     for smallest, largest in ((0.05, 0.96), (2.0, 1e3)):
-        found = calibrate(
-            dp_accounting.GaussianDpEvent,
-            Geometric(mean=10),
-            epsilon=7.0,
-            delta=DELTA,
-            smallest=smallest,
-            largest=largest,
-        )
+        reach = {"smallest": smallest, "largest": largest}
+        found = noise_of(dp_accounting.GaussianDpEvent, Geometric(mean=10), epsilon=7.0, delta=DELTA, **reach)
         assert smallest <= found.noise_multiplier <= largest
 
 
@@ -92,7 +90,7 @@ NOT_MONOTONE = [
 @pytest.mark.parametrize(("make", "law", "epsilon", "delta"), NOT_MONOTONE)
 @pytest.mark.parametrize("decimals", mostly_slow([4, 2, 6]))
 def test_a_rounded_noise_costs_no_more_where_noise_is_not_monotone(make, law, epsilon, delta, decimals):
-    found = calibrate(make, law, epsilon=epsilon, delta=delta, decimals=decimals)
+    found = noise_of(make, law, epsilon=epsilon, delta=delta, decimals=decimals)
     assert found.value == round(found.value, decimals)
     again = account(make(found.value), law)
     assert again.epsilon(delta) == found.epsilon
@@ -106,7 +104,7 @@ def check_random_tables(seed: int, count: int) -> None:
         make = sgd(float(rng.uniform(0.005, 0.05)), int(rng.integers(20, 300)))
         law = [Geometric(mean=5), NegativeBinomial(8, mean=10), Poisson(4)][int(rng.integers(3))]
         try:
-            found = calibrate(make, law, epsilon=epsilon, delta=delta, decimals=int(rng.integers(2, 7)))
+            found = noise_of(make, law, epsilon=epsilon, delta=delta, decimals=int(rng.integers(2, 7)))
         except UnreachableError:
             continue
         assert account(make(found.value), law).epsilon(delta) <= epsilon, (delta, epsilon, law, found)

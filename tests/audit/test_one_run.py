@@ -18,7 +18,7 @@ from support.broken_training import CANARIES, EVENT, FAULTS
 from support.slow import mostly_slow
 
 from dphypo.accounting.tradeoff import Tradeoff
-from dphypo.audit import chance, chance_by_binomial, dp, evidence_of_steps, gaussian, judge, one_run, one_run_of
+from dphypo.audit import chance, dp, evidence_of_steps, gaussian, judge, one_run, one_run_of
 from dphypo.entropy import Seeded
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
@@ -47,6 +47,14 @@ def test_the_bound_is_the_solution_of_the_linear_program(canaries, data, epsilon
     assert chance(correct, guesses, canaries, dp(epsilon, delta)) == pytest.approx(exact, abs=1e-6)
     by_curve = Tradeoff(np.array([epsilon]), np.array([delta])).rates_needed()
     assert chance(correct, guesses, canaries, by_curve) == pytest.approx(exact, abs=1e-6)
+
+
+def chance_by_binomial(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """The same for (ε, δ)-DP by Steinke, Nasr and Jagielski (2023), Theorem 5.2: a binomial tail, and a term for δ."""
+    right = 1 / (1 + math.exp(-epsilon))
+    sums = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))
+    more = float(np.max(sums / np.arange(1, correct + 1), initial=0.0))
+    return min(1.0, float(binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * more)
 
 
 @pytest.mark.parametrize("mu", [0.5, 1.5, 3.0])

@@ -46,7 +46,7 @@ _FEW = np.array([2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0])
 _LOOSE = 0.95  # of the noise by a Rényi bound is about what a loss distribution asks for
 _RATIOS = 2e-2  # in ε: how exact the ratios between settings are; their common factor is solved for afterwards
 Keep: TypeAlias = Callable[[Mapping[str, Any], Callable[[], float]], float]
-"""Gives the answer to a question in public values: one that is kept, or what is solved for, which is kept then."""
+"""Returns the stored answer to a question in public values; solves for it and stores it if there is none."""
 REMEDY_OF_A_SEARCH = "run fewer times (a smaller mean of T), use a narrower band, sample less or take fewer steps"
 REMEDY = "fewer runs, shorter or noisier ones, or less noise needed for the score (a larger share of records for it)"
 
@@ -61,9 +61,6 @@ def calibrate(
     relation: Relation = ADD_OR_REMOVE_ONE,
     policy: PolicyClass | str = PolicyClass.ANYTHING,
     first_from_prior: int = 0,
-    smallest: float = SMALLEST,
-    largest: float = LARGEST,
-    decimals: int = DECIMALS,
 ) -> Calibration[Guarantee]:
     """The smallest noise multiplier with which a whole search is (``epsilon``, ``delta``)-DP.
 
@@ -71,8 +68,6 @@ def calibrate(
         make_event: the event of one run as a function of its noise multiplier; more noise must not cost more.
         runs, band, relation, policy, first_from_prior: of the search, as in :func:`account`.
         epsilon, delta: the total of the search.
-        smallest, largest: the range of noise multipliers that is tried.
-        decimals: the noise multiplier has at most this many, so that writing it down changes nothing.
 
     >>> from dphypo.laws import Geometric
     >>> found = calibrate(dp_accounting.GaussianDpEvent, Geometric(mean=10), epsilon=2.0, delta=1e-6)
@@ -92,9 +87,6 @@ def calibrate(
         ),
         epsilon=epsilon,
         delta=delta,
-        smallest=_validate.positive(smallest=smallest),
-        largest=_validate.positive(largest=largest),
-        decimals=decimals,
         remedy=REMEDY_OF_A_SEARCH,
     )
 
@@ -139,6 +131,8 @@ def solve_noise(
     """
     _validate.positive(epsilon=epsilon)
     _validate.positive(close=close)
+    _validate.positive(smallest=smallest)
+    _validate.positive(largest=largest)
     _validate.positive_delta(delta=delta)
 
     def cost(made: Made) -> float:
@@ -243,7 +237,7 @@ def run_alone(
 
 
 def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: float, delta: float) -> float:
-    """Where to start: by a Rényi bound, which is quick at any noise, where a loss distribution at little noise is not.
+    """Where to start, by a Rényi bound: it is quick at any noise, and a loss distribution at little noise is not.
 
     A search counts as two of its runs, which is about what selection costs.
     """
@@ -346,7 +340,7 @@ class Knob(Generic[Costly]):
         return found
 
     def _bracket(self, epsilon: float) -> tuple[Calibration[Costly] | None, Calibration[Costly]]:
-        """The last value that meets the target and the first that does not, by growing steps from the start.
+        """The last value that meets the target and the first that does not, found by growing steps from the start.
 
         ``None`` if not even the largest value meets it; the same value twice if the smallest does.
         """
