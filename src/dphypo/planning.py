@@ -98,7 +98,7 @@ class PlannedPart:
         return f"dphypo.Survey({run}, {self.runs}{prior})"
 
     def arguments(self) -> str:
-        """What a study is made of, in Python: the mechanism, the law and the band."""
+        """The arguments of a study in Python: the mechanism, the law and the band."""
         band = "" if self.band == UNIFORM else f", band=({self.band.c!r}, {self.band.C!r})"
         return f"full, dphypo.laws.{self.runs!r}{band}"
 
@@ -228,7 +228,7 @@ def spend(
 ) -> Spent:
     """The least noise with which a design costs ε at δ, never more and at most a 400th of ε less.
 
-    What others were ``found`` to need tells where to start, which saves time and nothing else.
+    The noise of designs that were ``found`` gives a starting point, which only saves time.
     """
 
     if design.kind == "none":  # it needs no score, so that no record is set apart for one
@@ -644,7 +644,7 @@ class Comparison:
 
     @property
     def code(self) -> str:
-        """Python that runs what is recommended, for a ``space`` and a ``mechanism``. Numbers are not rounded."""
+        """Python that executes the recommended design, for a ``space`` and a ``mechanism``. Numbers are not rounded."""
         (first, *rest) = self.best.design.parts
         if self.best.design.kind == "none" and self.best.regret is not None:
             return f"release = dphypo.tune(mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, search='never')"

@@ -86,12 +86,12 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def block(value: str) -> Html:
-    """Text of several lines as they are, such as a traceback, JSON, or what to type into a shell."""
+    """Preformatted text, such as a traceback, JSON, or a shell command."""
     return tag("pre", tag("code", Html("\n".join(text(line) for line in value.splitlines()))), tabindex="0")
 
 
 def table(caption: str, heads: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: int = 0) -> Html:
-    """A table that scrolls by itself where it is too wide; the first cell of a row is its header.
+    """A table that scrolls where it is too wide; the first cell of a row is its header.
 
     The last ``numbers`` columns are set to the right.
     """

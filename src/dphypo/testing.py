@@ -39,7 +39,7 @@ def check_mechanism(
     workers: bool = False,
     entropy: Entropy = SYSTEM,
 ) -> None:
-    """Raise an ``AssertionError`` that says what is wrong with a mechanism, if anything is.
+    """Raise an ``AssertionError`` if a mechanism does not keep its contract.
 
     **It trains 4 times for each point and releases nothing: use it on records that are not private.** It cannot check
     that the event is true. It does check what else the theorems and a resumed study rely on: that the event bounds
@@ -102,7 +102,7 @@ def _attempt(mechanism: Mechanism, params: dict[str, object], seed: int) -> Outc
 
 
 def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_000, pickled: bool = True) -> None:
-    """Raise an ``AssertionError`` that says what is wrong with a search rule, if anything is.
+    """Raise an ``AssertionError`` if a sampler does not keep its contract.
 
     On spaces of one number, of mixed and conditional parameters, and on a grid of unequal masses, it must return finite
     non-negative weights, one a candidate and not all zero, with no run, one run, some runs and ``longest`` runs, with

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from dphypo.accounting.guarantee import Guarantee, PolicyClass
 from dphypo.accounting.profiles import round_epsilon
 from dphypo.accounting.second_opinion import run_epsilon_from_below
 from dphypo.errors import FileError, UnaccountableError
-
-if TYPE_CHECKING:
-    pass
 
 FORMAT = "dphypo certificate 3"
 ENTROPIES = ("system", "seeded")  # where the randomness of the search comes from
@@ -59,7 +56,7 @@ KINDS = ("scores", "counts")
 """Of terms that do not train, as certificates name them."""
 _SECRET = "Nothing else about a search may be published: neither the number of its runs nor any other run."
 ASSUMPTIONS = "Assumptions:"
-"""The line of a statement after which its assumptions follow, one a line."""
+"""The line of a statement that its assumptions follow, one per line."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class Certificate:
         return self._with(declared=day, release=None)
 
     def for_release(self, model: bytes | None, described: Json) -> Certificate:
-        """The certificate tied to the bytes of a model, if there is one, and to what is released with it, as JSON."""
+        """The certificate with the hashes of a model, if there is one, and of what is released with it, as JSON."""
         return self._with(release=fingerprints(model, described, self.document))
 
     def signed(self, key: str | os.PathLike[str]) -> Certificate:
@@ -342,12 +339,12 @@ def _unsearched(parts: Sequence[Json]) -> bool:
 
 
 def _text(value: object) -> str:
-    """What others wrote, on one line: a second one would read as a line of ours."""
+    """Text from a user, on one line: a second line would read as part of the statement."""
     return printable(value, 2000)
 
 
 def _rows(public: Json) -> str:
-    """What is said of a person's rows."""
+    """The clause about a person's rows."""
     if public.get("unit") != "person":
         return ""
     most = public.get("rows per person")
@@ -464,7 +461,7 @@ def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
 
 
 def assumptions(document: Json) -> list[str]:
-    """What must be true for the guarantee of this certificate to hold, one clause a line."""
+    """What must be true for the guarantee of this certificate to hold, one clause per line."""
     parts, public = _parts(document), _mapping(document.get("public"))
     trained = [part for part in parts if not any(part.get(name) for name in KINDS)]
     lines = [
@@ -505,7 +502,7 @@ def assumptions(document: Json) -> list[str]:
 
 
 def _arithmetic(document: Json) -> list[str]:
-    """What is assumed about the numbers that runs compute with."""
+    """The assumptions about floating-point arithmetic."""
     events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
     exact = [_mapping(event).get("exact") is True for event in events]
     slack = document.get("slack")
@@ -519,7 +516,7 @@ def _arithmetic(document: Json) -> list[str]:
 
 
 def breaks(document: Json) -> list[str]:
-    """What would make the guarantee of this certificate false, one case a line."""
+    """What would make the guarantee of this certificate false, one case per line."""
     lines = [
         "training that differs from its event, such as less noise, shuffled batches, clipped batches or a warm start",
         "a preprocessing step that was fitted to the private records and not accounted for",

@@ -25,10 +25,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +47,8 @@ from dphypo.errors import UnreachableError
 if TYPE_CHECKING:
     from dphypo.accounting.certificate import Certificate
 
-
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any
+REPLACE_ONE = Relation.REPLACE_ONE
+_MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
 
 
 class Role(StrEnum):
@@ -162,7 +161,7 @@ class Sides:
 
 
 def read_sides(split: Sides | Split | str | None) -> Sides | None:
-    """What was given as ``split``: None, or "same", where one record may train and score."""
+    """The sides that ``split`` states; None for None and for "same", where one record may train and score."""
     given: object = split
     if given is None or (isinstance(given, str) and given == "same"):
         return None
@@ -173,10 +172,6 @@ def read_sides(split: Sides | Split | str | None) -> Sides | None:
         'your own, which must depend on each record alone. If a record may both train and score, give "same"'
     )
     raise _validate.fail("split", given, remedy)
-
-
-_MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
-REPLACE_ONE = Relation.REPLACE_ONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +222,7 @@ def account_published(
 
 _published = lru_cache(maxsize=32)(PublishedRuns)  # what is computed from equal values is computed once
 Releases: TypeAlias = Guarantee | PublishedRuns
-"""What a term can be: a search that releases its best run, or runs that are all published."""
+"""What a term pays for: a search that releases its best run, or runs that are all published."""
 
 
 @dataclass(frozen=True, eq=False)

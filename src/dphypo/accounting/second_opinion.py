@@ -121,9 +121,9 @@ def _bounded(releases: Sequence[Releases], delta: float) -> float:
     return max(smallest(pair.delta, delta) for pair in composed)
 
 
-def smallest(delta_at: Callable[[float], float], delta: float, high: float = 200.0) -> float:
+def smallest(delta_at: Callable[[float], float], delta: float) -> float:
     """The smallest ε ≥ 0 at which a decreasing function is at most ``delta``, rounded up; infinite if there is none."""
-    low = 0.0
+    low, high = 0.0, 200.0
     if delta_at(low) <= delta:
         return low
     if not delta_at(high) <= delta:
@@ -360,9 +360,9 @@ def from_below(pair: Pair, delta: float) -> float:
     return largest(lambda epsilon: pair.delta(epsilon) - 1e-15, delta)
 
 
-def largest(delta_at: Callable[[float], float], delta: float, high: float = 100.0) -> float:
+def largest(delta_at: Callable[[float], float], delta: float) -> float:
     """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
-    low = 0.0
+    low, high = 0.0, 100.0
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
@@ -370,7 +370,7 @@ def largest(delta_at: Callable[[float], float], delta: float, high: float = 100.
 
 
 def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:
-    """Single steps and how often each is made."""
+    """Single steps and how often each is executed."""
     if isinstance(event, dp_event.SelfComposedDpEvent):
         yield from _leaves(event.event, count * event.count)
     elif isinstance(event, dp_event.ComposedDpEvent):
@@ -491,7 +491,7 @@ def _subsampled(event: dp_event.PoissonSampledDpEvent, relation: NeighboringRela
 
 
 def _sampled(losses: Floats, rate: float) -> Floats:
-    """log(1 − rate + rate · e^loss): the losses of what is made on a subsample."""
+    """log(1 − rate + rate · e^loss): the losses of a mechanism on a subsample."""
     return np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + losses)
 
 

@@ -186,7 +186,7 @@ def _verify(
 
 
 def _faults(document: Json, guarantee: Composition) -> list[str]:
-    """What is not as it is recomputed; no line may say less than ε was before it was rounded up."""
+    """The numbers that differ from the recomputed ones; none may be smaller than before it was rounded up."""
     delta = document["delta"]
     public = {**document["public"], "data_set": document["data_set"]}
     expected = {**issue(guarantee, delta, public).document, "statement": statement(document)}
@@ -223,7 +223,7 @@ _ADDED = {"release", "declared", "signature", "versions"}  # after a search was 
 
 
 def _not_as_approved(document: Json, approved: Json) -> Iterator[str]:
-    """What a certificate declares otherwise than the one that was approved before the search ran."""
+    """Where a certificate differs from the one that was approved before the search ran."""
     now, before = (
         {**{f"public.{name}": value for name, value in one["public"].items() if name != "released"}, **one}
         for one in (document, approved)
@@ -250,7 +250,7 @@ def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
 
 
 def _shape(document: Json) -> Iterator[str]:
-    """What has to be there, and of which kind, before anything is computed."""
+    """Missing values and values of the wrong type, before anything is computed."""
     public = document.get("public")
     if not isinstance(public, Mapping):
         yield "public: should be an object"
@@ -291,7 +291,7 @@ def _is_release(value: object) -> bool:
     return all(isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) for text in digests)
 
 
-def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str], *, budget: float = BUDGET) -> Composition:
+def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Composition:
     """The guarantee that a certificate states, recomputed: to compose or reserve it.
 
     It is what the document *says*; whether its numbers are right is for :func:`verify`.
@@ -301,12 +301,12 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str], *, bu
     Certificate.from_dict(document)
     check(document)
     try:
-        return from_json(document, budget)
+        return from_json(document, BUDGET)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
 
 
-def from_json(document: Json, budget: float = math.inf) -> Composition:
+def from_json(document: Json, budget: float) -> Composition:
     """The guarantee that a document states, recomputed; refused if that would take more work than ``budget``."""
     relation, grid, work = dp_accounting.NeighboringRelation[document["relation"]], document["grid"], _Work(budget)
     terms = tuple(
@@ -348,7 +348,7 @@ def _releases(term: Json, relation: dp_accounting.NeighboringRelation, grid: flo
 
 
 class _Work:
-    """What a document takes to be recomputed, in seconds, by an estimate that counts distinct events and laws."""
+    """An estimate of the seconds that recomputing a document takes; equal events and laws count once."""
 
     def __init__(self, budget: float) -> None:
         self.budget, self.seconds = budget, 0.0
@@ -431,7 +431,7 @@ def check_law(runs: Any) -> None:
 
 
 def check_event(event: object, grid: float, runs: int = 1) -> float:
-    """Refuse a canonical event that would take too long or too much memory; otherwise, about how many bins it takes."""
+    """About how many bins a canonical event takes; refused if that is too long or too much memory."""
     event = ideal(event)
     if isinstance(event, RdpCurve) and len(event.orders) > MOST_ORDERS:
         raise FileError(f"an RdpCurve of {len(event.orders)} orders is too long to be verified")

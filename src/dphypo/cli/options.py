@@ -99,15 +99,15 @@ def several(text: str) -> tuple[float, ...]:
     return tuple(_EPSILON(one) for one in text.replace(",", " ").split()[:50])
 
 
-def joined(arguments: list[str], option: str = "--epsilons") -> list[str]:
-    """The arguments with all numbers after an option as one argument.
+def joined(arguments: list[str]) -> list[str]:
+    """The arguments with all numbers after --epsilons as one argument.
 
     >>> joined(["plan", "--epsilons", "1", "2", "--records", "9"])
     ['plan', '--epsilons', '1 2', '--records', '9']
     """
-    if option not in arguments:
+    if "--epsilons" not in arguments:
         return arguments
-    start = arguments.index(option) + 1
+    start = arguments.index("--epsilons") + 1
     end = next((at for at in range(start, len(arguments)) if arguments[at].startswith("-")), len(arguments))
     return [*arguments[:start], *([" ".join(arguments[start:end])] if end > start else []), *arguments[end:]]
 

@@ -193,15 +193,15 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _scale(self, columns: int) -> float | None:
-        """The scale of the inputs: what is declared, or that of columns with bounds."""
+        """The scale of the inputs: the declared one, or that of columns with bounds."""
         if self.input_scale is None and self.bounds is not None:
             return scale_of_columns(ranges=columns, categories=0)
         return self.input_scale
 
     def known(self, columns: int, scale: float | None = None) -> Known | None:
-        """What public values say of the learning rate on so many columns; ``scale`` is used where none is declared.
+        """What public values say of the learning rate on this many columns; None for a regression.
 
-        Of a regression they say nothing.
+        ``scale`` is used if none is declared.
         """
         if is_regressor(self):
             return None
@@ -390,7 +390,7 @@ def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
 
 
 def to_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Floats:
-    """Values clipped to public bounds and mapped to [-1, 1], or as they are without bounds; missing ones become 0."""
+    """Values clipped to public bounds and mapped to [-1, 1], unchanged without bounds; missing ones become 0."""
     given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
     with np.errstate(over="ignore"):
         return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
