@@ -89,7 +89,7 @@ def test_bins_of_an_auc_compare_margins_with_their_edges() -> None:
     margins = np.array([[-800.0], [-1.0], [0.0], [1e-9], [1.0], [800.0], [np.nan]])
 
     class Outputs(TorchModel):
-        def labelled(self, records: Any, value: Any, **_: Any) -> Any:
+        def labelled(self, records: Any, value: Any, asked: Any) -> Any:
             return value(margins, np.zeros(len(margins)), None)
 
     score = PrivateConfusion((ROWS, LABELS), 1e-6, "auc", records=200)

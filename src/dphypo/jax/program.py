@@ -31,8 +31,8 @@ from dphypo.jax.step import Optimizer, RecordGradients, Stepper, gradients, name
 from dphypo.mechanisms import Plain
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.training.draws import MULTIPLE
-from dphypo.training.persons import I64, PersonKeys, Persons, words_of
-from dphypo.training.scores import Floats, TrainedModel, Value
+from dphypo.training.persons import PersonKeys, Persons, words_of
+from dphypo.training.scores import Asked, Floats, TrainedModel, Value
 from dphypo.training.split import Origin
 
 Tree = Any
@@ -562,16 +562,9 @@ class JaxModel(TrainedModel):
     def classes(self, records: TreeRecords) -> int | None:
         return self._program.classes
 
-    def labelled(
-        self,
-        records: TreeRecords,
-        value: Value,
-        *,
-        declared: int | None = None,
-        ignored: int | None = None,
-        group: Callable[[Any], Any] | None = None,
-        rows: I64 | None = None,
-    ) -> Floats:
+    def labelled(self, records: TreeRecords, value: Value, asked: Asked) -> Floats:
+        group = asked.group
+
         def of_records(inside: TreeRecords) -> Floats:
             inputs, labels = inside.tree
             groups = None
@@ -580,22 +573,20 @@ class JaxModel(TrainedModel):
                 read = [or_none(partial(lambda one: float(np.reshape(group(one), ())), one)) for one in each]
                 groups = np.array([-1.0 if one is None else one for one in read])
             found = value(self._program.each(_outputs, self._row, inside), labels.astype(np.float64), groups)
-            return found if ignored is None else np.where(labels.reshape(len(labels)) == ignored, np.nan, found)
+            return found if asked.ignored is None else np.where(labels.reshape(-1) == asked.ignored, np.nan, found)
 
-        return self._of(records, rows, of_records)
+        return self._of(records, asked, of_records)
 
-    def losses(
-        self, records: TreeRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
-    ) -> Floats:
+    def losses(self, records: TreeRecords, loss: Callable[..., Any] | None, asked: Asked) -> Floats:
         if loss is not None:
             raise _validate.fail("loss", loss, "in JAX a score uses the training loss: leave it out")
         return self._of(
-            records, rows, lambda inside: np.nan_to_num(self._program.each(_loss, self._row, inside), nan=np.inf)
+            records, asked, lambda inside: np.nan_to_num(self._program.each(_loss, self._row, inside), nan=np.inf)
         )
 
-    def _of(self, records: TreeRecords, rows: I64 | None, values: Callable[[TreeRecords], Floats]) -> Floats:
+    def _of(self, records: TreeRecords, asked: Asked, values: Callable[[TreeRecords], Floats]) -> Floats:
         """The values of some records; NaN for those outside the domain."""
-        some = records if rows is None else records.chosen(rows)
+        some = records if asked.rows is None else records.chosen(asked.rows)
         inside = self._program.inside(some)
         found = np.full(len(some), np.nan)
         if inside.any():

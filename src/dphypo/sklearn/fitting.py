@@ -41,8 +41,9 @@ from dphypo.sklearn.schema import (
     width_of,
 )
 from dphypo.space import Space
-from dphypo.training.persons import I64, PersonKeys
+from dphypo.training.persons import PersonKeys
 from dphypo.training.scores import (
+    Asked,
     Floats,
     PrivateLoss,
     Scored,
@@ -414,23 +415,21 @@ class FittedEstimator(TrainedModel):
     def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> Any:
         return data
 
-    def correct(
-        self, records: Any, *, declared: int | None = None, ignored: int | None = None, rows: I64 | None = None
-    ) -> Floats:
+    def correct(self, records: Any, asked: Asked) -> Floats:
         """Compared by value, one record at a time: one label of another type changes the type of all labels.
 
         A label that is not declared is neither correct nor wrong: its record counts for nothing.
         """
-        records = records if rows is None else [_safe_indexing(part, rows) for part in records]
+        records = _chosen(records, asked)
         pairs = zip(record_bytes(self._guesses(records)), record_bytes(records[1]), strict=True)
         found = np.array([guess == label for guess, label in pairs], dtype=np.float64)
         if not hasattr(self.model, "classes_"):
             return found
         return np.where(places(records[1], self.model.classes_) < 0, np.nan, found)
 
-    def losses(self, records: Any, loss: Any, declared: int, *, rows: I64 | None = None) -> Floats:
+    def losses(self, records: Any, loss: Any, asked: Asked) -> Floats:
         """Absolute errors, one number per record: a column minus a row would be a table."""
-        records = records if rows is None else [_safe_indexing(part, rows) for part in records]
+        records = _chosen(records, asked)
         y = records[1]
         targets, guesses = (
             np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), self._guesses(records))
@@ -444,9 +443,9 @@ class FittedEstimator(TrainedModel):
     def classes(self, records: Any) -> int | None:
         return len(self.model.classes_) if hasattr(self.model, "classes_") else None
 
-    def labelled(self, records: Any, value: Value, *, rows: I64 | None = None, **_: Any) -> Floats:
+    def labelled(self, records: Any, value: Value, asked: Asked) -> Floats:
         """By the positions of labels among the classes; of two classes, by the decision function if there is one."""
-        X, y = records if rows is None else [_safe_indexing(part, rows) for part in records]
+        X, y = _chosen(records, asked)
         known = self.model.classes_
         if not len(y):
             return np.zeros(0)
@@ -460,6 +459,10 @@ class FittedEstimator(TrainedModel):
     def targets(self, measure: str, records: Any) -> dict[str, Any]:
         y, classes = np.asarray(records[1]), self.classes(records)  # labels are compared by value, whatever their type
         return {"shape": y.shape[1:], "kind": "int64", "outputs": () if classes is None else (classes,)}
+
+
+def _chosen(records: Any, asked: Asked) -> Any:
+    return records if asked.rows is None else [_safe_indexing(part, asked.rows) for part in records]
 
 
 @as_trained.register

@@ -35,7 +35,7 @@ from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.engine.trainable import extreme
 from dphypo.torch.fields import Called, called, plain
 from dphypo.training.persons import I64
-from dphypo.training.scores import Floats, TrainedModel, Value, as_trained
+from dphypo.training.scores import Asked, Floats, TrainedModel, Value, as_trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,21 +264,12 @@ class TorchModel(TrainedModel):
     def classes(self, records: TorchRecords) -> int:
         return classes_of(self._called, records)
 
-    def labelled(
-        self,
-        records: TorchRecords,
-        value: Value,
-        *,
-        declared: int | None = None,
-        ignored: int | None = None,
-        group: Callable[[Any], Any] | None = None,
-        rows: I64 | None = None,
-    ) -> Floats:
+    def labelled(self, records: TorchRecords, value: Value, asked: Asked) -> Floats:
         fields = self._called.fields if isinstance(self._called, Called) else records.fields
 
         def group_of(row: torch.Tensor) -> float:
-            assert group is not None
-            found = torch.as_tensor(group(row if fields is None else fields.unpack(row)))
+            assert asked.group is not None
+            found = torch.as_tensor(asked.group(row if fields is None else fields.unpack(row)))
             return float(found.reshape(()).double())
 
         def of_batch(outputs: torch.Tensor, targets: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
@@ -289,14 +280,12 @@ class TorchModel(TrainedModel):
             numbers, labels = (part.double().cpu().numpy() for part in (outputs, targets))
             return torch.from_numpy(value(numbers, labels, groups))
 
-        given: dict[str, Any] = {} if declared is None else {"declared": declared}
-        return values(self._called, records, of_batch, **given, beside=group is not None, ignored=ignored, rows=rows)
+        more: dict[str, Any] = {"beside": asked.group is not None, "ignored": asked.ignored, "rows": asked.rows}
+        return values(self._called, records, of_batch, asked.declared or _CHUNK, **more)
 
-    def losses(
-        self, records: TorchRecords, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
-    ) -> Floats:
+    def losses(self, records: TorchRecords, loss: Callable[..., Any] | None, asked: Asked) -> Floats:
         each = per_record(functional.cross_entropy if loss is None else loss)
-        return values(self._called, records, each, declared, each, rows=rows)
+        return values(self._called, records, each, asked.declared or _CHUNK, each, rows=asked.rows)
 
     @torch.no_grad()
     def targets(self, measure: str, records: TorchRecords) -> dict[str, Any]:

@@ -107,6 +107,23 @@ _ROUNDING = 1 - 1e-12
 _SHARE, _ENOUGH = 0.2, 4000  # this many records suffice to rank runs
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Of which records a score asks values.
+
+    Args:
+        rows: their numbers; None for all.
+        declared: the public number of records, if there is one.
+        ignored: a label whose records are left out.
+        group: gives the number of a record's group; one for which it raises is in group -1.
+    """
+
+    rows: I64 | None = None
+    declared: int | None = None
+    ignored: int | None = None
+    group: Callable[[Any], Any] | None = None
+
+
 class TrainedModel(ABC):
     """A trained model as scores see it: a value of each record, computed from that record and the model alone.
 
@@ -130,38 +147,20 @@ class TrainedModel(ABC):
         """How many classes the model distinguishes; None if that is not known."""
 
     @abstractmethod
-    def labelled(
-        self,
-        records: Any,
-        value: Value,
-        *,
-        declared: int | None = None,
-        ignored: int | None = None,
-        group: Callable[[Any], Any] | None = None,
-        rows: I64 | None = None,
-    ) -> Floats:
-        """``value(outputs, labels, groups)`` of each record; NaN for one outside the domain of the model's classes.
-
-        ``declared`` is the public number of records. Those with the label ``ignored`` are left out. ``group`` gives the
-        number of a record's group; one for which it raises is in group -1. ``rows`` are the numbers of the records that
-        are asked for, by default all.
-        """
+    def labelled(self, records: Any, value: Value, asked: Asked) -> Floats:
+        """``value(outputs, labels, groups)`` of each record; NaN for one outside the domain of the model's classes."""
 
     @abstractmethod
-    def losses(
-        self, records: Any, loss: Callable[..., Any] | None, declared: int, *, rows: I64 | None = None
-    ) -> Floats:
+    def losses(self, records: Any, loss: Callable[..., Any] | None, asked: Asked) -> Floats:
         """The loss of each record; infinite if it is not a number, NaN for a record outside its domain."""
 
     @abstractmethod
     def targets(self, measure: str, records: Any) -> dict[str, Any]:
         """What :func:`refuse_targets` asks of the targets, from types and shapes alone."""
 
-    def correct(
-        self, records: Any, *, declared: int | None = None, ignored: int | None = None, rows: I64 | None = None
-    ) -> Floats:
+    def correct(self, records: Any, asked: Asked) -> Floats:
         """1 for each record classified correctly, else 0; NaN for one outside the domain."""
-        return self.labelled(records, _correct, declared=declared, ignored=ignored, rows=rows)
+        return self.labelled(records, _correct, asked)
 
 
 @functools.singledispatch
@@ -214,7 +213,7 @@ class PublicAccuracy:
     def __call__(self, model: Any) -> float:
         trained = as_trained(model)
         records = trained.records(self.data, public=True)
-        return float(np.nansum(trained.correct(records))) / max(1, len(records))
+        return float(np.nansum(trained.correct(records, Asked()))) / max(1, len(records))
 
 
 @dataclass(frozen=True, repr=False)
@@ -337,7 +336,7 @@ class PrivateAccuracy(RecordScore):
     def value(
         self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
     ) -> float:
-        each = model.correct(records, declared=self.declared, ignored=self.ignore_index, rows=rows)
+        each = model.correct(records, Asked(rows, self.declared, self.ignore_index))
         wrong, right = noisy_matrix(each, (2,), self.sigma, words, owners)
         return float(right / max(wrong + right, 1))
 
@@ -392,7 +391,7 @@ class PrivateLoss(RecordScore):
             if (classes := model.classes(records)) is None:
                 raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
             bound = 2 * math.log(classes)
-        losses = np.clip(model.losses(records, self.loss, self.declared, rows=rows), 0.0, bound)
+        losses = np.clip(model.losses(records, self.loss, Asked(rows, self.declared)), 0.0, bound)
         mean = noise.noisy_sum(_each(losses, owners), bound, self.sigma, words) / self.declared
         return -mean if self.measure == "loss" else -math.exp(min(mean, _LARGEST))
 
@@ -464,9 +463,9 @@ class PrivateConfusion(RecordScore):
             column = _bin(outputs) if self.measure == "auc" else predicted(outputs)
             return np.where(inside, np.where(inside, row, 0) * columns + column, -1.0)
 
-        given: dict[str, Any] = {"declared": self.declared, "ignored": self.ignore_index, "group": self.group}
+        cells = model.labelled(records, cell, Asked(rows, self.declared, self.ignore_index, self.group))
         shape = (*([] if self.group is None else [self.groups]), classes, columns)
-        return noisy_matrix(model.labelled(records, cell, **given, rows=rows), shape, self.sigma, words, owners)
+        return noisy_matrix(cells, shape, self.sigma, words, owners)
 
     def measured(self, matrix: Floats) -> float:
         """The measure of a noisy matrix."""
