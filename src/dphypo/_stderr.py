@@ -78,11 +78,8 @@ def shielded(call: Callable[[], R], *, otherwise: D, failed: Callable[[BaseExcep
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if Stopped.behind(error):  # a signal, which the watcher turned into another error
-            stopped: BaseException | None = error
-            while not isinstance(stopped, Stopped) and stopped is not None:
-                stopped = stopped.__cause__ or stopped.__context__
-            raise stopped or error from None
+        if stopped := Stopped.behind(error):  # a signal, which the watcher turned into another error
+            raise stopped from None
         if failed is not None:
             failed(error)
         return otherwise

@@ -105,11 +105,11 @@ class Stopped(KeyboardInterrupt):
     """A signal stopped the process during a run. Unlike a run's own ``KeyboardInterrupt``, it is not an outcome."""
 
     @staticmethod
-    def behind(error: BaseException | None) -> bool:
-        """Whether a signal is the cause of an error, or was being handled when the error was raised."""
+    def behind(error: BaseException | None) -> Stopped | None:
+        """The signal that is the cause of an error, or that was being handled when the error was raised."""
         while error is not None and not isinstance(error, Stopped):
             error = error.__cause__ or error.__context__
-        return error is not None
+        return error
 
 
 class ProcessLost(Stopped):

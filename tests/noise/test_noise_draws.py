@@ -63,11 +63,11 @@ def test_coins_fall_at_the_rate(rate):
 
 
 def test_a_word_on_the_threshold_is_out():
-    class Given:
+    class Given(Words):
         def draw(self, count):
             return np.array([2**63 - 1, 2**63, 2**63 + 1], dtype=np.uint64)[:count]
 
-    assert noise.poisson_sample(0.5, Given(), 3).tolist() == [0]
+    assert noise.poisson_sample(0.5, Given(KEY), 3).tolist() == [0]
     assert noise.poisson_sample(1.0, Words(KEY), 5).tolist() == [0, 1, 2, 3, 4]
 
 

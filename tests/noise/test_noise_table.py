@@ -10,16 +10,18 @@ import pytest
 from scipy import stats
 
 from dphypo import noise
+from dphypo.noise import Words
 from dphypo.noise.tables import WORD, Table, magnitude, size_bound, tails
 
 FALSE_ALARM = 1e-6
 ALL = 2**128
 
 
-class Given:
+class Given(Words):
     """Words that a test chooses."""
 
     def __init__(self, *words: int) -> None:
+        super().__init__(bytes(16))
         self.words = list(words)
 
     def draw(self, count: int) -> np.ndarray:

@@ -47,7 +47,8 @@ from dphypo.space import Space
 
 Found = TypeVar("Found")
 
-_ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+"""The signals that end a process."""
 
 
 def or_none(call: Callable[[], Found]) -> Found | None:
@@ -74,7 +75,7 @@ def is_signal(error: BaseException) -> bool:
         return False
     if Stopped.behind(error):
         return True
-    handlers = [signal.getsignal(number) for number in _ENDS]
+    handlers = [signal.getsignal(number) for number in ENDS]
     if isinstance(error, KeyboardInterrupt) and signal.default_int_handler in handlers:
         return True
     codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}

@@ -13,7 +13,6 @@ from dphypo.noise.gaussian import slack as slack
 from dphypo.noise.gaussian import slack_of_sum as slack_of_sum
 from dphypo.noise.tables import Table as Table
 from dphypo.noise.tables import table as table
-from dphypo.noise.words import Source as Source
 from dphypo.noise.words import Words as Words
 from dphypo.noise.words import poisson_sample as poisson_sample
 from dphypo.noise.words import threshold as threshold

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.noise.tables import I64, magnitude, size_bound, table
-from dphypo.noise.words import Source
+from dphypo.noise.words import Words
 
 _WORTH = 50  # thresholds that one search without a table computes, with a margin
 _GRID = 2.0**12  # standard deviation of a noisy sum's noise, in units of its grid
@@ -23,7 +23,7 @@ _LEVELS = 64  # a bounded term is rounded to at least this many levels
 _LEAST, _MOST = 1e-12, 1e12  # of the noise of a sum, in units of its bound: whole numbers of 64 bits hold both
 
 
-def rounded_gaussian(sigma: float, words: Source, size: int) -> I64:
+def rounded_gaussian(sigma: float, words: Words, size: int) -> I64:
     """Independent draws of ⌊N + ½⌋, N ∼ N(0, σ²).
 
     Args:
@@ -42,7 +42,7 @@ def rounded_gaussian(sigma: float, words: Source, size: int) -> I64:
     return table(sigma).draw(bits, words).astype(np.int64)
 
 
-def _single(bits: int, words: Source, sigma: float) -> int:
+def _single(bits: int, words: Words, sigma: float) -> int:
     first, second = (int(word) for word in words.draw(2))
     drawn = ((bits if bits >= 0 else ~bits) << 96) | (first << 32) | (second >> 32)
     return magnitude(drawn, sigma) * (1 if bits < 0 else -1)
@@ -62,7 +62,7 @@ def slack(draws: float, sigma: float) -> float:
     return math.nextafter(draws * (2 * size_bound(sigma) + 2) * 2.0**-129, math.inf) if draws else 0.0
 
 
-def noisy_count(count: int, sigma: float, words: Source) -> int:
+def noisy_count(count: int, sigma: float, words: Words) -> int:
     """A count plus ⌊N + ½⌋, N ∼ N(0, σ²).
 
     Formal guarantee: where one record changes the count by at most 1, one noisy count is
@@ -75,7 +75,7 @@ def noisy_count(count: int, sigma: float, words: Source) -> int:
     return _validate.integer(count=count) + int(rounded_gaussian(sigma, words, 1)[0])
 
 
-def noisy_sum(values: npt.ArrayLike, bound: float, sigma: float, words: Source) -> float:
+def noisy_sum(values: npt.ArrayLike, bound: float, sigma: float, words: Words) -> float:
     """The sum of one term a record, each cut off at ±``bound``, with noise of standard deviation ``sigma·bound``.
 
     Each term is first rounded to a grid, by itself, and at most ``bound`` there too. The sum of whole numbers does not

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from dphypo import _files, _validate
 from dphypo.errors import FileError
-from dphypo.noise.words import U64, Source
+from dphypo.noise.words import U64, Words
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -122,7 +122,7 @@ class Table:
             np.array([value % WORD for value in found], dtype=np.uint64),
         )
 
-    def draw(self, bits: I32, words: Source) -> I32:
+    def draw(self, bits: I32, words: Words) -> I32:
         """Z for each of the first 32 bits; two more words are drawn for each that they do not decide."""
         sign = bits >> 31
         half = bits ^ sign

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,6 @@ from dphypo import _validate
 
 U64 = npt.NDArray[np.uint64]
 _KEY_BYTES = 16
-
-
-class Source(Protocol):
-    """What words are drawn from."""
-
-    def draw(self, count: int, /) -> U64:
-        """The next words; no word is given twice."""
 
 
 class Words:
@@ -87,7 +79,7 @@ def threshold(rate: float) -> int:
     return int(Fraction(_validate.within(0.0, 1.0, closed="both", rate=rate)) * 2**64)
 
 
-def poisson_sample(rate: float, words: Source, size: int) -> npt.NDArray[np.int64]:
+def poisson_sample(rate: float, words: Words, size: int) -> npt.NDArray[np.int64]:
     """The places of 0, ..., ``size − 1`` that are in, each independently with probability ⌊rate·2⁶⁴⌋/2⁶⁴.
 
     It takes ``size`` words whatever the rate is.

@@ -57,7 +57,7 @@ from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
-from dphypo.mechanisms.mechanism import settle, well_formed
+from dphypo.mechanisms.mechanism import ENDS, settle, well_formed
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
@@ -71,9 +71,6 @@ def refuse_in_worker_start() -> None:
     """Refuse to search while a worker process imports the main script."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing sets it
         raise Refusal(refusals.IN_WORKER_START)
-
-
-_ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
 
 
 class Terminated(Stopped):
@@ -96,7 +93,7 @@ def orderly() -> Iterator[None]:
         yield
         return
     owner = os.getpid()
-    before = {number: signal.getsignal(number) for number in _ENDS}
+    before = {number: signal.getsignal(number) for number in ENDS}
     before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
 
     def stop(number: int, frame: Any) -> None:
