@@ -48,15 +48,15 @@ Network = str | Callable[[], nn.Module]
 def gradient_sum(model: nn.Module, inputs: Tensor, labels: Tensor, clip: float | None) -> list[Tensor]:
     """The sum of the records' gradients, each clipped to a norm, or of norm 1 if that is None."""
     layers = [one for one in model.modules() if next(one.parameters(recurse=False), None) is not None]
-    simple = all(isinstance(one, nn.Linear) for one in layers) and inputs.dtype.is_floating_point and labels.dim() == 1
-    made = _of_linear_layers if simple else _of_any
+    linear = all(isinstance(one, nn.Linear) for one in layers) and all(one.requires_grad for one in model.parameters())
+    simple = linear and inputs.dtype.is_floating_point and labels.dim() == 1
+    summed = _of_linear_layers if simple else _of_any
     parts = [
-        made(model, layers, *part, clip)
+        summed(model, layers, *part, clip)
         for part in zip(torch.split(inputs, CHUNK), torch.split(labels, CHUNK), strict=True)
         if len(part[0])
     ]
-    shapes = [one for one in model.parameters() if one.requires_grad]
-    return [sum(found, torch.zeros_like(shape)) for shape, *found in zip(shapes, *parts, strict=True)]
+    return [sum(found, torch.zeros_like(shape)) for shape, *found in zip(_trained(model), *parts, strict=True)]
 
 
 def _factors(squares: Tensor, clip: float | None) -> Tensor:
@@ -159,7 +159,7 @@ def linear_scaling(
         def train(reach: float, noise: float, use: Tensor, steps: int, seed: int) -> nn.Module:
             torch.manual_seed(seed)
             model = _from_zero(net, task)
-            weights, descent = list(model.parameters()), Descent(Memories(0.9))
+            weights, descent = _trained(model), Descent(Memories(0.9))
             size, spread = int(use.sum()), noise * math.sqrt(steps)
             for _ in range(steps):
                 sums = gradient_sum(model, inputs[use], labels[use], 1.0)
@@ -192,12 +192,17 @@ def linear_scaling(
 _noises = functools.cache(noises)
 
 
-def _made(net: Network, task: Task) -> nn.Module:
+def made(net: Network, task: Task) -> nn.Module:
+    """The untrained model."""
     return network(net, task) if isinstance(net, str) else net()
 
 
+def _trained(model: nn.Module) -> list[Tensor]:
+    return [one for one in model.parameters() if one.requires_grad]
+
+
 def _from_zero(net: Network, task: Task) -> nn.Module:
-    model = _made(net, task)
+    model = made(net, task)
     if net == "linear":
         for one in model.parameters():
             nn.init.zeros_(one)
@@ -231,8 +236,8 @@ def hyfree(
     found, picked = [], []
     for seed in seeds:
         torch.manual_seed(seed)
-        model = _made(net, task)
-        weights, descent = list(model.parameters()), Descent(Memories(0.9, 0.999))
+        model = made(net, task)
+        weights, descent = _trained(model), Descent(Memories(0.9, 0.999))
         eta, bound = torch.tensor([FIRST_RATE]), torch.tensor([math.log(task.classes)])
         for step in range(steps):
             drawn = torch.rand(records) < rate

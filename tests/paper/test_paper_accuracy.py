@@ -33,15 +33,16 @@ def test_every_row_matches_its_source():
 
 def test_rows_follow_their_plan_and_each_task_has_a_certificate():
     pytest.importorskip("torch")
-    from paper.rows import PLAN, SEEDS
+    from paper.rows import PLAN
 
     made = [json.loads(line) for line in accuracy.ROWS.read_text(encoding="utf-8").splitlines()]
-    planned = {row.words: (row.epsilon, row.delta) for row in PLAN}
+    planned = {row.words: row for row in PLAN}
     certified = {row["task"] for row in accuracy.added_rows()}
     for line in made:
-        assert planned[line["task"]] == (line["epsilon"], line["delta"])
+        row = planned[line["task"]]
+        assert (row.epsilon, row.delta) == (line["epsilon"], line["delta"])
         assert len(line["ways"]) == 5
-        assert all(len(scores) == SEEDS for scores in line["ways"].values())
+        assert all(len(scores) == row.seeds for scores in line["ways"].values())
         assert line["task"] in certified
 
 

@@ -74,6 +74,39 @@ def test_rows_of_a_person_are_averaged_before_they_are_clipped():
     assert 0 <= rivals.right(model, inputs, labels) <= 4
 
 
+def test_frozen_weights_stay_as_they_are():
+    """As with an adapter: what is trained alone has gradients, noise and moments."""
+    task, kept = made(), []
+
+    def net() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(task.inputs.shape[1], 4), nn.Tanh(), nn.Linear(4, task.classes))
+        model[0].requires_grad_(False)
+        kept.append((model, model[0].weight.clone(), model[2].weight.clone()))
+        return model
+
+    rivals.linear_scaling(task, net, 400, 8.0, [0])
+    rivals.hyfree(task, net, 400, 8.0, [0], batch=40, steps=20)
+    for model, frozen, trained in kept:
+        assert torch.equal(model[0].weight, frozen)
+        assert not torch.equal(model[2].weight, trained)
+
+
+def test_the_last_layer_for_the_first_token_is_that_of_the_whole_model():
+    transformers = pytest.importorskip("transformers")
+    from paper.adapter import LastLayer
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    torch.manual_seed(0)
+    encoder = transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes)).eval()
+    tokens, mask = torch.randint(20, (3, 6)), torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] + [0] * 5])
+    with torch.no_grad():
+        whole = encoder(tokens, attention_mask=mask, output_hidden_states=True)
+        head = LastLayer(encoder, 2)
+        found = head(whole.hidden_states[-2] * mask[..., None])
+        torch.testing.assert_close(found, head.classifier(whole.pooler_output))
+
+
 def test_rivals_learn_what_is_easy():
     task = made()
     scaled = rivals.linear_scaling(task, "linear", 400, 8.0, [0])
