@@ -139,7 +139,8 @@ class OneRunAudit:
     ``epsilon`` is at most the true ε at ``delta``, of any mechanism. ``mu`` is at most its μ, if it satisfies Gaussian
     DP. ``chance`` is an upper bound on the probability of guesses as good as these, if the claim were true.
     ``apart`` counts canaries as repetitions, which needs that none affects the score of another. In training as it is
-    declared, gradient canaries do not, so ``chance_apart``, the same probability for them, tests that.
+    declared, gradient canaries do not, so ``chance_apart``, the same probability for them, tests that. (If only the
+    final model is seen, the optimiser must update each weight by itself, as SGD and Adam do.)
     """
 
     canaries: int
@@ -176,8 +177,9 @@ class OneRunAudit:
         return max(0.0, 2 * float(ndtri(beta.ppf(1 - self.confidence, right, count - right + 1))))
 
     def first(self, canaries: int) -> OneRunAudit:
-        """What the first ``canaries`` canaries alone prove."""
-        few = slice(0, _validate.integer(at_least=10, canaries=canaries))
+        """What ``canaries`` canaries alone prove: the first of each half, as the first half may affect all scores."""
+        count, half = _validate.integer(at_least=10, canaries=canaries), self.canaries // 2
+        few = np.r_[: count // 2, half : half + count - count // 2]
         included, scores, apart = self.included[few], self.scores[few], self.apart is not None
         return judge(included, scores, delta=self.delta, confidence=self.confidence, apart=apart)
 
@@ -276,7 +278,8 @@ def one_run_of(
     **It looks at the model: use records that are not private.**
 
     Args:
-        make: creates the mechanism on given records, with a declared number of records that does not depend on them.
+        make: creates the mechanism on given records, with a declared number of records that does not depend on them. It
+            must protect the addition or removal of a record.
         data: the usual records, a tuple of arrays such as (inputs, targets).
         canaries: the canaries, in the same form. Each is added to the data with probability ½.
         observe: gives a number for each canary, from the trained model: larger if the canary seems to be included, such
@@ -301,6 +304,9 @@ def one_run_of(
     size = len(canaries[0])
     included = np.array([bits(1, entropy) for _ in range(size)], dtype=np.bool_)
     mechanism = make(tuple(_joined(usual, extra, included) for usual, extra in zip(data, canaries, strict=True)))
+    if mechanism.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:
+        remedy = "canaries are inserted or left out; compare two neighbouring data sets with audit_observations"
+        raise _validate.fail("mechanism.relation", mechanism.relation, remedy)
     params = {} if params is None else dict(params)
     outcome = Outcome.of(mechanism(params, seed=bits(63, entropy)))
     if not outcome.ok:
@@ -333,8 +339,8 @@ def one_run(
         mechanism: with its noise; ``mechanism.calibrated(epsilon, delta)`` finds it.
         canaries: how many; at most as many as the declared records of a ``DPSGD``.
         kind: "gradient" or "input"; of loops of your own, "gradient".
-        see: what the auditor sees: "steps", the noisy gradient of every step, or "model", what would be released. By
-            default all steps, if training shows them: JAX does not. Input canaries are judged by the model.
+        see: what the auditor sees: "steps", the noisy gradient of every step, by default, or "model", what would be
+            released. Input canaries are judged by the model.
         params: the hyperparameters of the run.
         records: the other records **if they are public**: a pair (inputs, targets), in JAX what ``data`` takes. By
             default they are made up. A loop has its own.
@@ -365,9 +371,7 @@ def one_run(
     if size > declared:
         raise _validate.fail("canaries", size, f"{declared} records are declared: give at most as many canaries")
     if (jax := sys.modules.get("dphypo.jax")) is not None and isinstance(mechanism, jax.DPSGD):
-        if see == "steps":
-            raise _validate.fail("see", see, 'training in JAX does not expose its steps: give see="model"')
-        return _in_jax(mechanism, size, kind, params, records, declared, said)
+        return _in_jax(mechanism, size, kind, see or "steps", params, records, declared, said)
     training = cast("DPSGD", mechanism)
     inputs, targets = _usual(training, declared - size // 2) if records is None else _pair(records, declared)
     if kind == "input":
@@ -432,20 +436,23 @@ def evidence_of_steps(moves: Floats, event: Any) -> Floats:
     """For each canary, the log-likelihood ratio of all steps: sampled at the stated rate, or never.
 
     ``moves``, [steps, canaries], are the noisy gradients along the canaries, in any unit. Each step is divided by its
-    noise, which the first half of the canaries shows. What steps share, by momentum or the same noise, is subtracted.
-    Training that is not as the event says makes the guesses worse, or better; what they prove is true.
+    noise. What steps share, by momentum or the same noise, is subtracted. Both are estimated from the first half of the
+    canaries alone, so those of the second half stay independent. Training that is not as the event says makes the
+    guesses worse, or better; what they prove is true.
     """
     noise, rate = 1.0, 1.0
     for leaf, _, sampled in leaves(ideal(canonical(event))):
         if isinstance(leaf, dp_accounting.GaussianDpEvent):
             noise, rate = float(leaf.noise_multiplier), float(sampled)
-    near, far = (_correlation(moves[:, : moves.shape[1] // 2], lag) for lag in (1, len(moves) // 2))
+    half = moves.shape[1] // 2
+    near, far = (_correlation(moves[:, :half], lag) for lag in (1, len(moves) // 2))
     if far > _SHARED:  # the same noise again and again
         moves = moves - np.median(moves, axis=0)
     elif near > _SHARED:  # momentum
         moves = moves - near * np.vstack([np.zeros_like(moves[:1]), moves[:-1]])
-    scale = np.quantile(np.abs(moves[:, : moves.shape[1] // 2]), 0.25, axis=1, keepdims=True) / _QUARTER
-    scale = np.maximum(scale, max(1e-6 * float(np.max(np.abs(moves), initial=0.0)), 1e-300))
+    sizes = np.abs(moves[:, :half])
+    scale = np.quantile(sizes, 0.25, axis=1, keepdims=True) / _QUARTER
+    scale = np.maximum(scale, max(1e-6 * float(np.max(sizes, initial=0.0)), 1e-300))
     exponents = np.clip(moves / scale, -_FAR, _FAR) / noise - 1 / (2 * noise**2)
     return np.asarray(
         np.logaddexp(math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + exponents).sum(axis=0)
@@ -660,6 +667,7 @@ def _in_jax(
     mechanism: of_jax.DPSGD,
     size: int,
     kind: str,
+    see: str,
     params: Mapping[str, Any],
     records: Any,
     declared: int,
@@ -669,7 +677,7 @@ def _in_jax(
     import jax
     import jax.numpy as jnp
 
-    from dphypo.jax.dpsgd import quiet
+    from dphypo.jax.dpsgd import SHOW_GRADIENTS, quiet
     from dphypo.jax.program import Program, TreeRecords, as_records
 
     form = TreeRecords(mechanism.data.synthetic_rows(1))
@@ -684,6 +692,8 @@ def _in_jax(
     rng = np.random.default_rng()
     random = [_random_like(leaf, rng, program.classes) for leaf in jax.tree.leaves(form.synthetic_rows(size))]
     which = np.arange(size) if kind == "gradient" else np.full(size, -1)
+    noted: list[Floats] = []  # of each step; among the weights, "canary" comes before "model"
+    event: Any = said["claim"]
 
     def init(key: Any) -> dict[str, Any]:
         return {"model": program.leaves(program.row(program.built(key))), "canary": np.zeros(size, program.dtype)}
@@ -694,19 +704,24 @@ def _in_jax(
         return jnp.where(canary < 0, values, _LONG * weights["canary"][jnp.maximum(canary, 0)])
 
     def make(data: Records) -> Mechanism:
+        nonlocal event
         rows = np.where(data[-1] < 0, 1, mechanism.rows_per_person or 1)
         tree = jax.tree.unflatten(structure, [np.repeat(leaf, rows, axis=0) for leaf in data[:-1]])
         changes: dict[str, Any] = {"records": declared, "person": None, "persons": None}
         if mechanism.rows_per_person is not None:
             changes = {"records": None, "persons": declared, "person": np.repeat(np.arange(len(rows)), rows)}
         fixed = {name: value for name, value in mechanism.fixed.items() if name not in values}
-        return mechanism.at(
+        made = mechanism.at(
             init=init,
             data=(tree, np.repeat(data[-1], rows)), loss=loss, predict=None, score=_no_score, start=None, fixed=fixed,
             **changes,
         )  # fmt: skip
+        event = made.event(own) if event is None else event
+        return made
 
     def observe(weights: Any) -> Floats:
+        if kind == "gradient" and see == "steps":
+            return evidence_of_steps(np.array(noted, dtype=np.float64), event)
         if kind == "gradient":
             return -np.asarray(weights["canary"], dtype=np.float64)
 
@@ -717,9 +732,12 @@ def _in_jax(
         with quiet():
             return -np.asarray(jax.vmap(of_record)(*random), dtype=np.float64)
 
-    none = np.full(len(leaves[0]), -1)
-    pool = (*random, which)
-    return one_run_of(make, (*leaves, none), pool, observe, params=own, apart=kind == "gradient", **said)
+    none, pool = np.full(len(leaves[0]), -1), (*random, which)
+    token = SHOW_GRADIENTS.set(lambda rows: noted.append(np.asarray(rows)[0, :size]))
+    try:
+        return one_run_of(make, (*leaves, none), pool, observe, params=own, apart=kind == "gradient", **said)
+    finally:
+        SHOW_GRADIENTS.reset(token)
 
 
 def _random_like(leaf: npt.NDArray[Any], rng: np.random.Generator, classes: int | None) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ import contextlib
 import math
 from typing import Any
 
+import dp_accounting
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from support import broken_training
 from support.broken_training import CANARIES, EVENT, FAULTS
 from support.slow import mostly_slow
 
+import dphypo
 from dphypo.accounting.tradeoff import Tradeoff
 from dphypo.audit import chance, dp, evidence_of_steps, gaussian, judge, one_run, one_run_of
 from dphypo.entropy import Seeded
@@ -75,6 +77,41 @@ def test_no_mechanism_with_independent_canaries_is_guessed_better(mu, canaries):
 def test_with_delta_the_bound_is_tighter_than_the_binomial_one():
     for correct in (280, 290, 300):
         assert chance(correct, 300, 1000, dp(2.0, 1e-5)) <= chance_by_binomial(correct, 300, 1000, 2.0, 1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.01), (1.0, 0.002), (2.0, 0.05)])
+@pytest.mark.parametrize("guesses", [6, 20, 60])
+def test_what_leaks_with_probability_delta_is_guessed_no_better(epsilon, delta, guesses):
+    """Randomised response that tells the truth openly with probability δ, of each canary alone, or of all together.
+
+    The guesser guesses what was told openly first, and abstains from the rest.
+    """
+    canaries, right = 60, 1 / (1 + math.exp(-epsilon))
+    told = np.minimum(np.arange(canaries + 1), guesses)
+    weight = binom.pmf(np.arange(canaries + 1), canaries, delta)
+    needed = dp(epsilon, delta)
+    for correct in range(1, guesses + 1):
+        alone = float(weight @ binom.sf(correct - 1 - told, guesses - told, right))
+        together = delta + (1 - delta) * float(binom.sf(correct - 1, guesses, right))
+        for bound in (
+            chance(correct, guesses, canaries, needed),
+            chance_by_binomial(correct, guesses, canaries, epsilon, delta),
+        ):
+            assert max(alone, together) <= bound * (1 + 1e-9)
+
+
+def test_every_share_of_the_canaries_is_paid_for():
+    """400 audits of randomised response at 80 % confidence: more than 120 refusals have a probability below 1e-6.
+
+    Four tests, each at the whole level, would refuse about 150 times.
+    """
+    assert binom.sf(120, 400, 0.2) < 1e-6
+    curve, rng, refused = Tradeoff(np.array([1.0]), np.array([0.0])), np.random.default_rng(0), 0
+    for _ in range(400):
+        included, told = rng.random(60) < 0.5, rng.random(60) < math.e / (1 + math.e)
+        scores = np.where(included == told, 1.0, -1.0) * (1 + rng.random(60))
+        refused += not judge(included, scores, delta=1e-3, confidence=0.8, curve=curve).passed
+    assert refused <= 120
 
 
 @pytest.mark.parametrize("mu", [0.5, 2.0])
@@ -328,8 +365,9 @@ def in_jax(**changes: Any) -> Any:
     "changes",
     [pytest.param({}, id="records"), pytest.param({"person": PERSONS, "rows_per_person": 4}, marks=pytest.mark.slow)],
 )
-def test_training_in_jax_is_audited(changes):
-    said = {"canaries": 300 if not changes else 200, "delta": 1e-3, "entropy": Seeded(3)}
+@pytest.mark.parametrize("see", ["steps", "model"])
+def test_training_in_jax_is_audited(see, changes):
+    said = {"canaries": 300 if not changes else 200, "delta": 1e-3, "entropy": Seeded(3), "see": see}
     changes = changes | ({"batch_size": 20} if changes else {})
     training = in_jax(**changes)
     found = one_run(training, **said)
@@ -338,8 +376,20 @@ def test_training_in_jax_is_audited(changes):
     assert not one_run(training, claim=in_jax(**changes, noise_multiplier=4.0).event({}), **said).passed
     if not changes:
         assert one_run(training, kind="input", **said).passed
-    with pytest.raises(ValueError, match=r"see = 'steps'.*see=\"model\""):
-        one_run(training, canaries=50, see="steps")
+
+
+def test_what_replaces_a_record_is_not_audited_by_leaving_records_out():
+    """Such a mechanism may publish how many records there are, which shows whether the last canary is one."""
+
+    def mean(records: tuple[np.ndarray, ...]) -> Any:
+        @dphypo.mechanism(event=dp_accounting.NoOpDpEvent(), relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+        def size(params: dict[str, Any], *, seed: int) -> tuple[int, float]:
+            return len(records[0]), 0.0
+
+        return size
+
+    with pytest.raises(ValueError, match=r"mechanism.relation = .*REPLACE_ONE.*audit_observations"):
+        one_run_of(mean, (np.zeros(3),), (np.ones(20),), lambda size: np.ones(20))
 
 
 def test_wrong_arguments_name_the_remedy():

@@ -520,6 +520,22 @@ MUTANTS = (
         (f"{_ONE_RUN}::test_the_bound_is_the_solution_of_the_linear_program",),
     ),
     Mutant(
+        "the best of four guesses is tested alone",
+        "tests share the error probability",
+        "audit.py",
+        "    return min(1.0, len(guesses) * min(chance(",
+        "    return min(1.0, min(chance(",
+        (f"{_ONE_RUN}::test_every_share_of_the_canaries_is_paid_for",),
+    ),
+    Mutant(
+        "canaries are left out of data whose records may only be replaced",
+        "what is claimed of replacing a record is not tested by leaving it out",
+        "audit.py",
+        "    if mechanism.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:\n",
+        "    if mechanism.relation is None:\n",
+        (f"{_ONE_RUN}::test_what_replaces_a_record_is_not_audited_by_leaving_records_out",),
+    ),
+    Mutant(
         "the canaries that choose a cut are counted",
         "what chooses a cut does not touch the counts",
         "audit.py",

@@ -486,9 +486,7 @@ def audit(
     ],
     canaries: Annotated[int, o.number("Number of canaries.", 10, 100_000, whole=True)] = 1000,
     kind: Annotated[Kind, typer.Option(help="What a canary is: a gradient, or a random record.")] = Kind.GRADIENT,
-    see: Annotated[
-        See | None, typer.Option(help="What the auditor sees: all steps, or the final model (in JAX always).")
-    ] = None,
+    see: Annotated[See | None, typer.Option(help="What the auditor sees: all steps, or the final model.")] = None,
     param: Annotated[
         list[str] | None, typer.Option(help="A hyperparameter of the run, as NAME=VALUE; may be repeated.")
     ] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -275,6 +276,8 @@ class DPSGD(GradientTraining):
 # Runs: those of one shape are one program, each with its own keys, batches and noise.
 
 _AHEAD = 2**16  # words of a run that are drawn at a time, about
+SHOW_GRADIENTS: ContextVar[Callable[[Any], None] | None] = ContextVar("show_gradients", default=None)
+"""Is given the noisy gradient of every step, one row for each run, if an audit asks for them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -344,6 +347,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     with np.errstate(over="ignore"):
         rates = np.array([[run.rate_at(at) for run in runs] for at in range(first.run.steps)]).astype(program.dtype)
     ahead = max(1, min(32, _AHEAD // max(1, total)))
+    show = SHOW_GRADIENTS.get()
     if (follower := current_follower()) is not None:
         follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
@@ -356,6 +360,8 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
                     sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)
             with jax.enable_x64(True):
                 gradient = step.release(sums, draws.draw(), shrink, unit, program.dtype)
+            if show is not None:
+                show(gradient)
             share = program.dtype.type(setting.share(number, first.run.steps))
             rows, state, mean = stepper.step(rows, state, mean, gradient, rates[number], numbers, share)
             if follower is not None:
