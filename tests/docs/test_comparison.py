@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import dphypo  # noqa: E402
-from dphypo.errors import UnsupportedModelError  # noqa: E402
+from dphypo.errors import ChangedStudy, UnsupportedModelError  # noqa: E402
 from dphypo.torch import DPSGD  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -265,9 +265,14 @@ def test_resume_opacus_forgets_what_was_spent_unless_its_accountant_is_saved_too
     again.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     assert by_opacus(again) == first  # twice the steps, once the cost
     search = {"epsilon": 4, "delta": 1e-5, "journal": tmp_path / "search.db", "progress": False}
-    release = dphypo.tune(ours(), **search)
-    assert dphypo.tune(ours(data=(torch.randn(64, 4), torch.randint(2, (64,)))), **{**search, "journal": None})
+    data = torch.randn(64, 4), torch.randint(2, (64,))
+    release = dphypo.tune(ours(data=data), **search)
     assert release.certificate.epsilon <= 4
+    assert dphypo.tune(ours(data=data), **search).certificate.epsilon == release.certificate.epsilon
+    with pytest.raises(ChangedStudy, match="not the records"):
+        dphypo.tune(ours(), **search)
+    with pytest.raises(ChangedStudy, match="declared differently"):
+        dphypo.tune(ours(data=data), **{**search, "epsilon": 5})
 
 
 def test_users_jax_privacy_selects_and_accounts_for_them_and_opacus_does_not():
