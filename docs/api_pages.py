@@ -25,8 +25,7 @@ def write(folder: Path = FOLDER) -> None:
         module = ".".join(face.relative_to(SOURCE.parent).parts[:-1])
         stub = face.with_suffix(".pyi")
         pages.setdefault(module, _exported(stub if stub.exists() else face))
-    alone = [f"dphypo.{path.stem}" for path in SOURCE.glob("*.py") if not path.stem.startswith("_")]
-    for module in (*sorted(alone), "dphypo.optuna", "dphypo.transformers"):
+    for module in sorted(f"dphypo.{path.stem}" for path in SOURCE.glob("[!_]*.py")):
         pages[module] = _defined(module)
     package = importlib.import_module("dphypo")
     for module, names in pages.items():
