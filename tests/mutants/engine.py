@@ -143,9 +143,9 @@ MUTANTS = (
         "a batch that is too large is cut off",
         "every record of a batch counts",
         "training/draws.py",
-        "    shape = (steps, max(count, -(-longest // size)), len(drawn), size)\n",
-        "    shape = (steps, count, len(drawn), size)\n"
-        "    drawn = [tuple(part[some[1] < count * size] for part in some) for some in drawn]\n",
+        "    shape = (steps, shards * max(count, -(-longest // size)), len(drawn), size)\n",
+        "    shape = (steps, shards * count, len(drawn), size)\n"
+        "    drawn = [tuple(part[some[2] < count * size] for part in some) for some in drawn]\n",
         (f"{_BITS}::test_a_larger_batch_than_expected_makes_more_pieces",),
     ),
     Mutant(
@@ -270,8 +270,8 @@ MUTANTS = (
         "processes do not compare what they compute",
         "every process computes the same bits",
         "torch/engine/distributed.py",
-        "        if len(set(found)) > 1:\n",
-        "        if not found:\n",
+        "        if len(set(self.gathered(digest))) > 1:\n",
+        "        if not self.gathered(digest):\n",
         (f"{_DISTRIBUTED}::test_processes_that_compute_other_bits_are_refused",),
     ),
     Mutant(
