@@ -13,7 +13,7 @@ from torch import nn
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Program, Run, Setting, Tensors, cuda_graph, optimisers, train
-from dphypo.torch.engine.run import memory_of
+from dphypo.torch.engine.memory import rough
 from dphypo.torch.engine.stack import Layout, Shape
 
 SIZE = 50
@@ -188,7 +188,7 @@ def test_groups_are_cut_to_fit_into_memory():
     records = Tensors(*LINEAR.records(SIZE, 5))
     runs = [replace(RUN, seed=seed) for seed in range(5)]
     whole = train(made, LINEAR.build, records, runs)
-    cut = train(made, LINEAR.build, records, runs, memory=2.5 * memory_of(made, Shape(1, 64)))
+    cut = train(made, LINEAR.build, records, runs, memory=2.5 * rough(made, Shape(1, 64)))
     for one, other in zip(whole, cut, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 

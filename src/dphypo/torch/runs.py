@@ -18,7 +18,7 @@ import math
 import random
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -38,7 +38,7 @@ from dphypo.search.rates import norm_terms
 from dphypo.torch import check, engine, hyperparameters, layer_scales, saver
 from dphypo.torch.data import Asked, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.domain import Domain
-from dphypo.torch.engine import distributed
+from dphypo.torch.engine import distributed, memory
 from dphypo.torch.engine.batches import Batch
 from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
 from dphypo.torch.engine.operators import check_constants
@@ -47,7 +47,7 @@ from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.training import scores
 from dphypo.training.base import DivergedError, make_in_groups
-from dphypo.training.draws import shared_piece
+from dphypo.training.draws import piece_and_count, shared_piece
 
 if TYPE_CHECKING:
     from dphypo.torch.dpsgd import DPSGD
@@ -158,8 +158,19 @@ class TorchRun:
         plain_model = self._built()
         self.refuse_targets(plain_model)
         built = called(plain_model.to(self._device), self.mechanism.data.fields)
-        self._fit(built, self.mechanism.rows_per_person or self.mechanism.views)
+        self._fit(built, self.mechanism.rows_per_person or self.mechanism.views, refuse=self._refuse_larger)
         check.warn_of_lost_records(built, self.mechanism.data)
+
+    def _refuse_larger(self, program: engine.Program) -> None:
+        """Refuse batches, or pieces of them, that need more memory than the device has."""
+        made = self.mechanism
+        records, batch = cast(int, made.records) * made.subsample, made.cost.batch(cast(int, made.batch_size))
+        count, rate = math.ceil(records), min(1.0, batch / records)
+        physical = made.physical_batch_size
+        if physical is None and made.devices is not None and made.shards is None:
+            physical = shared_piece(count, rate)
+        size, _ = piece_and_count(count, rate, physical, made.shards or 1)
+        memory.refuse_larger(program, size)
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot score."""
@@ -295,7 +306,9 @@ class TorchRun:
         with self._alone("weights"):
             return saver.build(self.mechanism.model, self._arguments())
 
-    def _fit(self, model: nn.Module, views: int) -> tuple[engine.Program, TorchRecords]:
+    def _fit(
+        self, model: nn.Module, views: int, refuse: Callable[[engine.Program], None] | None = None
+    ) -> tuple[engine.Program, TorchRecords]:
         made = self.mechanism
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
@@ -303,6 +316,8 @@ class TorchRun:
             with self._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
                 program = check.captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+            if refuse is not None:
+                refuse(program)  # before private records are read
             held = {**dict(program.model.named_buffers()), **program.record.constants}
             for declared in {made.records, made.records if made.whole is None else made.whole.records}:
                 check_constants(held, cast(int, declared))

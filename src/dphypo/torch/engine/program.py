@@ -7,6 +7,7 @@ matrices is a call of its own, with the same shapes as if the run were alone.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import operator
@@ -449,14 +450,24 @@ class Pass:
         held = {**dict(program.model.named_parameters()), **dict(program.model.named_buffers())}
         given = [held[name].detach() for name in record.given]
         at_once = 1 if program.alone else shape.records * shape.views
-        key = (shape.runs, at_once)
+        self._key = key = (shape.runs, at_once)
         if key not in program.flat:
             one = [part[0] for part in program.example]
             one += [torch.empty(size, device=rows.device) for size in record.uniforms]
             program.flat[key] = flatten(record.graph, trained, given, one, *key)
         self._gradients = factors.Gradients(layout, program.parts)
         self.graph, bind = program.flat[key]
-        self._run = bind(*trained, *(given if rows.is_cuda else [one.expand(shape.runs, *one.shape) for one in given]))
+        self.held = given if rows.is_cuda else [one.expand(shape.runs, *one.shape) for one in given]
+        self._run = bind(*trained, *self.held)
+
+    def on(self, rows: torch.Tensor, held: Sequence[torch.Tensor]) -> Pass:
+        """The same pass at other parameters, and on other tensors that runs share."""
+        made = copy.copy(self)
+        layout = self.program.layout
+        trained = [layout.values(rows, place) for place in range(len(layout.names))]
+        made._run = self.program.flat[self._key].bind(*trained, *held)
+        made._gradients = factors.Gradients(layout, self.program.parts)
+        return made
 
     def parts(
         self,

@@ -18,7 +18,6 @@ import copy
 import dataclasses
 import hashlib
 import io
-import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import IO
@@ -35,6 +34,7 @@ from dphypo.torch.engine.batches import Batches, Grouped, Piece, Records
 from dphypo.torch.engine.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.torch.engine.device import pinned, seed_everywhere
 from dphypo.torch.engine.distributed import Team
+from dphypo.torch.engine.memory import free, rough
 from dphypo.torch.engine.program import Program
 from dphypo.torch.engine.record_graph import held_names
 from dphypo.torch.engine.stack import Shape, Sums
@@ -342,10 +342,7 @@ def _groups(
 ) -> list[list[int]]:
     """The places of runs that are made at once: those that are alike, as many as fit into memory."""
     device = next(program.model.parameters()).device
-    if memory is None and device.type == "cuda":
-        memory = torch.cuda.mem_get_info(device)[0] / 2
-    elif memory is None:
-        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+    memory = free(device) / 2 if memory is None else memory
     alike: dict[tuple[int, str], list[int]] = {}
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
         shards = setting.shards or 1
@@ -357,7 +354,7 @@ def _groups(
         alike.setdefault((piece, repr(rest)), []).append(at)
     groups = []
     for (piece, _), members in alike.items():
-        most = max(1, int(memory // memory_of(program, Shape(1, piece, program.views))))
+        most = max(1, int(memory // rough(program, Shape(1, piece, program.views))))
         groups += [members[start : start + most] for start in range(0, len(members), most)]
     return groups
 
@@ -370,8 +367,3 @@ def _frozen(model: nn.Module) -> str:
     for value in (values[name] for name in held_names(code)):
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def memory_of(program: Program, shape: Shape) -> int:
-    """Bytes that a group needs, about: 96 for each parameter of a run, 48 for each number that a row's layers see."""
-    return shape.runs * program.layout.width * 96 + shape.rows * program.elements * 48

@@ -1,0 +1,151 @@
+"""How much memory a step needs, before any of it is used: the step is executed on tensors without values.
+
+A fake tensor has a shape and a type, and no numbers. A pass over a piece of records is executed on such tensors, in the
+order of its instructions, and the bytes of those that are alive at once are counted. The estimate leaves out what
+kernels allocate for themselves, and what the allocator rounds up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dphypo.errors import UnsupportedModelError
+from dphypo.torch.engine import layers
+from dphypo.torch.engine.program import Program
+from dphypo.torch.engine.stack import Shape, Sums
+from dphypo.torch.engine.step import Weights, add_clipped
+from dphypo.training.draws import MULTIPLE
+from dphypo.training.sum_on_grid import SumGrid
+
+PARAMETER = 96
+"""Bytes for each trained parameter of a run: weights, their mean, the optimiser's state, sums, noise."""
+_ROOM = 1.5  # what is proposed may need so many times what is counted
+_GROUP = Path("/sys/fs/cgroup")
+
+
+class Alive(TorchDispatchMode):
+    """Counts the bytes of tensors that are made inside and alive: now, and at most."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now, self.most = 0, 0
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        made = function(*arguments, **(named or {}))
+        for one in tree_leaves(made):
+            if isinstance(one, torch.Tensor) and (storage := one.untyped_storage()) not in self._known:
+                self._known.add(storage)
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self._gone, storage.nbytes())
+        self.most = max(self.most, self.now)
+        return made
+
+    def _gone(self, size: int) -> None:
+        self.now -= size
+
+
+@contextlib.contextmanager
+def _one_way() -> Iterator[None]:
+    """Let products be plain ones: which way changes no bit is found by numbers."""
+    kept = layers._way
+    layers._way = lambda *_: torch.mm  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        layers._way = kept
+
+
+def of_piece(program: Program, shape: Shape) -> int:
+    """Bytes that are alive at most while a piece of this shape is differentiated, clipped and added up."""
+    layout, device = program.layout, next(program.model.parameters()).device
+    program = dataclasses.replace(program, flat={})  # products remember the way in which they were found
+    bound = program.bound(torch.empty((shape.runs, layout.width), dtype=layout.dtype, device=device), shape)
+    grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=1.0, size=layout.size, terms=1, largest_batch=1)
+    weights = Weights([grid] * shape.runs, normalise=False, device=device)
+    rows = [part[:1].expand(shape.rows, *part.shape[1:]) for part in program.example]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), _one_way():
+        held = [mode.from_tensor(one) for one in bound.held]
+        trained = mode.from_tensor(torch.empty((shape.runs, layout.width), dtype=layout.dtype, device=device))
+        sums = Sums(trained)
+        given = [mode.from_tensor(one).clone() for one in rows]
+        keys = torch.zeros((shape.runs, shape.records * shape.views), dtype=torch.int64, device=device)
+        valid = torch.ones((shape.runs, shape.records), dtype=torch.bool, device=device)
+        passed = bound.on(trained, held)
+        with Alive() as alive:
+            parts, _ = passed.parts(given[0], given[1], keys)
+            add_clipped(parts, valid, weights, sums)
+    return int(alive.most)
+
+
+def free(device: torch.device) -> int:
+    """Bytes that this process may still use on a device; on a CPU also within the limits of its control group."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    found = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")] or found
+    with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+        limit, used = ((_GROUP / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
+        found.append(int(limit) - int(used))
+    return max(0, min(found))
+
+
+def rough(program: Program, shape: Shape) -> int:
+    """Bytes that a group needs, about, without executing anything: 48 for each number that a row's layers see."""
+    return shape.runs * program.layout.width * PARAMETER + shape.rows * program.elements * 48
+
+
+def needed(program: Program, size: int) -> int:
+    """Bytes that a run needs at least with pieces of so many records, besides the weights that it does not train."""
+    way = dataclasses.replace(program, alone=size < MULTIPLE)
+    return program.layout.width * PARAMETER + of_piece(way, Shape(1, size, program.views))
+
+
+def largest_piece(program: Program, available: float, size: int) -> int:
+    """A piece of at most ``size`` records that fits into so many bytes; 1 if only single records do, 0 if none does.
+
+    What pieces need is the largest of several sums that grow with their size: it lies below a line between two sizes.
+    """
+    few, most = needed(program, MULTIPLE), needed(program, max(size, 2 * MULTIPLE))
+    if few <= available:
+        each = max(1.0, (most - few) / (max(size, 2 * MULTIPLE) - MULTIPLE))
+        return min(size, MULTIPLE * (1 + int((available - few) / (MULTIPLE * each))))
+    return int(needed(program, 1) <= available)
+
+
+def refuse_larger(program: Program, size: int) -> None:
+    """Refuse pieces that cannot fit into what is free on the device; the error says which do.
+
+    The estimate is exact in what tensors hold and leaves out what kernels and allocators take: what exceeds it is
+    certain not to fit. What is proposed leaves a third of the memory to them.
+    """
+    device = next(program.model.parameters()).device
+    available = free(device)
+    if 4 * rough(program, Shape(1, size, program.views)) < available or needed(program, size) <= available:
+        return
+    fits = largest_piece(program, available / _ROOM, size)
+    remedy = f"give physical_batch_size={fits}, which processes a batch in pieces"
+    if fits == 1:
+        remedy += ", here record by record, which is slow; or train fewer parameters, such as a LoRA adapter of peft"
+    if fits == 0:
+        remedy = (
+            "not even a single record would fit. Train fewer parameters, such as a LoRA adapter of peft, or a smaller "
+            "model, shorten the records, or use a device with more memory"
+        )
+    raise UnsupportedModelError(
+        f"a step needs at least {needed(program, size) / 1e9:.1f} GB for pieces of {size} records and "
+        f"{program.layout.size} trained parameters, and {device} has {available / 1e9:.1f} GB free: {remedy}"
+    )
