@@ -4,7 +4,8 @@
 
 The models are built from configurations of transformers, with random weights. Each is captured with one and with two
 layers, and what a layer adds is multiplied. The graph is that of a CPU, in single precision: attention holds its matrix
-of tokens × tokens. Two thirds of the memory are used (``memory._ROOM``).
+of tokens × tokens. Two thirds of the memory are used (``memory._ROOM``), and the weights are counted three times: a run
+holds two copies of the model beside its program.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import nn
 
 from dphypo.torch.engine import Program, memory
 
-NUMBERS = 4  # bytes of a weight
+NUMBERS = 3 * 4  # bytes of a weight, in three copies
 BERT = {"vocab_size": 30522, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 GPT2 = {"vocab_size": 50257, "n_embd": 768, "n_head": 12}
 LLAMA = {"vocab_size": 32000, "hidden_size": 2048, "num_attention_heads": 32, "intermediate_size": 5632}
@@ -37,10 +38,11 @@ class Classifier(nn.Module):
         super().__init__()
         number = "n_layer" if kind == "gpt2" else "num_hidden_layers"
         config = transformers.AutoConfig.for_model(kind, **given, **{number: layers}, pad_token_id=0)
-        made: Any = transformers.AutoModelForSequenceClassification.from_config(config)
+        made: Any = transformers.AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
         if targets is not None:
-            conv = {"fan_in_fan_out": kind == "gpt2"}
-            made = peft.get_peft_model(made, peft.LoraConfig(r=8, target_modules=targets, task_type="SEQ_CLS", **conv))
+            turned, names = kind == "gpt2", list(targets)
+            how = peft.LoraConfig(r=8, target_modules=names, task_type="SEQ_CLS", fan_in_fan_out=turned)
+            made = peft.get_peft_model(made, how)
         self.model = made
 
     def forward(self, tokens: torch.Tensor) -> Any:
@@ -52,11 +54,11 @@ def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def needs(kind: str, given: dict[str, Any], layers: int, targets: Sequence[str] | None, tokens: int) -> list[float]:
-    """Weights, trained numbers, and bytes of pieces of 1, 32 and 64 records, of a model with so many layers."""
+    """Weights, trained numbers, and bytes of pieces of 1, 32 and 512 records, of a model with so many layers."""
     model = Classifier(kind, {k: v for k, v in given.items() if k != "pad_token_id"}, layers, targets)
     example = torch.ones((1, tokens), dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     program = Program.of(model, loss, example)
-    sizes = [float(memory.needed(program, size)) for size in (1, 32, 64)]
+    sizes = [float(memory.needed(program, size)) for size in (1, 32, 512)]
     return [float(sum(one.numel() for one in model.parameters())), float(program.layout.size), *sizes]
 
 
@@ -64,15 +66,17 @@ def main(tokens: Sequence[int] = (128, 512), gigabytes: Sequence[int] = (24, 80,
     print(f"| model | trained | tokens | {' | '.join(f'{one} GB' for one in gigabytes)} |", flush=True)
     print(f"|---|---|---|{'---|' * len(gigabytes)}", flush=True)
     for name, layers, kind, given, targets in ROWS:
-        for some in ([targets] if kind == "llama" else [None, targets]):
+        for some in [targets] if kind == "llama" else [None, targets]:
             for length in tokens:
                 one, two = (needs(kind, given, count, some, length) for count in (1, 2))
                 weights, trained, *sizes = (a + (layers - 1) * (b - a) for a, b in zip(one, two, strict=True))
-                each = (sizes[2] - sizes[1]) / 32
+                each = (sizes[2] - sizes[1]) / 480
                 cells = []
                 for room in gigabytes:
                     free = room * 1e9 / memory._ROOM - NUMBERS * weights
-                    most = 32 * (1 + int((free - sizes[1]) / (32 * each))) if sizes[1] <= free else int(sizes[0] <= free)
+                    most = int(sizes[0] <= free)
+                    if sizes[1] <= free:
+                        most = 32 * (1 + int((free - sizes[1]) / (32 * each)))
                     cells.append(str(most) if most else "none")
                 what = f"all, {trained / 1e6:.0f} million" if some is None else f"LoRA, {trained / 1e6:.1f} million"
                 print(f"| {name} | {what} | {length} | {' | '.join(cells)} |", flush=True)
