@@ -123,8 +123,8 @@ MUTANTS = (
         "a watcher that runs out of memory ends its run",
         "what only watches a run never changes it",
         "_stderr.py",
-        "    except BaseException as error:\n        if Stopped",
-        "    except (OSError, ValueError) as error:\n        if Stopped",
+        "    except BaseException as error:\n        if stopped",
+        "    except (OSError, ValueError) as error:\n        if stopped",
         ("survey/test_followers.py::test_a_watcher_that_raises_changes_nothing[MemoryError-CheckpointFile.write]",),
     ),
     Mutant(
