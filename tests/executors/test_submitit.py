@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.executor_conformance import check_executor
-from support.executor_world import sleeps, waits_for_file
+from support.executor_world import sees_gpus, sleeps, waits_for_file
 from support.study_world import facts, make
 
 from dphypo.band import Band
@@ -135,16 +135,27 @@ def test_slurm_is_told_not_to_requeue(tmp_path, monkeypatch):
         submitit.SlurmExecutor(tmp_path / "jobs"),
     ):
         inner = getattr(executor, "_executor", executor)
+        executor.update_parameters(gpus_per_node=1)
         with Execution(1, executor=Submitit(executor, host="127.0.0.1")).open(sleeps):
             pass
         lines = inner._make_submission_file_text("command", "uid").splitlines()
         assert "#SBATCH --no-requeue" in lines
+        assert "#SBATCH --gpus-per-node=1" in lines
     executor.update_parameters(additional_parameters={"requeue": True})
     with (
         pytest.raises(ValueError, match="requeue"),
         Execution(1, executor=Submitit(executor, host="127.0.0.1")).open(sleeps),
     ):
         pass
+
+
+def test_a_job_sees_the_gpus_that_were_asked_for(tmp_path):
+    executor = submitit.AutoExecutor(tmp_path / "jobs", cluster="local")
+    executor.update_parameters(gpus_per_node=2)
+    with Execution(1, executor=Submitit(executor)).open(sees_gpus) as workers:
+        workers.start(Trial({}, 1, 0, b"key"))
+        outcome = workers.wait()[1]
+    assert outcome.score == 2
 
 
 def test_what_is_no_executor_of_submitit_is_refused(tmp_path):

@@ -87,6 +87,11 @@ class DiesUnpickled:
 
 
 @dphypo.mechanism(event=EVENT, relation=RELATION)
+def sees_gpus(params, *, seed):
+    return {}, float(len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+
+
+@dphypo.mechanism(event=EVENT, relation=RELATION)
 def sleeps(params, *, seed):
     """Sleeps for so many seconds, and says first in a file who does."""
     if "file" in params:
