@@ -35,8 +35,7 @@ from dphypo.torch import DPSGD
 from dphypo.torch.engine import Program, Setting, Tensors, layers, run, trainable
 from dphypo.torch.engine.device import pinned
 from dphypo.torch.engine.run import Group
-from dphypo.torch.engine.stack import Shape, Sums
-from dphypo.torch.engine.step import Weights
+from dphypo.torch.engine.step import Shape, Sums, Weights
 
 GPU = torch.device("cuda")
 DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")

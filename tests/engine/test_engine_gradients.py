@@ -13,7 +13,7 @@ from torch import nn
 from dphypo.torch.engine import Run, Setting, Tensors, layers
 from dphypo.torch.engine.program import Program
 from dphypo.torch.engine.run import Group
-from dphypo.torch.engine.stack import Shape, Slot
+from dphypo.torch.engine.step import Shape, Slot
 
 COUNT = 5
 

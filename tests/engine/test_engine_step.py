@@ -18,8 +18,7 @@ from torch import nn
 
 from dphypo import noise
 from dphypo.torch.engine import Program, Run, Setting, SumGrid, Tensors, layers, slack, train
-from dphypo.torch.engine.stack import Shape, Slot, Sums
-from dphypo.torch.engine.step import Weights
+from dphypo.torch.engine.step import Shape, Slot, Sums, Weights
 from dphypo.training.draws import Draws, largest_batch, piece_and_count
 from dphypo.training.sum_on_grid import BETA, clipped_to
 

@@ -12,8 +12,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
 from dphypo.torch.engine.program import Program
-from dphypo.torch.engine.stack import Shape, Sums
-from dphypo.torch.engine.step import combined
+from dphypo.torch.engine.step import Shape, Sums, combined
 
 CLASSES = 3
 

@@ -11,8 +11,7 @@ from torch import nn
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import DPSGD
 from dphypo.torch.engine import Program, Run
-from dphypo.torch.engine.stack import Shape, Sums
-from dphypo.torch.engine.step import Weights, add_clipped
+from dphypo.torch.engine.step import Shape, Sums, Weights, add_clipped
 from dphypo.torch.record_values import per_record
 
 

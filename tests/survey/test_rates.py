@@ -228,18 +228,18 @@ def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not
 
 def test_jax_has_the_same_units_and_prior() -> None:
     jax = pytest.importorskip("jax")
-    from dphypo.jax import dpsgd
+    from dphypo.jax import dpsgd as jax_dpsgd
 
     def init(key: Any) -> Any:
         return {"weights": jax.random.normal(key, (6, 2)) / 3}
 
     given: dict[str, Any] = {"init": init, "predict": lambda params, x: x @ params["weights"], "records": COUNT}
-    made = dpsgd.DPSGD(data=(ROWS, LABELS), score="accuracy", epochs=5, **given)
+    made = jax_dpsgd.DPSGD(data=(ROWS, LABELS), score="accuracy", epochs=5, **given)
     assert made.wants_scale
     assert made.known(2.0).value == pytest.approx(dpsgd().known(2.0).value, rel=0.25)  # made-up inputs differ
     full = made.at(noise_multiplier=2.0, score=lambda params: 0.0)
     run = full.cost.run({})
-    rate = dpsgd.begin(full, {"drift": 0.3}, 1).run.learning_rate
+    rate = jax_dpsgd.begin(full, {"drift": 0.3}, 1).run.learning_rate
     assert rate == pytest.approx(0.3 * full.batch_size / (2.0 * math.sqrt(run.steps)))
     np.testing.assert_array_equal(made.on_all_records().input_terms(), norm_terms(ROWS))
     release = dphypo.tune(made, **TOTAL, journal=None, progress=False, entropy=Seeded(1))

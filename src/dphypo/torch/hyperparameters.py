@@ -20,7 +20,7 @@ from dphypo.space import Space
 from dphypo.space.dimension import Finite
 from dphypo.torch.engine import Setting, optimisers
 from dphypo.torch.engine.optimisers import known
-from dphypo.torch.engine.stack import Layout
+from dphypo.torch.engine.step import Layout
 
 FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average", "views")
 OWN = (*FIELDS, "batch_size", "epochs", "steps")

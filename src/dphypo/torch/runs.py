@@ -35,7 +35,7 @@ from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.noise import Words
 from dphypo.search.rates import norm_terms
-from dphypo.torch import check, engine, hyperparameters, layer_scales, saver
+from dphypo.torch import check, engine, hyperparameters, saver
 from dphypo.torch.data import Asked, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.domain import Domain
 from dphypo.torch.engine import distributed, memory
@@ -230,8 +230,8 @@ class TorchRun:
         """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
         model, example = self._built().eval(), self.mechanism.data.example
         with self._alone("weights"):
-            inputs = layer_scales.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
-            return layer_scales.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
+            inputs = check.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
+            return check.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
 
     def input_terms(self) -> list[float]:
         """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""

@@ -137,7 +137,7 @@ def on_device(rows: torch.Tensor, records: object, runs: Sequence[Run]) -> bool:
     """Whether batches and noise can be made on the device: there is Triton, the records are there, and one rate."""
     near = isinstance(records, Tensors) and records.inputs.device == rows.device and len(records) > 0
     alike = all(run.subsample == 1 and run.rate == runs[0].rate for run in runs)
-    return rows.is_cuda and AVAILABLE and near and alike
+    return AVAILABLE and near and alike
 
 
 class DeviceBatches:

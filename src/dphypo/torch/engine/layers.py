@@ -35,8 +35,7 @@ from torch import fx
 from torch.nn import functional
 
 from dphypo.torch.engine import kernels
-from dphypo.torch.engine.stack import Slot, Sums
-from dphypo.torch.engine.step import RecordGradients
+from dphypo.torch.engine.step import RecordGradients, Slot, Sums
 from dphypo.training.sum_on_grid import UNIT
 
 _TINY = 2.0**-300

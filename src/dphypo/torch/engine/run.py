@@ -37,8 +37,7 @@ from dphypo.torch.engine.distributed import Team
 from dphypo.torch.engine.memory import free, rough
 from dphypo.torch.engine.program import Program
 from dphypo.torch.engine.record_graph import held_names
-from dphypo.torch.engine.stack import Shape, Sums
-from dphypo.torch.engine.step import RecordGradients, Weights, add_clipped
+from dphypo.torch.engine.step import RecordGradients, Shape, Sums, Weights, add_clipped
 from dphypo.training.draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.training.setting import Clipping, Run, Setting
 
@@ -81,7 +80,7 @@ class Group:
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)  # the number of the step
         self._batches: Batches | DeviceBatches
         self._draws: Draws | DeviceDraws
-        if shards == 1 and on_device(rows, records, runs):
+        if rows.is_cuda and shards == 1 and on_device(rows, records, runs):
             keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
             self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor, mine)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
@@ -210,21 +209,21 @@ class Group:
 
         The sums of pieces are rounded and then added as whole numbers, whose order changes no bit.
         """
-        if self._team is None and len(pieces) == 1:  # nothing to add
-            return self._rounded(pieces[0])
+        if self._team is None and len(pieces) == 1:  # nothing to add: it is rounded where noise is added
+            return self._clipped(pieces[0])
         self._totals.zero_()
         for piece in pieces:
-            self._totals.add_(self._rounded(piece).long())
+            self._totals.add_(self._clipped(piece).round_().long())
         if self._team is not None:
             self._team.add(self._totals)
         return self._sums.rows.copy_(self._totals)
 
-    def _rounded(self, piece: Piece) -> torch.Tensor:
-        """The clipped sum over the records of a piece, in whole numbers."""
+    def _clipped(self, piece: Piece) -> torch.Tensor:
+        """The clipped sum over the records of a piece."""
         self._sums.rows.zero_()
         parts, valid = self._parts(piece)
         add_clipped(parts, valid, self._weights, self._sums)
-        return self._sums.rows.round_()
+        return self._sums.rows
 
     def _now(self, table: torch.Tensor, number: int | None) -> torch.Tensor:
         return table.index_select(0, self._cursor)[0] if number is None else table[number]

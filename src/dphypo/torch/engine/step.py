@@ -4,18 +4,149 @@ Records are weighted by w = min(1, C₀/n̄, κC₀/A). n̄ is an upper bound on
 adds more than C₀ to the sum. A bounds what the sum can lose to rounding: with wA ≤ κC₀ the computed sum is within ρ of
 the real one (``sum_on_grid.py``). A record whose norm is not finite has weight zero, and both factors of its gradient
 are zeroed where they are not finite.
+
+Parameters and sums of several runs of one architecture are one row of numbers a run. Each parameter has a slot in the
+row. Slots begin at multiples of 64 bytes, so that the arithmetic on one run's slot does not depend on which run it is.
+The gaps between them belong to no parameter.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
-from dphypo.torch.engine.stack import Slot, Sums
 from dphypo.training.sum_on_grid import NORMALISED, SPREAD, UNIT, SumGrid
+
+_ALIGNED = 16  # elements
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of one forward pass: ``runs`` × ``records`` × ``views``, in this order of axes."""
+
+    runs: int
+    records: int
+    views: int = 1
+
+    @property
+    def rows(self) -> int:
+        return self.runs * self.records * self.views
+
+
+class Slot(NamedTuple):
+    """Part of a row: this many numbers from ``start``."""
+
+    start: int
+    size: int
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        """[runs, size], a view."""
+        return rows[:, self.start : self.start + self.size]
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The trainable parameters of a model, each once."""
+    return [value for value in model.parameters() if value.requires_grad]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the trainable parameters of an architecture lie in a row.
+
+    >>> layout = Layout.of(nn.Linear(3, 2))
+    >>> layout.names, layout.size, layout.width
+    (('weight', 'bias'), 8, 32)
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    dtype: torch.dtype
+
+    @functools.cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where slots begin; the last number is the width of a row."""
+        rooms = (_ALIGNED * math.ceil(math.prod(shape) / _ALIGNED) for shape in self.shapes)
+        return tuple(itertools.accumulate(rooms, initial=0))
+
+    @property
+    def width(self) -> int:
+        return self.starts[-1]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Layout:
+        """The layout of a model's trainable parameters, each once however often it is used."""
+        named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        return cls(tuple(named), tuple(value.shape for value in named.values()), trained(model)[0].dtype)
+
+    @property
+    def size(self) -> int:
+        """How many numbers are trained."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @functools.cache  # noqa: B019 - a layout lives as long as its program
+    def slot(self, place: int, group: int = 0, groups: int = 1) -> Slot:
+        """Where a parameter lies; or one of several equal groups of its first dimension."""
+        size = math.prod(self.shapes[place]) // groups
+        return Slot(self.starts[place] + group * size, size)
+
+    def place_of(self, slot: Slot) -> int:
+        """The place of the parameter that a slot belongs to."""
+        return bisect.bisect_right(self.starts, slot.start) - 1
+
+    def values(self, rows: torch.Tensor, place: int) -> torch.Tensor:
+        """The parameter at a place, for every run: [runs, ...], a view."""
+        return self.slot(place).of(rows).view(len(rows), *self.shapes[place])
+
+    def each(self, row: torch.Tensor) -> list[torch.Tensor]:
+        """All parameters of one run, views of its row."""
+        ends = [min(end, len(row)) for end in self.starts]  # the gap at the end may be missing
+        slots = row.split_with_sizes([end - start for start, end in itertools.pairwise(ends)])
+        return [slot[: math.prod(shape)].view(shape) for slot, shape in zip(slots, self.shapes, strict=True)]
+
+    def stacked(self, models: Sequence[nn.Module], device: torch.device) -> torch.Tensor:
+        """The parameters of several models, copied."""
+        rows = torch.zeros((len(models), self.width), dtype=self.dtype, device=device)
+        for row, model in zip(rows, models, strict=True):
+            for into, value in zip(self.each(row), trained(model), strict=True):
+                into.copy_(value.detach())
+        return rows
+
+    @torch.no_grad()
+    def write(self, row: torch.Tensor, model: nn.Module) -> None:
+        """Give a model the parameters of one run."""
+        for value, given in zip(trained(model), self.each(row), strict=True):
+            value.copy_(given)
+
+
+class Sums:
+    """Sums over records of every run, [runs, width] in double precision; views of them are made once."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
+        self._views: dict[tuple[int, ...], tuple[torch.Tensor, Sequence[torch.Tensor]]] = {}
+
+    def _view(self, slot: Slot, shape: tuple[int, ...]) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        key = (*slot, *shape)
+        if key not in self._views:
+            whole = slot.of(self.rows).view(len(self.rows), *shape)
+            self._views[key] = whole, whole.unbind()
+        return self._views[key]
+
+    def at(self, slot: Slot, *shape: int) -> torch.Tensor:
+        """A slot as [runs, *shape]."""
+        return self._view(slot, shape)[0]
+
+    def each(self, slot: Slot, *shape: int) -> Sequence[torch.Tensor]:
+        """The same, run by run."""
+        return self._view(slot, shape)[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import batches
 from dphypo.torch.engine.batches import Batch, Loss
 from dphypo.torch.engine.record_graph import RecordGraph, refuse_average
-from dphypo.torch.engine.stack import Layout, Shape, trained
+from dphypo.torch.engine.step import Layout, Shape, trained
 
 if TYPE_CHECKING:
     from dphypo.torch.engine.program import Pass, Program
