@@ -10,6 +10,7 @@ import pytest
 from support.screen import screen
 
 from dphypo.accounting.calibrate import Knob
+from dphypo.search import progress
 from dphypo.search.progress import solving
 
 
@@ -68,3 +69,11 @@ def test_nothing_is_shown_elsewhere_or_where_it_is_not_wanted(monkeypatch, is_te
     with solving(show=show, wait=0.0):
         solve()
     assert stream.getvalue() == ""
+
+
+def test_a_log_says_what_takes_long(monkeypatch):
+    stream = Stream(False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "LOG_S", 0.0)
+    with solving():
+        assert seen(stream, "solving for the noise, which depends on public values alone\n")

@@ -139,7 +139,7 @@ def test_a_batch_of_one_piece_is_left_to_one_process():
     assert torch.equal(together(2, physical=None), trained(physical=None))
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_those_of_one(size):
     """Four shards; :class:`Watched` fails in a process that reads another's record."""
     assert torch.equal(together(size, shards=4), trained(shards=4))

@@ -237,7 +237,7 @@ MUTANTS = (
         "        turns = pieces if shards is None else shards\n",
         "        turns = pieces\n",
         (
-            f"{_DISTRIBUTED}::test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_those_of_one[2]",
+            f"{_DISTRIBUTED}::test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_those_of_one[3]",
         ),
     ),
     Mutant(

@@ -332,11 +332,22 @@ def row(number: int, total: int, params: Mapping[str, object], score: float | No
 
 @contextlib.contextmanager
 def solving(*, show: bool = True, wait: float = 2.0) -> Iterator[None]:
-    """Show on a terminal that noise is being solved for, if that takes longer than ``wait`` seconds.
+    """Show that noise is being solved for, if that takes longer than ``wait`` seconds, or ten where there is a log.
 
-    The line says how many values were tried, and the ε of the latest. It disappears when the noise is found.
+    On a terminal the line says how many values were tried, and the ε of the latest. It disappears when the noise is
+    found.
     """
-    if not (show and on_terminal()):
+    if not on_terminal():
+        line = threading.Timer(LOG_S, say, ["solving for the noise, which depends on public values alone"])
+        line.daemon = True
+        if show:
+            line.start()
+        try:
+            yield
+        finally:
+            line.cancel()
+        return
+    if not show:
         yield
         return
     from rich.console import Console
