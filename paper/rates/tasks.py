@@ -14,6 +14,7 @@ a bag of hashed words, and features are scaled, each record to length one by its
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import json
@@ -38,6 +39,14 @@ from paper.data.sets import load
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+SENSORS: dict[str, tuple[float, float]] = {
+    "V1": (27, 126), "V2": (-50, 50), "V3": (21, 149), "V4": (-50, 50), "V5": (-50, 100), "V6": (-100, 100),
+    "V7": (0, 105), "V8": (-50, 150), "V9": (-50, 150),
+}  # fmt: skip
+SHA256 = {
+    "Shuttle.rda": "5b1db218b76a47c83f575f1ff38d7a7d36e569b0e27d8bf4aa92eae6c0bcb826",
+    "LetterRecognition.rda": "967a1a3e10b548d7269cbe50182bcecd6365cc58ea07638bbc34c51f17f34f1d",
+}
 WORDS, TOKENS, HIDDEN, MOST_TESTS = 512, 128, 64, 4000
 
 
@@ -176,6 +185,80 @@ def _flights(folder: Path) -> tuple[Floats, Labels]:
     return inputs, (frame["arr_delay"] > 0).to_numpy().astype(np.int64)
 
 
+def _stops(folder: Path) -> tuple[Floats, Labels]:
+    """In which of five precincts of Minneapolis the police stopped somebody."""
+    frame = _frame(folder, "carData/MplsStops")
+    inputs = _table(frame, {"lat": (44.85, 45.1), "long": (-93.35, -93.15)}, ["problem", "MDC", "race", "gender"])
+    return inputs, frame["policePrecinct"].to_numpy().astype(np.int64) - 1
+
+
+def _wages(folder: Path) -> tuple[Floats, Labels]:
+    """The occupation of a person, of eleven."""
+    frame = _frame(folder, "stevedata/gss_wages").dropna(subset=["occrecode"])
+    numbers = {"year": (1974, 2018), "realrinc": (0, 1e5), "age": (18, 89), "prestg10": (16, 80), "childs": (0, 8)}
+    inputs = _table(frame, numbers, ["gender", "educcat", "maritalcat", "wrkstat"])
+    return inputs, _codes(frame["occrecode"])
+
+
+def _rodents(folder: Path) -> tuple[Floats, Labels]:
+    """The genus of an animal in a trap, of eight, or another one."""
+    frame = _frame(folder, "ratdat/complete").dropna(subset=["genus"])
+    common = frame["genus"].where(frame["genus"].isin(frame["genus"].value_counts().index[:8]), "other")
+    numbers = {"hindfoot_length": (0, 70), "weight": (0, 280), "month": (1, 12), "year": (1977, 2002)}
+    return _table(frame, numbers, ["sex", "plot_type"]), _codes(common)
+
+
+def _votes(folder: Path) -> tuple[Floats, Labels]:
+    """Whom a person voted for in 2016, of two."""
+    frame = _frame(folder, "stevedata/TV16").dropna(subset=["votetrump"])
+    numbers = {"age": (18, 99), "famincr": (1, 12), "ideo": (1, 5), "pid7na": (1, 7), "religimp": (1, 4)}
+    numbers |= {"churchatd": (1, 6), "prayerfreq": (1, 7), "collegeed": (0, 1), "female": (0, 1)}
+    return _table(frame, numbers, ["racef"]), frame["votetrump"].to_numpy().astype(np.int64)
+
+
+def _schooling(folder: Path) -> tuple[Floats, Labels]:
+    """How long a person went to school, in five classes."""
+    frame = _frame(folder, "AER/CPSSW8")
+    inputs = _table(frame, {"earnings": (0, 72), "age": (21, 64)}, ["gender", "region"])
+    return inputs, np.searchsorted([12, 13, 14, 16], frame["education"].to_numpy()).astype(np.int64)
+
+
+def _codes(words: Any) -> Labels:
+    """Words as numbers, in the order of the alphabet."""
+    return np.unique(words.to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
+
+
+def _r_data(folder: Path, name: str) -> Any:
+    """A table of Debian's r-cran-mlbench."""
+    import rdata
+
+    path = folder / f"{name}.rda"
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256[path.name]:
+        raise ValueError(f"{path} is not the file of r-cran-mlbench 2.1-3-1")
+    return rdata.read_rda(path)[name]
+
+
+def _shuttle(folder: Path) -> tuple[Floats, Labels]:
+    """The state of a radiator, of seven, by nine sensors; most of them lie in a small part of their range."""
+    frame = _r_data(folder, "Shuttle")
+    return _table(frame, SENSORS, []), _codes(frame["Class"])
+
+
+def _letters(folder: Path) -> tuple[Floats, Labels]:
+    """Which of 26 letters a picture is of, by sixteen whole numbers from 0 to 15."""
+    frame = _r_data(folder, "LetterRecognition")
+    numbers = [name for name in frame.columns if name != "lettr"]
+    return _table(frame, dict.fromkeys(numbers, (0, 15)), []), _codes(frame["lettr"])
+
+
+def _fertility(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a mother of two has more children (Angrist and Evans, 1998)."""
+    frame = _frame(folder, "AER/Fertility")
+    frame = frame.astype({"age": float, "work": float})
+    inputs = _table(frame, {"age": (21, 35), "work": (0, 52)}, ["gender1", "gender2", "afam", "hispanic", "other"])
+    return inputs, _codes(frame["morekids"])
+
+
 def _bag(texts: Sequence[str]) -> Floats:
     found = np.zeros((len(texts), WORDS), dtype=np.float32)
     for row, text in zip(found, texts, strict=True):
@@ -241,4 +324,6 @@ TASKS: dict[str, Callable[[Path], tuple[Floats, Labels]]] = {
     "spam-encoded": _spam_features,
     "adult": _adult, "loans": _loans, "diamonds": _diamonds, "flights": _flights,
     "tweets": _tweets, "spam": _spam,
+    "stops": _stops, "wages": _wages, "rodents": _rodents, "votes": _votes, "schooling": _schooling,
+    "shuttle": _shuttle, "letters": _letters, "fertility": _fertility,
 }  # fmt: skip
