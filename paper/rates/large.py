@@ -24,6 +24,8 @@ from paper.rates.tasks import Task, task
 
 OUT = FILE.with_name("large.jsonl")
 TASKS = {"rodents": 30_000, "adult": 28_000, "votes": 40_000, "stops": 47_000, "wages": 53_000, "schooling": 57_000}
+MORE = (("tweets", 15_000, 8), ("tweets", 15_000, 3), ("loans", 7500, 8), ("mnist", 20_000, 8), ("mnist", 20_000, 3))
+"""Fitted tasks with many columns, or few records, and little noise."""
 GRID = [float(f"{10**power:.4g}") for power in np.arange(-1.75, 1.76, 0.25)]
 SEEDS, DECAY, FEWEST, FRACTION = 2, 0.97, 30, 0.05
 KEYS = ("task", "records", "epsilon")
@@ -104,6 +106,8 @@ def cells() -> Iterator[dict[str, Any]]:
     for epsilon in (3, 8):
         for name, records in TASKS.items():
             yield {"task": name, "records": records, "epsilon": epsilon}
+    for name, records, epsilon in MORE:
+        yield {"task": name, "records": records, "epsilon": epsilon}
     for records, epsilon in ((3000, 4), (10_000, 2), (1000, 4), (3000, 1), (1000, 1)):
         for name in ("rodents", "wages", "stops", "schooling", "adult", "loans", "tweets"):
             yield {"task": name, "records": 7500 if (name, records) == ("loans", 10_000) else records, "epsilon": epsilon}
