@@ -81,6 +81,20 @@ def rates_judge(a: Arguments) -> None:
     write(a.data, seconds=a.seconds)
 
 
+def rates_large(a: Arguments) -> None:
+    """train linear models on large tables, which the prior was not fitted to"""
+    from paper.rates.large import write
+
+    write(a.data)
+
+
+def rates_judge_large(a: Arguments) -> None:
+    """judge dphypo.tune on large tasks, where it searches, and other optimisers on small ones"""
+    from paper.rates.judge_large import write
+
+    write(a.data, seconds=a.seconds)
+
+
 def rates_anchors(a: Arguments) -> None:
     """the anchors at the rate that public values give, read off what was trained for them"""
     from paper.rates.anchors import write
@@ -321,7 +335,8 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
-    for function in (rates_landscapes, rates_fit, rates_judge, rates_anchors, rows):
+    larges = (rates_large, rates_judge_large)
+    for function in (rates_landscapes, rates_fit, rates_judge, *larges, rates_anchors, rows):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")
     command(rates_page, "rates-page")

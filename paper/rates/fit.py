@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.search.rates import MOVEMENT, drift_of
+from dphypo.search.rates import LITTLE_NOISE, MEASURED, MOVEMENT, drift_of
 from dphypo.torch import DPSGD
 from paper.rates.landscapes import FACTS, FILE, FITTED
+from paper.rates.large import GRID
+from paper.rates.large import OUT as LARGE
 from paper.rates.tasks import Task, network
 
 OUT = FILE.with_name("prior.json")
+FULL = ("now", "last eighth", "last half", "decreasing")
 USED = "movement of layers, linear and hidden"
 CAPS = (math.inf, 40, 28, 20, 14, 10)
 SMOOTH, TARGETS = 0.4, [float(f"{one:.3g}") for one in np.geomspace(0.3, 8, 25)]
@@ -159,6 +163,53 @@ def caps(every: Sequence[Cell]) -> dict[str, dict[str, float]]:
     return found
 
 
+def large() -> list[Cell]:
+    """The cells of large tables (:mod:`paper.rates.large`), each in the way that the library trains it."""
+    found = []
+    for line in LARGE.read_text().splitlines():
+        cell = json.loads(line)
+        cell["natural"] = cell["batch"] / (cell["noise"] * cell["steps"] ** 0.5)
+        cell["signal"] = cell["natural"] * cell["steps"]
+        ways = {way: np.transpose(each).tolist() for way, each in cell["ways"].items()}
+        way = "decreasing" if cell["natural"] >= LITTLE_NOISE else "now"
+        best_of = max(smoothed({"grid": GRID, "accuracies": ways[one]})[1].max() for one in FULL)
+        found.append({**cell, "ways": ways, "grid": GRID, "accuracies": ways[way], "best": float(best_of)})
+    return found
+
+
+def beyond() -> tuple[float, float]:
+    """What is lost at a distance of 1 from the best drift, and the spread of the prior, with signals not fitted to.
+
+    The first is the mean loss at the known drift over the square of the second.
+    """
+    cells = [cell for cell in large() if cell["signal"] > MEASURED[1]]
+    known = [MOVEMENT["normalise"][0] / cell["scale"] for cell in cells]
+    away = [math.log(drift) - best(cell) for drift, cell in zip(known, cells, strict=True)]
+    lost = [regret(cell, drift) for drift, cell in zip(known, cells, strict=True)]
+    square = float(np.mean(np.square(away)))
+    return float(np.mean(lost)) / square, math.sqrt(square)
+
+
+NATURAL = (0, 4, 8, 12, 20, math.inf)
+
+
+def by_natural_rate() -> dict[str, dict[str, Any]]:
+    """The mean loss at the known drift to the best of all ways, by ρ, with a constant rate and a decreasing one."""
+    found: dict[str, dict[str, Any]] = {}
+    for low, high in itertools.pairwise(NATURAL):
+        some = [cell for cell in large() if low <= cell["natural"] < high]
+        ways: dict[str, Any] = {"cells": len(some)}
+        for way in FULL:
+            lost = []
+            for cell in some:
+                fine, accuracy = smoothed({**cell, "accuracies": cell["ways"][way]})
+                drift = MOVEMENT["normalise"][0] / cell["scale"]
+                lost.append(cell["best"] - float(np.interp(math.log(drift), fine, accuracy)))
+            ways[way] = float(np.mean(lost))
+        found[f"{low} to {high:g}" if high < math.inf else f"{low} and more"] = ways
+    return found
+
+
 def about_the_mean() -> tuple[float, float]:
     """The scale about the mean over the norm that is bought: the geometric mean over tasks, and its logarithm's spread.
 
@@ -186,9 +237,11 @@ def fitted() -> dict[str, Any]:
         made["MOVEMENT"][way] = [constant(each, values, rate) for each in kinds]
         ways[way] = {"cells": len(some), **left_out(some, (values, group, rate))}
         made["SPREAD"][way] = ways[way]["spread"]
+    made["BEYOND"] = beyond()
     made["ABOUT_THE_MEAN"], made["SPREAD_ABOUT"] = about_the_mean()
     made |= laws(cells)
     found |= {"rules": _digits(judged, 3), "left out": _digits(ways, 3), "caps": _digits(caps(every), 3)}
+    found |= {"large tables": _digits(by_natural_rate(), 3)}
     return {**found, "constants": _digits(made, 2)}
 
 

@@ -83,10 +83,12 @@ def mechanism(data: Task, cell: dict[str, Any], **given: Any) -> DPSGD:
     )  # fmt: skip
 
 
-def tuned(data: Task, cell: dict[str, Any], space: Space | None, seeds: Sequence[int]) -> dict[str, Any]:
+def tuned(
+    data: Task, cell: dict[str, Any], space: Space | None, seeds: Sequence[int], search: str | None = None
+) -> dict[str, Any]:
     """Test accuracies of what ``tune`` releases; without a space it is the mechanism's own, and ``tune`` decides."""
     made = mechanism(data, cell)
-    search = "always" if space is not None else "auto"
+    search = search or ("always" if space is not None else "auto")
     space = made.default_space() if space is None else space
     tuning = plan_tuning(space, made, epsilon=cell["epsilon"], delta=DELTA, search=search)
     inputs, labels = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_labels)
@@ -95,7 +97,8 @@ def tuned(data: Task, cell: dict[str, Any], space: Space | None, seeds: Sequence
         stages = Stages.of(tuning.declare(space, DELTA, private=False), journal=None, entropy=Seeded(seed))
         model = stages.run(progress=False).model
         found.append(0.0 if model is None else round(float((model(inputs).argmax(1) == labels).double().mean()), 4))
-    return {"accuracies": found, "runs": tuning.survey.runs, "price": round(tuning.price, 4)}
+    compute = round(tuning.survey.compute, 3)
+    return {"accuracies": found, "runs": tuning.survey.runs, "price": round(tuning.price, 4), "compute": compute}
 
 
 def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -58,8 +58,9 @@ def sigma(records: int, epsilon: float, epochs: float = EPOCHS, delta: float = D
 
 
 def accuracies(
-    task: Task, net: str, records: int, noise: float, params: Sequence[dict[str, Any]], seeds: Sequence[int]
-) -> list[float]:
+    task: Task, net: str, records: int, noise: float, params: Sequence[dict[str, Any]], seeds: Sequence[int],
+    *, schedule: str = "constant",
+) -> list[float]:  # fmt: skip
     """The test accuracy of each run, many at a time."""
     inputs, labels = torch.from_numpy(task.test_inputs), torch.from_numpy(task.test_labels)
 
@@ -68,7 +69,7 @@ def accuracies(
 
     made = DPSGD(
         model=lambda: network(net, task), data=(task.inputs[:records], task.labels[:records]), score=score,
-        noise_multiplier=noise, epochs=EPOCHS, device="cpu",
+        noise_multiplier=noise, epochs=EPOCHS, device="cpu", schedule=schedule,
     )  # fmt: skip
     outcomes = []
     for start in range(0, len(params), 12):

@@ -90,7 +90,7 @@ def landscape(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     for seed in range(SEEDS):
         for which, mean, schedule in (
             (run, means, None), (run, {"decreasing": exponential}, lambda done: 1 - done),
-            (short, {"short": exponential}, None),
+            (short, {"short": exponential}, None), (short, {"short, decreasing": exponential}, lambda done: 1 - done),
         ):  # fmt: skip
             rates = torch.tensor([rate_of_drift(c, which, batch_size=size, schedule=schedule) for c in GRID])
             more = {} if schedule is None else {"schedule": schedule}
@@ -110,7 +110,11 @@ def cells() -> Iterator[dict[str, Any]]:
         yield {"task": name, "records": records, "epsilon": epsilon}
     for records, epsilon in ((3000, 4), (10_000, 2), (1000, 4), (3000, 1), (1000, 1)):
         for name in ("rodents", "wages", "stops", "schooling", "adult", "loans", "tweets"):
-            yield {"task": name, "records": 7500 if (name, records) == ("loans", 10_000) else records, "epsilon": epsilon}
+            yield {
+                "task": name,
+                "records": 7500 if (name, records) == ("loans", 10_000) else records,
+                "epsilon": epsilon,
+            }
     for name, records in TASKS.items():
         yield {"task": name, "records": records, "epsilon": 1}
 

@@ -305,16 +305,16 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     """A run at λ: its program, its steps and its initial parameters."""
     cost, given = made.cost, made.values(params)
     program = made.program(given)
-    given = made.rated(given, params, cost.run(params))
+    given, schedule = made.rated(given, params, cost.run(params))
     if made.match and made.fraction < 1:
         full, deviation = cost.full_run(params, given)
-        own = NoiseRehearsal(partial(step.walk, schedule=made.schedule), full, deviation)
+        own = NoiseRehearsal(partial(step.walk, schedule=schedule), full, deviation)
         given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
     setting = Setting(
         physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
     )
     options = step.options_of(given["optimizer"], given)
-    run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=made.schedule)
+    run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=schedule)
     shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
     grid = run.grid(program.size, *shape, partial(step.terms, program.size))
     key = step.key_of(noise.Words.of_seed(seed).stream("weights"))

@@ -354,6 +354,12 @@ CAP = 5.0
 """The largest learning rate of a network with hidden layers, for gradients of norm one and without momentum."""
 
 
+def natural_rate(run: SampledGaussian, *, batch_size: float, momentum: float = 0.0) -> float:
+    """ρ = B·(1 − μ)/(σ·√T): the learning rate of drift 1, for gradients of norm one and a constant rate."""
+    kept = 1.0 - _validate.within(0.0, 1.0, closed="left", momentum=momentum)
+    return batch_size * kept / (run.noise_multiplier * math.sqrt(run.steps))
+
+
 def rate_of_drift(
     drift: float,
     run: SampledGaussian,

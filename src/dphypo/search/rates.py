@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dp_accounting
@@ -44,6 +44,9 @@ MOVEMENT = {"normalise": (2.3, 1.4), "clip": (1.2, 0.9), "adam": (2.0, 1.2)}
 hidden layers. For SGD with either clipping, and for Adam."""
 SPREAD = {"normalise": 0.35, "clip": 0.51, "adam": 0.56}
 """The standard deviation of the logarithm of the best drift about the predicted one."""
+LITTLE_NOISE = 20.0
+"""From which ρ = B·(1 − μ)/(σ·√T) on the learning rate of a linear model decreases to zero: stability limits it there,
+and not noise."""
 LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam"})
 _DRIFTS = (1e-3, 1e2)
 _DIGITS = 2  # significant ones: the same on every machine
@@ -68,6 +71,10 @@ class Known:
         """A log-uniform distribution with this median and spread."""
         width = math.exp(math.sqrt(3) * self.spread)
         return loguniform(self.value / width, self.value * width)
+
+    def at(self, signal: float) -> Known:
+        """The same, as far as it is known of runs with this signal."""
+        return replace(self, spread=spread_at(self.spread, signal))
 
 
 def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[float], float]) -> Known | None:
@@ -100,6 +107,13 @@ def drift_of(movement: Callable[[float], float], target: float) -> float:
         trial = (low + high) / 2
         low, high = (low, trial) if movement(math.exp(trial)) > target else (trial, high)
     return float(f"{math.exp((low + high) / 2):.{_DIGITS}g}")
+
+
+def widened(space: Space, known: Known, found: Known) -> Space:
+    """The space with the wider prior of ``found`` where it has that of ``known``; a range that was given stays."""
+    declared = next(one.dimension for one in space.parameters if one.name == known.name)
+    own = not isinstance(declared, Finite) and tuple(declared.prior.support()) == tuple(known.prior.support())
+    return space.with_priors({found.name: found.prior}) if own else space
 
 
 def around(found: Known, space: Space) -> Space:
@@ -253,9 +267,13 @@ class ScaleOfInputs(Mechanism):
 
 @dataclass(frozen=True)
 class InputScale(Survey):
-    """Buys the scale of the inputs: a part whose result moves the prior of the drift, and nothing else."""
+    """Buys the scale of the inputs: a part whose result moves the prior of the drift, and nothing else.
+
+    ``spread`` is that of the prior, where it is not the one that the training states.
+    """
 
     runs: int = 1
+    spread: float | None = None
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         *counts, scale = super().terms(space, last=last, alone=alone)
@@ -284,7 +302,9 @@ class InputScale(Survey):
     def next_prior(self, published: float | None, space: Space) -> Space | None:  # type: ignore[override]
         assert isinstance(self.mechanism, ScaleOfInputs)
         found = self.mechanism.training.known(published)
-        return None if found is None else around(found, space)
+        if found is None:
+            return None
+        return around(found if self.spread is None else replace(found, spread=self.spread), space)
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         """One run, which has no hyperparameters: the middle of the prior is recorded for it."""
@@ -304,8 +324,17 @@ MEASURED = (200.0, 5000.0)
 """The signals between which these laws were measured; beyond them they stay as they are at the ends."""
 GAIN = 0.002
 """The least expected gain for which a search is worthwhile: it takes compute, too."""
-RUNS_OF_KNOWN = 5
+BEYOND = (0.0053, 1.1)
+"""The curvature and the spread of the prior with signals beyond those: constants were not fitted there."""
+RUNS_OF_KNOWN = 4
 """How many short runs correct a rate that is nearly known."""
+MOST_COMPUTE = 1.2
+"""The most compute, in full runs, of a search that nobody asked for."""
+
+
+def spread_at(spread: float, signal: float) -> float:
+    """The spread of a prior for runs with this signal."""
+    return max(spread, BEYOND[1]) if signal > MEASURED[1] else spread
 
 
 @dataclass(frozen=True)
@@ -331,7 +360,7 @@ class Prospect:
     @property
     def regret(self) -> float:
         """How much less accurate than at the best rate one run at the known rate is, on average."""
-        return self._of(CURVATURE) * self.spread**2
+        return self._curvature * self.spread**2
 
     def searched(self, runs: int = RUNS_OF_KNOWN, price: float | None = None) -> float:
         """The same after a search of short runs, and what its noise loses: ``price``, or about what that will be."""
@@ -346,9 +375,13 @@ class Prospect:
 
     def _after(self, runs: int, score: float) -> float:
         """The regret that is left when the scores of runs that are spread over the prior have been seen."""
-        curvature = self._of(CURVATURE)
+        curvature = self._curvature
         seen = runs * (2 * curvature * self.spread) ** 2 / (score**2 + self._of(RUN_NOISE) ** 2)
         return curvature / (1 / self.spread**2 + seen)
+
+    @property
+    def _curvature(self) -> float:
+        return BEYOND[0] if self.signal > MEASURED[1] else self._of(CURVATURE)
 
     def _of(self, law: tuple[float, float]) -> float:
         return float(law[0] * (min(max(self.signal, MEASURED[0]), MEASURED[1]) / 1000) ** -law[1])

@@ -32,7 +32,18 @@ from dphypo.search.declaration import Cost, Declaration, FitCount, Part, check_s
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
 from dphypo.search.next_run import Evenly, Parabola, Within
 from dphypo.search.progress import solving
-from dphypo.search.rates import GAIN, RUNS_OF_KNOWN, InputScale, Known, Prospect, ScaleOfInputs, left_open
+from dphypo.search.rates import (
+    GAIN,
+    MOST_COMPUTE,
+    RUNS_OF_KNOWN,
+    InputScale,
+    Known,
+    Prospect,
+    ScaleOfInputs,
+    left_open,
+    spread_at,
+    widened,
+)
 from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
 from dphypo.search.survey import FRACTION, RUNS, SurveyPlan
@@ -212,6 +223,7 @@ class Tuning:
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
         records: on which records the last run trains, in a sentence, if the mechanism set records apart itself.
         why: what was decided about a search, and why, in a sentence.
+        space: what is searched, if its prior is wider than the one that was given.
     """
 
     survey: SurveyPlan
@@ -222,6 +234,7 @@ class Tuning:
     largest: float = 1.0
     records: str = ""
     why: str = ""
+    space: Space | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -245,6 +258,7 @@ class Tuning:
     ) -> Declaration:
         """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
         public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
+        space = space if self.space is None else self.space
         return Declaration.of(space, self.parts, delta=delta, cost=self.cost, epsilon=self.epsilon, **public)
 
     @property
@@ -308,20 +322,26 @@ def plan_tuning(
     over_space.check_fit(mechanism, space)
     if search not in (AUTO, ALWAYS, NEVER):
         raise _validate.fail("search", search, 'give "auto", "always" or "never"')
-    known, why = known_of(mechanism, space), ""
-    if given.runs == 0 or (given.runs is None and (search == NEVER or (search == AUTO and known is not None))):
+    known, why, spread = known_of(mechanism, space), "", None
+    none = given.runs == 0 or (given.runs is None and search == NEVER)
+    if none or known is not None:
         alone = one_run(space, mechanism, given, epsilon=epsilon, delta=delta, keep=keep)
         prospect = None if known is None else prospect_of(mechanism, alone.full, space, known, epsilon, delta)
-        if given.runs == 0 or search == NEVER or prospect is None:
+        if none or (prospect is None and given.runs is None and search == AUTO):
             return alone
-        after = prospect.searched()
-        cheap = compute is None or 1 + RUNS_OF_KNOWN * prospect.fraction <= compute
-        if prospect.regret - after < GAIN or not cheap:
-            loses = f"It is expected to lose {prospect.regret:.2g} of the score to the best learning rate, and a search"
-            return replace(alone, why=f"{alone.why} {loses} {after:.2g}.")
-        why = f"A search is expected to lose {after:.2g} of the score to the best learning rate, and one run alone "
-        why += f"{prospect.regret:.2g}. "
+        if prospect is not None and given.runs is None and search == AUTO:
+            after = prospect.searched()
+            takes, most = 1 + RUNS_OF_KNOWN * prospect.fraction, MOST_COMPUTE if compute is None else compute
+            loses = f"to lose {prospect.regret:.2g} of the score to the best learning rate"
+            if prospect.regret - after < GAIN or takes > most * _ROUNDING:
+                dear = f", at a compute of {takes:.3g}" if takes > most * _ROUNDING else ""
+                return replace(alone, why=f"{alone.why} It is expected {loses}, and a search {after:.2g}{dear}.")
+            why = f"One run alone is expected {loses}, and a search {after:.2g}. "
+    planned_runs = known is not None and given.runs is None
     if known is not None:
+        if prospect is not None:
+            found = known.at(prospect.signal)
+            space, spread, known = widened(space, known, found), found.spread, found
         runs = given.runs or RUNS_OF_KNOWN
         proposer = Evenly(runs) if given.proposer is None else given.proposer
         pick = Parabola(known.name, known.spread) if given.pick is None else given.pick
@@ -330,9 +350,9 @@ def plan_tuning(
     steps = steps_of(mechanism, space)
 
     def planned(given: SurveyPlan) -> Tuning:
-        plan = within_compute(given, space, steps, compute)
+        plan = within_compute(given, space, steps, compute, known=planned_runs)
         largest, within = settings_within(mechanism, space, None if compute is None else compute / plan.compute)
-        found = NoiseProblem(space, mechanism, plan, within, epsilon, delta, keep)
+        found = NoiseProblem(space, mechanism, plan, within, epsilon, delta, keep, spread)
         while given.fraction is None and found.price > price:
             assert plan.fraction is not None
             shorter = max(plan.fraction / 2, least_fraction(steps))
@@ -344,7 +364,7 @@ def plan_tuning(
                 break
             found = replace(found, plan=plan)
         cost, found_price = found.solve()
-        return Tuning(plan, cost, epsilon, found_price, price, largest, why=why)
+        return Tuning(plan, cost, epsilon, found_price, price, largest, why=why, space=space)
 
     if given.last is None and not given.score and mechanism.on_all_records() is not None:
         last: Any = operator.methodcaller("on_all_records")  # which states no split: it counts for everyone
@@ -403,7 +423,8 @@ def prospect_of(
     except (AttributeError, TypeError):
         return None
     bought = ScaleOfInputs.of(mechanism, epsilon=epsilon, delta=delta)
-    spread = known.spread if bought is None else math.hypot(known.spread, bought.deviation)
+    spread = spread_at(known.spread, signal)
+    spread = spread if bought is None else math.hypot(spread, bought.deviation)
     fraction = max(FRACTION_OF_ONE, least_fraction(event.count))
     score, share = None if mechanism.score_event is None else mechanism.score_records, 0.0
     if score is not None and mechanism.on_all_records() is not None:
@@ -423,7 +444,8 @@ class NoiseProblem:
     where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
     that of the scores after it: as little as costs no more than training does.
 
-    ``keep`` stores numbers that take long to compute, so that a resumed search has the same noise at once.
+    ``keep`` stores numbers that take long to compute, so that a resumed search has the same noise at once. ``spread`` is
+    that of the prior about a bought scale.
     """
 
     space: Space
@@ -433,6 +455,7 @@ class NoiseProblem:
     epsilon: float
     delta: float
     keep: Keep | None = field(default=None, repr=False)
+    spread: float | None = None
     _tried: dict[tuple[bool, float], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -493,7 +516,9 @@ class NoiseProblem:
     def _parts(self, full: Mechanism) -> tuple[Part, ...]:
         if self.scale is None:
             return self.plan.parts(full, within=self.within, counts=self.counts)
-        return InputScale(self.scale, counts=self.counts), *self.plan.parts(full, within=self.within)
+        return InputScale(self.scale, counts=self.counts, spread=self.spread), *self.plan.parts(
+            full, within=self.within
+        )
 
     @cached_property
     def scale(self) -> ScaleOfInputs | None:
@@ -535,16 +560,19 @@ def least_fraction(steps: int | None) -> float:
     return LEAST_FRACTION if steps is None else min(FEWEST_STEPS / steps, 1.0)
 
 
-def within_compute(given: SurveyPlan, space: Space, steps: int | None, compute: float | None) -> SurveyPlan:
+def within_compute(
+    given: SurveyPlan, space: Space, steps: int | None, compute: float | None, *, known: bool = False
+) -> SurveyPlan:
     """Runs and fraction: the defaults, longer where few steps are left, shorter or fewer where compute is short.
 
-    Compute beyond that of the defaults makes more runs, not longer ones; of a single hyperparameter eight suffice.
+    Compute beyond that of the defaults makes more runs, not longer ones; of a single hyperparameter eight suffice. Of
+    one that is nearly ``known``, the number of runs is that of its prior.
     """
     searched = [each for each in space.parameters if each.dimension.size != 1]
     one = len(searched) == 1 and given.runs is None
     runs, most = given.runs or (RUNS_OF_ONE if one else RUNS), RUNS_OF_ONE if one else MOST_RUNS
     least = least_fraction(steps)
-    default = FRACTION_OF_ONE if one else FRACTION
+    default = FRACTION_OF_ONE if one or known else FRACTION
     fraction = given.fraction if given.fraction is not None else max(default, least)
     if compute is not None:
         room = _validate.number(compute=compute) - 1

@@ -46,7 +46,7 @@ from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.training import scores
-from dphypo.training.base import DivergedError, make_in_groups
+from dphypo.training.base import DivergedError, Schedule, make_in_groups
 from dphypo.training.draws import piece_and_count, shared_piece
 
 if TYPE_CHECKING:
@@ -266,12 +266,12 @@ class TorchRun:
         """What an engine is told, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
         given = {**{name: getattr(made, name) for name in hyperparameters.FIELDS}, **made.fixed, **self.params}
-        given = made.rated(given, self.params, run)
+        given, schedule = made.rated(given, self.params, run)
         if made.match and made.fraction < 1:
             full, deviation = cost.full_run(self.params, given)
-            own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=made.schedule)
+            own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=schedule)
             given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
-        more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": made.schedule}
+        more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": schedule}
         told = cost.engine_run(run, given, self.seed, **more)
         physical = made.physical_batch_size
         if physical is None and made.devices is not None and made.shards is None:
@@ -428,7 +428,9 @@ class Share:
     def announce(self, group: Sequence[Begun]) -> None:
         """Tell the others which runs are made next."""
         states = [{name: value.cpu() for name, value in plain(one.model).state_dict().items()} for one in group]
-        told = [replace(one.told, schedule=None) for one in group]  # a function, which the others have themselves
+        told = [  # a function of the user, the others have themselves
+            one.told if isinstance(one.told.schedule, Schedule) else replace(one.told, schedule=None) for one in group
+        ]
         first, key = group[0], _key()
         found, views = self.run.fingerprint(key), first.program.views
         self.team.leaders(Task(key, found, first.arguments, views, states, told, first.setting))
@@ -468,7 +470,7 @@ def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
         team.agree((0 if found is None else task.records).to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
         assert found is not None
         models, program, records = replace(found, params=task.arguments).restored(task)
-        told = [replace(one, schedule=found.mechanism.schedule) for one in task.told]
+        told = [replace(one, schedule=one.schedule or found.mechanism.schedule) for one in task.told]
         with contextlib.suppress(distributed.RunFailedError):  # the leader has the outcome
             engine.train(program, partial(next, iter(models)), _rows(records, program), told, task.setting, team=team)
 

@@ -23,7 +23,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
-from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, rate_of_drift
+from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, natural_rate, rate_of_drift
 from dphypo.search import rates
 from dphypo.space import Space
 from dphypo.training import cost
@@ -88,6 +88,9 @@ class Schedule:
         if done < self.warmup:
             return done / self.warmup
         return _SHAPES[self.name]((done - self.warmup) / (1.0 - self.warmup))
+
+
+DECREASING = Schedule("linear")
 
 
 def _read_schedule(schedule: Any) -> Callable[[float], float] | None:
@@ -361,10 +364,13 @@ class GradientTraining(Scored):
     def shape_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The hyperparameters that the network is built from."""
 
-    def rated(self, given: Mapping[str, Any], params: Mapping[str, Any], run: SampledGaussian) -> dict[str, Any]:
+    def rated(
+        self, given: Mapping[str, Any], params: Mapping[str, Any], run: SampledGaussian
+    ) -> tuple[dict[str, Any], Callable[[float], float] | None]:
         """All hyperparameters of a run with its learning rate: λ's, the mechanism's, or the one of the drift.
 
-        Without either, the drift or the learning rate is what public values say.
+        Without either, the drift or the learning rate is what public values say. The schedule of the rate is returned
+        with them: the mechanism's, or the one that goes with a drift.
         """
         absolute = params.get("learning_rate", None if "drift" in params else self.learning_rate)
         drift = params.get("drift", self.drift)
@@ -373,18 +379,30 @@ class GradientTraining(Scored):
             found = self.known_at(params)
             absolute, drift = (_UNKNOWN, None) if found is None else (None, found.value)
         if absolute is not None:
-            return {**given, "learning_rate": absolute}
+            return {**given, "learning_rate": absolute}, self.schedule
         if not rates.measured(name):
             remedy = f"it is for SGD and Adam, not for {name or 'this optimiser'}: use learning_rate"
             raise _validate.fail("drift", drift, remedy)
         if self.match and self.fraction < 1:
             run = self.cost.full_run(params, given)[0]
         drift *= math.sqrt(1 - (self.kept or 0.0) ** 2)  # with the noise that is kept, it is the drift
-        more: dict[str, Any] = {"momentum": given.get("momentum") or 0.0, "schedule": self.schedule}
-        more |= {"hidden": self.hidden(params), "adam": name != "sgd"}
-        size = given.get("batch_size", self.batch_size)
-        rate = rate_of_drift(drift, run, batch_size=size, max_grad_norm=given["max_grad_norm"], **more)
-        return {**given, "learning_rate": rate}
+        size, momentum = given.get("batch_size", self.batch_size), given.get("momentum") or 0.0
+        more: dict[str, Any] = {"batch_size": size, "momentum": momentum}
+        schedule = self.schedule
+        if name == "sgd" and self.decreases(given, params, natural_rate(run, **more)):
+            schedule = DECREASING
+        more |= {"schedule": schedule, "hidden": self.hidden(params), "adam": name != "sgd"}
+        rate = rate_of_drift(drift, run, max_grad_norm=given["max_grad_norm"], **more)
+        return {**given, "learning_rate": rate}, schedule
+
+    def decreases(self, given: Mapping[str, Any], params: Mapping[str, Any], natural: float) -> bool:
+        """Whether a rate that follows from a drift decreases to zero: of SGD on linear models, with little noise.
+
+        Stability limits their steps. A rate that ends small may begin large (paper/RATES.md).
+        """
+        if natural < rates.LITTLE_NOISE or self.schedule is not None or self.kept is not None:
+            return False
+        return given["clipping"] == "normalise" and not self.regression and not self.hidden(params)
 
     def known_space(self, searched: Mapping[str, Any]) -> Space:
         """The learning rate about where public values put it, and what else is searched if no space is given."""

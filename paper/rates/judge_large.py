@@ -1,0 +1,121 @@
+"""``tune`` on large tasks, where it searches, and other optimisers on small ones: ``python -m paper rates-judge-large``.
+
+One way of a cell a line, as PLAN.md says ("Frozen"), in the order in which they are made.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paper.rates.judge import BEFORE, FACTORS, FILE, MORE_SEEDS, SEEDS, SGD, _once, mechanism, tuned
+from paper.rates.landscapes import accuracies, sigma
+from paper.rates.tasks import task
+from paper.rivals import hyfree, linear_scaling
+
+OUT = FILE.with_name("judged-large.jsonl")
+TWENTY = ("tune, twenty", "known rate, twenty")
+FIVE = (
+    ("diamonds", 49_000, 3),
+    ("diamonds", 49_000, 1),
+    ("flights", 100_000, 3),
+    ("flights", 100_000, 1),
+    ("fashion", 60_000, 1),
+)
+"""The large cells that were judged before."""
+FRESH = tuple(
+    {"task": name, "network": net, "records": records, "epsilon": epsilon}
+    for name, net, records, epsilon in (
+        ("shuttle", "linear", 54_000, 3), ("letters", "linear", 16_000, 3), ("fertility", "linear", 100_000, 3),
+        ("shuttle", "linear", 54_000, 1), ("letters", "linear", 16_000, 1), ("fertility", "linear", 100_000, 1),
+        ("letters", "mlp", 16_000, 3), ("shuttle", "mlp", 54_000, 3),
+    )
+)  # fmt: skip
+SMALL = tuple(
+    {"task": name, "network": net, "records": records, "epsilon": epsilon}
+    for name, net, records in (
+        ("digits", "linear", 1300), ("digits", "mlp", 1300), ("diamonds", "linear", 1000), ("diamonds", "mlp", 1000),
+        ("flights", "linear", 1000), ("spam", "linear", 1000), ("spam", "mlp", 1000), ("diamonds", "linear", 3000),
+    )
+    for epsilon in (1, 3)
+)  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "clip": {"clipping": "clip", "average": 0.97},
+    "adam": {"optimizer": "adam", "clipping": "normalise"},
+}
+ALWAYS = tuple(
+    {"task": name, "network": net, "records": records, "epsilon": 3}
+    for name, net, records in (
+        ("digits", "linear", 1300), ("digits", "mlp", 1300), ("spam", "linear", 3000), ("diamonds", "linear", 10_000),
+        ("fashion", "linear", 10_000),
+    )
+)  # fmt: skip
+
+
+def cells() -> Iterator[dict[str, Any]]:
+    """What is made, cheap and important things first."""
+    five = [{"task": name, "network": "linear", "records": records, "epsilon": eps} for name, records, eps in FIVE]
+    yield from ({**five[0], "way": way} for way in TWENTY)
+    for cell in five:
+        yield from ({**cell, "way": way} for way in ("tune", "never"))
+    for cell in FRESH:
+        yield from ({**cell, "way": way} for way in ("known rate", "never", "tune", "before", "hindsight", "Adam"))
+        if cell["network"] == "linear" and cell["epsilon"] == 3:
+            yield {**cell, "way": "hindsight, decreasing"}
+    for cell in ALWAYS:
+        yield {**cell, "way": "always"}
+    for cell in SMALL:
+        for name in OTHERS:
+            yield from ({**cell, "way": f"{name}: {way}"} for way in ("known rate", "hindsight", "default"))
+    for cell in FRESH:
+        yield from ({**cell, "way": way} for way in ("HyFreeDP", "Panda"))
+
+
+def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """One way of a cell."""
+    data, records, net, way = task(cell["task"], folder), cell["records"], cell["network"], cell["way"]
+    noise, size, steps = sigma(records, cell["epsilon"])
+    seeds = MORE_SEEDS if way in TWENTY else range(SEEDS)
+    run = partial(accuracies, data, net, records, noise)
+    facts = {"noise": round(noise, 5), "batch": size, "steps": steps, "scale": round(data.scale, 4)}
+    if way in ("tune", "tune, twenty", "never", "always"):
+        search = way if way in ("never", "always") else "auto"
+        return {**facts, **tuned(data, cell, None, seeds, search)}
+    if way == "before":
+        return {**facts, **tuned(data, cell, BEFORE, seeds)}
+    if way == "HyFreeDP":
+        return hyfree(data, net, records, cell["epsilon"], seeds, batch=size, steps=steps)
+    if way == "Panda":
+        return linear_scaling(data, net, records, cell["epsilon"], seeds)
+    if way == "Adam":
+        given = {"optimizer": "adam", "learning_rate": 1e-3, "clipping": "normalise"}
+        return {**facts, "accuracies": run([given] * len(seeds), seeds)}
+    name, _, which = way.rpartition(": ")
+    given = OTHERS.get(name, SGD)
+    known = mechanism(data, cell).known_at(given, data.scale)
+    assert known is not None
+    if which == "default":  # 0.1, as in Opacus's examples, or Adam's own
+        return {"accuracies": run([{**given, "learning_rate": 0.1 if name == "clip" else 1e-3}] * len(seeds), seeds)}
+    if which.startswith("known rate"):
+        found = run([{**given, "drift": known.value}] * len(seeds), seeds)
+        return {**facts, "drift": known.value, "accuracies": found}
+    every = [{**given, "drift": known.value * factor} for factor in FACTORS for _ in range(2)]
+    schedule = "linear" if which.endswith("decreasing") else "constant"
+    found = run(every, list(range(100, 102)) * len(FACTORS), schedule=schedule)
+    return {"accuracies": np.reshape(found, (-1, 2)).tolist()}
+
+
+def write(folder: Path, seconds: float = float("inf")) -> None:
+    """Judge what is not in the file yet, until the time is over."""
+    torch.set_num_threads(1)
+    end = time.time() + seconds
+    with warnings.catch_warnings(action="ignore"):
+        for cell in cells():
+            _once(OUT, cell, partial(judged, cell, folder), end)
