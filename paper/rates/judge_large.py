@@ -1,4 +1,4 @@
-"""``tune`` on large tasks, where it searches, and other optimisers on small ones: ``python -m paper rates-judge-large``.
+"""``tune`` on large tasks, where it searches, and other optimisers on small ones: rates-judge-large.
 
 One way of a cell a line, as PLAN.md says ("Frozen"), in the order in which they are made.
 """

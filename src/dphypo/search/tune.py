@@ -444,8 +444,8 @@ class NoiseProblem:
     where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
     that of the scores after it: as little as costs no more than training does.
 
-    ``keep`` stores numbers that take long to compute, so that a resumed search has the same noise at once. ``spread`` is
-    that of the prior about a bought scale.
+    ``keep`` stores numbers that take long to compute, so that a resumed search has the same noise at once. ``spread``
+    is that of the prior about a bought scale.
     """
 
     space: Space
