@@ -17,11 +17,14 @@ import torch
 
 from paper.rates.judge import BEFORE, FACTORS, FILE, MORE_SEEDS, SEEDS, SGD, _once, mechanism, tuned
 from paper.rates.landscapes import accuracies, sigma
-from paper.rates.tasks import task
+from paper.rates.tasks import Task, task
 from paper.rivals import hyfree, linear_scaling
 
 OUT = FILE.with_name("judged-large.jsonl")
-TWENTY = ("tune, twenty", "known rate, twenty")
+SINGLE = ("known rate", "never", "tune")
+TWENTY = ("tune, twenty", "known rate, twenty", "never, twenty")
+AGAIN = ("known rate, all tests", "never, all tests")
+"""With twenty seeds, and all records that do not train as tests."""
 FIVE = (
     ("diamonds", 49_000, 3),
     ("diamonds", 49_000, 1),
@@ -38,6 +41,12 @@ FRESH = tuple(
         ("letters", "mlp", 16_000, 3), ("shuttle", "mlp", 54_000, 3),
     )
 )  # fmt: skip
+SECOND = tuple(
+    {"task": name, "network": "linear", "records": records, "epsilon": epsilon}
+    for name, records in (("soldiers", 100_000), ("lectures", 65_000))
+    for epsilon in (3, 1)
+)
+"""Tasks that nothing had seen when the second version was frozen."""
 SMALL = tuple(
     {"task": name, "network": net, "records": records, "epsilon": epsilon}
     for name, net, records in (
@@ -60,13 +69,13 @@ ALWAYS = tuple(
 
 
 def cells() -> Iterator[dict[str, Any]]:
-    """What is made, cheap and important things first."""
+    """What is made of the first version, cheap and important things first, and then of the second."""
     five = [{"task": name, "network": "linear", "records": records, "epsilon": eps} for name, records, eps in FIVE]
-    yield from ({**five[0], "way": way} for way in TWENTY)
+    yield from ({**five[0], "way": way} for way in TWENTY[:2])
     for cell in five:
         yield from ({**cell, "way": way} for way in ("tune", "never"))
     for cell in FRESH:
-        yield from ({**cell, "way": way} for way in ("known rate", "never", "tune", "before", "hindsight", "Adam"))
+        yield from ({**cell, "way": way} for way in (*SINGLE, "before", "hindsight", "Adam"))
         if cell["network"] == "linear" and cell["epsilon"] == 3:
             yield {**cell, "way": "hindsight, decreasing"}
     for cell in ALWAYS:
@@ -74,19 +83,42 @@ def cells() -> Iterator[dict[str, Any]]:
     for cell in SMALL:
         for name in OTHERS:
             yield from ({**cell, "way": f"{name}: {way}"} for way in ("known rate", "hindsight", "default"))
+    yield from second()
     for cell in FRESH:
         yield from ({**cell, "way": way} for way in ("HyFreeDP", "Panda"))
+
+
+def second() -> Iterator[dict[str, Any]]:
+    """What is made of the second version."""
+    linear = [{"task": name, "network": "linear", "records": records, "epsilon": eps} for name, records, eps in FIVE]
+    for cell in (*SECOND, linear[0], *FRESH):
+        yield {**cell, "way": "second: tune"}
+    yield {**linear[0], "way": "never, twenty"}
+    for way in AGAIN:
+        yield {**FRESH[2], "way": way}
+    for cell in SECOND:
+        yield from ({**cell, "way": way} for way in ("known rate", "hindsight"))
+    for cell in (*ALWAYS, *SECOND[:1], linear[0], linear[1], FRESH[0], FRESH[1]):
+        yield {**cell, "way": "second: always"}
 
 
 def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One way of a cell."""
     data, records, net, way = task(cell["task"], folder), cell["records"], cell["network"], cell["way"]
+    if way in AGAIN:
+        data = Task(data.inputs[:records], data.labels[:records], *(
+            np.concatenate(both) for both in (
+                (data.test_inputs, data.inputs[records:]), (data.test_labels, data.labels[records:])
+            )
+        ))  # fmt: skip
+    way = way.removeprefix("second: ")
     noise, size, steps = sigma(records, cell["epsilon"])
-    seeds = MORE_SEEDS if way in TWENTY else range(SEEDS)
+    seeds = MORE_SEEDS if way in (*TWENTY, *AGAIN) else range(SEEDS)
     run = partial(accuracies, data, net, records, noise)
     facts = {"noise": round(noise, 5), "batch": size, "steps": steps, "scale": round(data.scale, 4)}
-    if way in ("tune", "tune, twenty", "never", "always"):
-        search = way if way in ("never", "always") else "auto"
+    first = way.split(",")[0]
+    if first in ("tune", "never", "always"):
+        search = "auto" if first == "tune" else first
         return {**facts, **tuned(data, cell, None, seeds, search)}
     if way == "before":
         return {**facts, **tuned(data, cell, BEFORE, seeds)}

@@ -223,6 +223,20 @@ def _schooling(folder: Path) -> tuple[Floats, Labels]:
     return inputs, np.searchsorted([12, 13, 14, 16], frame["education"].to_numpy()).astype(np.int64)
 
 
+def _soldiers(folder: Path) -> tuple[Floats, Labels]:
+    """In which of four branches of the military a person serves: every tenth person of 1.4 million."""
+    frame = _frame(folder, "openintro/military").iloc[::10]
+    frame = frame.astype({"hisp": str, "gender": str, "race": str, "grade": str})
+    return _table(frame, {"rank": (1, 10)}, ["grade", "gender", "race", "hisp"]), _codes(frame["branch"])
+
+
+def _lectures(folder: Path) -> tuple[Floats, Labels]:
+    """How students rate a lecture, from 1 to 5."""
+    frame = _frame(folder, "lme4/InstEval")
+    numbers = {"studage": (2, 8), "lectage": (1, 6), "service": (0, 1)}
+    return _table(frame, numbers, ["dept"]), frame["y"].to_numpy().astype(np.int64) - 1
+
+
 def _codes(words: Any) -> Labels:
     """Words as numbers, in the order of the alphabet."""
     return np.unique(words.to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
@@ -326,4 +340,5 @@ TASKS: dict[str, Callable[[Path], tuple[Floats, Labels]]] = {
     "tweets": _tweets, "spam": _spam,
     "stops": _stops, "wages": _wages, "rodents": _rodents, "votes": _votes, "schooling": _schooling,
     "shuttle": _shuttle, "letters": _letters, "fertility": _fertility,
+    "soldiers": _soldiers, "lectures": _lectures,
 }  # fmt: skip

@@ -210,11 +210,13 @@ class Parabola:
 
     In its logarithm the best value is normal about the middle of the runs, a priori, and scores are a parabola about it
     plus noise. Curvature and noise are not known: they are taken at all values of a grid, with equal weight to every
-    logarithm. Where scores are mostly noise, the mean stays near the middle.
+    logarithm. Where scores are mostly noise, the mean stays near the middle. What is best for short runs is not quite
+    best for a full one: of the way to it, the part spread²/(spread² + transfer²) is taken.
 
     Args:
         name: of the hyperparameter.
         spread: the standard deviation of the logarithm of its best value.
+        transfer: that of the best value of a full run about the one of short runs.
 
     >>> rows = [Row({"drift": 0.1 * 2**x}, score=0.9 - 0.1 * (x - 1) ** 2) for x in (-2, -1, 0, 1, 2)]
     >>> space = Space({"drift": loguniform(0.01, 1)})
@@ -224,6 +226,7 @@ class Parabola:
 
     name: str
     spread: float
+    transfer: float = 0.0
 
     def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
         sign = 1.0 if maximize else -1.0
@@ -232,15 +235,17 @@ class Parabola:
         middle = float(places.mean())
         x = np.log([row.params[self.name] for row in done]) - middle
         scores = sign * np.array([row.score for row in done])
-        best = np.linspace(-3, 3, 121) * self.spread
+        wide = math.hypot(self.spread, self.transfer)
+        best = np.linspace(-3, 3, 121) * wide
         curvature, noise = np.geomspace(1e-3, 1.0, 13), np.geomspace(1e-3, 0.3, 13)
         shape = -curvature[:, None, None] * (x - best[:, None]) ** 2  # curvature, best, run
         left = scores - shape
         left = left - left.mean(-1, keepdims=True)  # the height is free
         fit = (left**2).sum(-1)[:, :, None] / noise**2
         odds = np.exp(-0.5 * (fit - fit.min())) / noise ** max(len(done) - 1, 0)
-        odds = odds.sum((0, 2)) * np.exp(-0.5 * (best / self.spread) ** 2)
+        odds = odds.sum((0, 2)) * np.exp(-0.5 * (best / wide) ** 2)
         moved = float((odds * best).sum() / odds.sum()) if odds.sum() > 0 else 0.0
+        moved *= (self.spread / wide) ** 2
         (dimension,) = (one.dimension for one in space.parameters if one.name == self.name)
         return {**rows[0].params, self.name: nearest_value(dimension, math.exp(middle + moved))}
 

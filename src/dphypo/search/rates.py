@@ -324,8 +324,10 @@ MEASURED = (200.0, 5000.0)
 """The signals between which these laws were measured; beyond them they stay as they are at the ends."""
 GAIN = 0.002
 """The least expected gain for which a search is worthwhile: it takes compute, too."""
-BEYOND = (0.0053, 1.1)
-"""The curvature and the spread of the prior with signals beyond those: constants were not fitted there."""
+BEYOND = (0.0053, 0.54)
+"""The curvature and the spread of the prior with signals beyond those, where constants were not fitted."""
+TRANSFER = 0.66
+"""The deviation of the logarithm of the best drift of full runs about that of short ones."""
 RUNS_OF_KNOWN = 4
 """How many short runs correct a rate that is nearly known."""
 MOST_COMPUTE = 1.2
@@ -377,7 +379,7 @@ class Prospect:
         """The regret that is left when the scores of runs that are spread over the prior have been seen."""
         curvature = self._curvature
         seen = runs * (2 * curvature * self.spread) ** 2 / (score**2 + self._of(RUN_NOISE) ** 2)
-        return curvature / (1 / self.spread**2 + seen)
+        return curvature / (1 / self.spread**2 + 1 / (TRANSFER**2 + 1 / seen))
 
     @property
     def _curvature(self) -> float:

@@ -36,6 +36,7 @@ from dphypo.search.rates import (
     GAIN,
     MOST_COMPUTE,
     RUNS_OF_KNOWN,
+    TRANSFER,
     InputScale,
     Known,
     Prospect,
@@ -344,7 +345,7 @@ def plan_tuning(
             space, spread, known = widened(space, known, found), found.spread, found
         runs = given.runs or RUNS_OF_KNOWN
         proposer = Evenly(runs) if given.proposer is None else given.proposer
-        pick = Parabola(known.name, known.spread) if given.pick is None else given.pick
+        pick = Parabola(known.name, known.spread, TRANSFER) if given.pick is None else given.pick
         given = replace(given, runs=runs, proposer=proposer, pick=pick)
 
     steps = steps_of(mechanism, space)
