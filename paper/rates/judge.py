@@ -196,7 +196,9 @@ def rows() -> Iterator[dict[str, Any]]:
         means = {name: float(np.mean(way["accuracies"])) for name, way in ways.items() if name != "hindsight"}
         means["hindsight"] = float(np.max(np.mean(ways["hindsight"]["accuracies"], axis=1)))
         half = interval(*(ways[name]["accuracies"] for name in ("tune", "known rate")))
-        yield {**{key: cell[key] for key in KEYS}, **means, "half": half, "runs": ways["tune"]["runs"]}
+        known = ways["known rate"]["accuracies"]
+        facts = {"half": half, "runs": ways["tune"]["runs"], "known seeds": known}
+        yield {**{key: cell[key] for key in KEYS}, **means, **facts}
 
 
 def interval(*ways: Sequence[float]) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from paper.rates.judge import BEFORE, FACTORS, FILE, MORE_SEEDS, SEEDS, SGD, _once, mechanism, tuned
-from paper.rates.landscapes import accuracies, sigma
+from paper.rates.judge import BEFORE, FACTORS, MORE_SEEDS, SEEDS, SGD, _lines, _name, _once, mechanism, tuned
+from paper.rates.landscapes import FILE, accuracies, sigma
 from paper.rates.tasks import Task, task
 from paper.rivals import hyfree, linear_scaling
 
@@ -33,7 +33,7 @@ FIVE = (
     ("fashion", 60_000, 1),
 )
 """The large cells that were judged before."""
-FRESH = tuple(
+FRESH: tuple[dict[str, Any], ...] = tuple(
     {"task": name, "network": net, "records": records, "epsilon": epsilon}
     for name, net, records, epsilon in (
         ("shuttle", "linear", 54_000, 3), ("letters", "linear", 16_000, 3), ("fertility", "linear", 100_000, 3),
@@ -41,13 +41,13 @@ FRESH = tuple(
         ("letters", "mlp", 16_000, 3), ("shuttle", "mlp", 54_000, 3),
     )
 )  # fmt: skip
-SECOND = tuple(
+SECOND: tuple[dict[str, Any], ...] = tuple(
     {"task": name, "network": "linear", "records": records, "epsilon": epsilon}
     for name, records in (("soldiers", 100_000), ("lectures", 65_000))
     for epsilon in (3, 1)
 )
 """Tasks that nothing had seen when the second version was frozen."""
-SMALL = tuple(
+SMALL: tuple[dict[str, Any], ...] = tuple(
     {"task": name, "network": net, "records": records, "epsilon": epsilon}
     for name, net, records in (
         ("digits", "linear", 1300), ("digits", "mlp", 1300), ("diamonds", "linear", 1000), ("diamonds", "mlp", 1000),
@@ -59,7 +59,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "clip": {"clipping": "clip", "average": 0.97},
     "adam": {"optimizer": "adam", "clipping": "normalise"},
 }
-ALWAYS = tuple(
+ALWAYS: tuple[dict[str, Any], ...] = tuple(
     {"task": name, "network": net, "records": records, "epsilon": 3}
     for name, net, records in (
         ("digits", "linear", 1300), ("digits", "mlp", 1300), ("spam", "linear", 3000), ("diamonds", "linear", 10_000),
@@ -91,7 +91,7 @@ def cells() -> Iterator[dict[str, Any]]:
 def second() -> Iterator[dict[str, Any]]:
     """What is made of the second version."""
     linear = [{"task": name, "network": "linear", "records": records, "epsilon": eps} for name, records, eps in FIVE]
-    for cell in (*SECOND, linear[0], *FRESH):
+    for cell in (*SECOND, linear[0], *FRESH, *linear[1:]):
         yield {**cell, "way": "second: tune"}
     yield {**linear[0], "way": "never, twenty"}
     for way in AGAIN:
@@ -106,11 +106,9 @@ def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One way of a cell."""
     data, records, net, way = task(cell["task"], folder), cell["records"], cell["network"], cell["way"]
     if way in AGAIN:
-        data = Task(data.inputs[:records], data.labels[:records], *(
-            np.concatenate(both) for both in (
-                (data.test_inputs, data.inputs[records:]), (data.test_labels, data.labels[records:])
-            )
-        ))  # fmt: skip
+        inputs = np.concatenate((data.test_inputs, data.inputs[records:]))
+        labels = np.concatenate((data.test_labels, data.labels[records:]))
+        data = Task(data.inputs[:records], data.labels[:records], inputs, labels)
     way = way.removeprefix("second: ")
     noise, size, steps = sigma(records, cell["epsilon"])
     seeds = MORE_SEEDS if way in (*TWENTY, *AGAIN) else range(SEEDS)
@@ -151,3 +149,17 @@ def write(folder: Path, seconds: float = float("inf")) -> None:
     with warnings.catch_warnings(action="ignore"):
         for cell in cells():
             _once(OUT, cell, partial(judged, cell, folder), end)
+
+
+def found() -> dict[tuple[Any, ...], dict[str, Any]]:
+    """For each cell its ways: accuracies of every seed, or of two seeds at each rate in hindsight."""
+    made: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for line in _lines(OUT):
+        made.setdefault(_name(line), {})[line["way"]] = line["accuracies"]
+    return made
+
+
+def mean(accuracies: Sequence[Any]) -> float:
+    """The mean over seeds; of the rates in hindsight, that of the best."""
+    each = np.asarray(accuracies, dtype=float)
+    return float(each.mean() if each.ndim == 1 else each.mean(1).max())

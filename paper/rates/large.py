@@ -86,10 +86,13 @@ def landscape(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     short = SampledGaussian(rate=run.rate, steps=round(steps * fraction), noise_multiplier=noise / fraction**0.5)
     means: dict[str, Shares] = {"now": exponential, "last eighth": eighth, "last half": half}
     ways: dict[str, list[list[float]]] = {}
+    last: dict[str, Shares] = {"decreasing": exponential}
+    brief: dict[str, Shares] = {"short": exponential}
+    both: dict[str, Shares] = {"short, decreasing": exponential}
     for seed in range(SEEDS):
         for which, mean, schedule in (
-            (run, means, None), (run, {"decreasing": exponential}, lambda done: 1 - done),
-            (short, {"short": exponential}, None), (short, {"short, decreasing": exponential}, lambda done: 1 - done),
+            (run, means, None), (run, last, lambda done: 1 - done),
+            (short, brief, None), (short, both, lambda done: 1 - done),
         ):  # fmt: skip
             rates = torch.tensor([rate_of_drift(c, which, batch_size=size, schedule=schedule) for c in GRID])
             more = {} if schedule is None else {"schedule": schedule}

@@ -16,10 +16,10 @@ from dphypo import noise
 from dphypo.accounting import verify
 from dphypo.entropy import Seeded
 from dphypo.mechanisms import SampledGaussian
-from dphypo.mechanisms.sampled_gaussian import CAP, rate_of_drift
+from dphypo.mechanisms.sampled_gaussian import CAP, natural_rate, rate_of_drift
 from dphypo.search import rates
 from dphypo.search.next_run import Parabola
-from dphypo.search.rates import DRIFT, REACH, InputScale, Prospect, ScaleOfInputs, norm_terms
+from dphypo.search.rates import DRIFT, REACH, InputScale, Known, Prospect, ScaleOfInputs, norm_terms
 from dphypo.search.release import Row
 from dphypo.search.survey import LastRun, SurveyPlan
 from dphypo.search.tune import plan_tuning
@@ -86,6 +86,27 @@ def test_the_rate_of_a_run_follows_from_its_noise_and_a_short_run_has_the_same()
     assert told(made.at(optimizer="adam"), {"drift": 0.3}) == pytest.approx(0.3 / math.sqrt(run.steps))
     with pytest.raises(ValueError, match="it is for SGD and Adam, not for adagrad"):
         told(made.at(optimizer="adagrad"), {"drift": 0.3})
+
+
+def test_a_linear_model_with_little_noise_ends_with_small_steps() -> None:
+    def schedule(made: DPSGD, **params: Any) -> Any:
+        run = made.cost.run({})
+        return made._run({DRIFT: 0.3, "clipping": "normalise", **params})._told(run)[0].schedule
+
+    made = dpsgd(noise_multiplier=0.5, batch_size=200, score=lambda model: 0.0)
+    run = made.cost.run({})
+    assert natural_rate(run, batch_size=200) > rates.LITTLE_NOISE
+    assert schedule(made)(0.75) == 0.25
+    begins = made._run({DRIFT: 0.3, "clipping": "normalise"})._told(run)[0]
+    assert begins.learning_rate == pytest.approx(rate_of_drift(0.3, run, batch_size=200, schedule=begins.schedule))
+    assert schedule(made.at(fraction=0.5, match=True))(0.75) == 0.25  # a short run is as quiet as its full one
+    constant = made.at(schedule="constant")
+    assert schedule(constant)(0.75) == 1.0
+    deep = made.at(model=lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)))
+    louder = made.at(noise_multiplier=5.0)
+    for other, params in ((deep, {}), (louder, {}), (made, {"clipping": "clip"}), (made, {"optimizer": "adam"})):
+        assert schedule(other, **params) is None
+    assert made._run({"learning_rate": 0.3, "clipping": "normalise"})._told(run)[0].schedule is None
 
 
 def test_larger_inputs_have_a_smaller_drift_and_a_network_that_normalises_needs_no_scale() -> None:
@@ -187,7 +208,7 @@ def test_a_search_can_be_asked_for_and_refused() -> None:
     made = dpsgd(input_scale=2.4)
     space = made.default_space()
     always = plan_tuning(space, made, **TOTAL, search="always")
-    assert always.survey.runs == 5
+    assert (always.survey.runs, always.survey.fraction) == (4, 1.0)  # full runs have fewer than 30 steps
     assert [type(part).__name__ for part in always.parts] == ["Survey", "LastRun"]
     scored = plan_tuning(space, made, **TOTAL, survey=SurveyPlan(runs=0, score=True))
     assert scored.parts[0].mechanism.split is not None
@@ -223,6 +244,46 @@ def test_a_pick_stays_where_scores_are_noise_and_follows_them_where_they_are_not
     assert Parabola("drift", 0.4)(space, turned, maximize=False)["drift"] == pytest.approx(0.35, rel=0.1)
 
 
+def test_a_pick_goes_part_of_the_way_that_short_runs_say() -> None:
+    space, places = Space({"drift": loguniform(0.001, 100)}), 0.2 * np.exp(np.linspace(-1, 1, 4))
+    clear = [Row({"drift": float(c)}, 0.9 - 0.2 * float(np.log(c / 0.4)) ** 2) for c in places]
+    moved = [
+        np.log(Parabola("drift", 0.5, transfer)(space, clear, maximize=True)["drift"] / 0.2) for transfer in (0, 0.5)
+    ]
+    assert moved[1] / moved[0] == pytest.approx(0.5, abs=0.05)
+
+
+def test_beyond_what_was_measured_the_prior_is_wider_and_no_search_takes_much() -> None:
+    assert rates.spread_at(0.35, 5000.0) == 0.35
+    assert rates.spread_at(0.35, 5001.0) == rates.BEYOND[1]
+    assert rates.spread_at(0.9, 5001.0) == 0.9
+    near = Known(DRIFT, 1.0, 0.35)
+    space, far = Space({DRIFT: near.prior}), near.at(1e5)
+    wide = rates.widened(space, near, far)
+    assert wide.parameters[0].dimension.prior.support() == far.prior.support()
+    own = Space({DRIFT: loguniform(0.5, 2)})
+    assert rates.widened(own, near, far) is own
+    quiet = Prospect(signal=20_000, spread=0.6, total=1.0, fraction=0.05, score_records=10_000)
+    assert quiet.regret == pytest.approx(rates.BEYOND[0] * 0.36)
+    exact = Prospect(signal=20_000, spread=0.6, total=1.0, fraction=0.05)
+    assert exact.searched(1000) > rates.BEYOND[0] / (1 / 0.36 + 1 / rates.TRANSFER**2)  # however many runs
+
+
+@pytest.mark.slow
+def test_where_a_search_is_expected_to_pay_it_takes_at_most_a_fifth_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = np.tile(ROWS, (40, 1)), np.tile(LABELS, 40)
+    given: dict[str, Any] = {"labels": labels, "records": len(rows), "batch_size": 256}
+    monkeypatch.setattr(rates, "BEYOND", (0.05, 1.1))
+    long, few = dpsgd(rows, epochs=8, **given), dpsgd(rows, epochs=5, **given)
+    found = plan_tuning(long.default_space(), long, **TOTAL, search="auto")
+    assert (found.survey.runs, found.survey.fraction) == (4, 0.05)
+    scale = found.parts[0]
+    assert isinstance(scale, InputScale)
+    assert scale.spread == 1.1
+    assert plan_tuning(few.default_space(), few, **TOTAL, search="auto").survey.runs == 0  # a compute of 1.3
+    assert plan_tuning(few.default_space(), few, **TOTAL, search="auto", compute=2).survey.runs == 4
+
+
 # Other libraries.
 
 
@@ -241,6 +302,12 @@ def test_jax_has_the_same_units_and_prior() -> None:
     run = full.cost.run({})
     rate = jax_dpsgd.begin(full, {"drift": 0.3}, 1).run.learning_rate
     assert rate == pytest.approx(0.3 * full.batch_size / (2.0 * math.sqrt(run.steps)))
+    quiet = jax_dpsgd.begin(made.at(noise_multiplier=0.3, score=lambda params: 0.0, batch_size=200), {}, 1).run
+    assert quiet.schedule is None  # gradients are clipped
+    quiet = jax_dpsgd.begin(
+        made.at(noise_multiplier=0.3, score=lambda params: 0.0, batch_size=200), {"clipping": "normalise"}, 1
+    ).run
+    assert quiet.schedule(0.75) == 0.25
     np.testing.assert_array_equal(made.on_all_records().input_terms(), norm_terms(ROWS))
     release = dphypo.tune(made, **TOTAL, journal=None, progress=False, entropy=Seeded(1))
     assert release.surveys == ()
