@@ -160,9 +160,9 @@ def large_facts() -> str:
     five = [row for row in found if (row["task"], row["records"], row["epsilon"]) in judge_large.FIVE]
     again = np.mean([row["hindsight"] - row["tune"] for row in five])
     below = [row for row in found if row["tune"] < row["known rate"] - row["half"]]
-    both = ("hindsight", "hindsight, decreasing")
-    known = [row for row in found if any(way in row for way in both)]
-    lost = [max(row.get(way, 0.0) for way in both) - row["tune"] for row in known]
+    hindsights = ("hindsight", "hindsight, decreasing")
+    known = [row for row in found if any(way in row for way in hindsights)]
+    lost = [max(row.get(way, 0.0) for way in hindsights) - row["tune"] for row in known]
     named = "; ".join(f"{_where(row)}: {_against(row)}" for row in below)
     lines = [
         f"*tune* is {np.mean(gains):+.4f} more accurate than the known rate on average over these {len(found)} cells, "
