@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Program
-from dphypo.torch.engine.step import Shape
+from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.fields import Fields, called
 
 LENGTH, TOKENS = 16, 64

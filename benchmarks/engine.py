@@ -33,9 +33,9 @@ from dphypo import Space, Stages, SurveyPlan
 from dphypo.search.tune import plan_tuning
 from dphypo.torch import DPSGD
 from dphypo.torch.engine import Program, Setting, Tensors, layers, run, trainable
+from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights
 from dphypo.torch.engine.device import pinned
 from dphypo.torch.engine.run import Group
-from dphypo.torch.engine.step import Shape, Sums, Weights
 
 GPU = torch.device("cuda")
 DIGITS = ("digits, batch 64, width 64", "digits, batch 256, width 128")

@@ -26,7 +26,7 @@ from torch import nn
 
 from dphypo import jax as in_jax
 from dphypo import torch as in_torch
-from dphypo.training.draws import piece_and_count
+from dphypo.training.poisson_draws import piece_and_count
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 SHOWN, HELD_OUT = (PIXELS[:1400] / 16, LABELS[:1400]), (PIXELS[1400:] / 16, LABELS[1400:])

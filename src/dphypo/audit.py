@@ -473,7 +473,7 @@ class _Weights:
         self._canaries, self._first, self._kept = canaries, 0, [np.zeros(canaries)]
 
     def begin_at(self, model: nn.Module) -> None:
-        from dphypo.torch.engine.step import Layout
+        from dphypo.torch.engine.clipped_sum import Layout
 
         self._first = Layout.of(model).starts[-2]
 

@@ -16,8 +16,8 @@ from torch import nn
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Program, Run, Setting, Tensors, train, trainable
 from dphypo.torch.engine import program as program_module
+from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.program import FlatGraph
-from dphypo.torch.engine.step import Shape
 
 SIZE = 60
 RUN = Run(

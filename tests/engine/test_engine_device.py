@@ -22,7 +22,7 @@ from support.dpsgd_models import KINDS, cross_entropy
 from dphypo import noise
 from dphypo.torch.engine import Program, Run, Setting, Tensors, cuda_graph, run, train, trainable
 from dphypo.torch.engine import kernels as layer_kernels
-from dphypo.torch.engine.step import Shape
+from dphypo.torch.engine.clipped_sum import Shape
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORDS = [noise.Words.of_seed(seed) for seed in (1, 2)]

@@ -17,8 +17,8 @@ from dphypo import noise
 from dphypo.errors import ProcessLost, UnsupportedModelError
 from dphypo.torch.engine import Program, Run, Setting, Tensors, distributed, train
 from dphypo.torch.engine import run as engine
-from dphypo.torch.engine.step import add_clipped
-from dphypo.training.draws import BatchSampler, Draws, draw, most_pieces, shard_of
+from dphypo.torch.engine.clipped_sum import add_clipped
+from dphypo.training.poisson_draws import BatchSampler, Draws, draw, most_pieces, shard_of
 
 STEPS = 12
 

@@ -11,9 +11,9 @@ from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
 from dphypo.torch.engine import Run, Setting, Tensors, layers
+from dphypo.torch.engine.clipped_sum import Shape, Slot
 from dphypo.torch.engine.program import Program
 from dphypo.torch.engine.run import Group
-from dphypo.torch.engine.step import Shape, Slot
 
 COUNT = 5
 

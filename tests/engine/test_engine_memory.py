@@ -13,7 +13,7 @@ from torch import nn
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Program, memory
-from dphypo.torch.engine.step import Shape
+from dphypo.torch.engine.clipped_sum import Shape
 
 EXAMPLE = torch.zeros(1, 64), torch.zeros(1, dtype=torch.int64)
 
@@ -45,7 +45,7 @@ MEASURED = """
 import resource, sys, torch
 from torch import nn
 from dphypo.torch.engine import Program, Run, Setting, Tensors, memory, train
-from dphypo.torch.engine.step import Shape
+from dphypo.torch.engine.clipped_sum import Shape
 
 torch.set_num_threads(1)
 loss = lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")

@@ -9,7 +9,7 @@ from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
 from dphypo.torch.engine import Program, Run, Setting, Tensors, train
-from dphypo.torch.engine.step import Shape, Sums
+from dphypo.torch.engine.clipped_sum import Shape, Sums
 
 LINEAR = KINDS["linear"]
 SIZE = 20

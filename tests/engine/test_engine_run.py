@@ -13,8 +13,8 @@ from torch import nn
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Program, Run, Setting, Tensors, cuda_graph, optimisers, train
+from dphypo.torch.engine.clipped_sum import Layout, Shape
 from dphypo.torch.engine.memory import rough
-from dphypo.torch.engine.step import Layout, Shape
 
 SIZE = 50
 RUN = Run(

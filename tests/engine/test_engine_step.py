@@ -18,8 +18,8 @@ from torch import nn
 
 from dphypo import noise
 from dphypo.torch.engine import Program, Run, Setting, SumGrid, Tensors, layers, slack, train
-from dphypo.torch.engine.step import Shape, Slot, Sums, Weights
-from dphypo.training.draws import Draws, largest_batch, piece_and_count
+from dphypo.torch.engine.clipped_sum import Shape, Slot, Sums, Weights
+from dphypo.training.poisson_draws import Draws, largest_batch, piece_and_count
 from dphypo.training.sum_on_grid import BETA, clipped_to
 
 FALSE_ALARM = 1e-6

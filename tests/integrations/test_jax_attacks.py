@@ -16,7 +16,7 @@ from dphypo import noise
 from dphypo.jax import DPSGD, step
 from dphypo.jax.program import Program, as_records
 from dphypo.torch.engine import SumGrid
-from dphypo.training.draws import Draws
+from dphypo.training.poisson_draws import Draws
 from dphypo.training.sum_on_grid import BETA
 
 FALSE_ALARM = 1e-6

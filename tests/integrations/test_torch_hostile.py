@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.data import as_records
 from dphypo.torch.engine import Program
-from dphypo.torch.engine.step import Shape
+from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.record_values import keeping, per_record, values
 
 COUNT = 40

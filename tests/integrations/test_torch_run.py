@@ -20,7 +20,7 @@ from support.torch_witness import Net, Witness, looks_right, no_gradient, number
 
 from dphypo.accounting.events import ideal
 from dphypo.torch import DPSGD, runs
-from dphypo.training.draws import BatchSampler
+from dphypo.training.poisson_draws import BatchSampler
 
 COUNT = 120
 NOISE = {(12, 20): 0.8, (30, 20): 1.3, (12, 50): 1.9, (30, 50): 2.5}

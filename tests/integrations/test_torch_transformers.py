@@ -17,7 +17,7 @@ from dphypo.accounting.certificate import assumptions
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import DPSGD, PrivateAccuracy, PublicAccuracy, engine
 from dphypo.torch.engine import trainable
-from dphypo.torch.engine.step import Shape
+from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.fields import called
 
 transformers: Any = None

@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "the dither is left out",
         "rounding adds little to what one record moves",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "            row += dither.draw(-(-size // 4)).view(np.uint16)[:size] >> np.uint16(16 - self._bits)\n",
         "            row += 2.0 ** (self._bits - 1)\n",
         (f"{_STEP}::test_the_dither_keeps_many_small_moves_together",),
@@ -118,7 +118,7 @@ MUTANTS = (
     Mutant(
         "weights are not capped where terms cancel",
         "the error of a sum is bounded",
-        "torch/engine/step.py",
+        "torch/engine/clipped_sum.py",
         "made if spreads is None else torch.minimum(made, SPREAD * self.most / spreads)",
         "made",
         (f"{_STEP}::test_weights_keep_both_bounds",),
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "uses of a kernel count as different weights",
         "norms are upper bounds in floating point",
-        "torch/engine/step.py",
+        "torch/engine/clipped_sum.py",
         "        if start < end:\n",
         "        if start < 0:\n",
         ("integrations/test_torch_hostile.py::test_one_record_moves_a_step_by_at_most_its_share[groups]",),
@@ -134,7 +134,7 @@ MUTANTS = (
     Mutant(
         "noise and dither are used twice",
         "every step has fresh noise",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "        return self._waiting.pop(0)\n",
         "        return self._waiting[0]\n",
         (f"{_STEP}::test_dither_and_noise_have_their_laws",),
@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         "a batch that is too large is cut off",
         "every record of a batch counts",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "    shape = (steps, shards * max(count, -(-longest // size)), len(drawn), size)\n",
         "    shape = (steps, shards * count, len(drawn), size)\n"
         "    drawn = [tuple(part[some[2] < count * size] for part in some) for some in drawn]\n",
@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "dropout belongs to places in the batch",
         "a record's contribution does not depend on its place",
-        "torch/engine/batches.py",
+        "torch/engine/batch_rows.py",
         " ^ (records + 1))",
         " ^ (0 * records + torch.arange(records.shape[-1], device=records.device)))",
         (f"{_BITS}::test_a_contribution_has_the_same_bits_in_other_places_and_beside_other_records[dropout]",),
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "gradients are not clipped",
         "one record moves a step by at most the clipping norm",
-        "torch/engine/step.py",
+        "torch/engine/clipped_sum.py",
         "torch.minimum(self.scale, made)",
         "self.scale + 0 * made",
         (f"{_MOVES}[linear]",),
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "records have numbers of their own in each shard",
         "coins and masks are keyed by the number of a record in the whole, not in its shard",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "        return step, shard, np.arange(len(taken)) - starts[part], number\n",
         "        number = number - shard * (self._size // shards)\n"
         "        return step, shard, np.arange(len(taken)) - starts[part], number\n",
@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "the first record of a shard repeats to give shards equal shares",
         "no record is repeated",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "        numbers[step, piece, run, row], valid[step, piece, run, row] = number, True\n",
         "        numbers[step, piece, run, row], valid[step, piece, run, row] = number, True\n"
         "        numbers[:, :, run, -1], valid[:, :, run, -1] = numbers[:, :, run, 0], valid[:, :, run, 0]\n",
@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         "the pieces of one shard are paid for",
         "every piece of a batch is rounded, those of every shard",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "    return (batch + shards * (piece - 1)) // piece\n",
         "    return (batch + piece - 1) // piece\n",
         (f"{_DISTRIBUTED}::test_the_pieces_that_are_paid_for_are_at_least_those_that_any_batch_makes",),
@@ -259,7 +259,7 @@ MUTANTS = (
     Mutant(
         "two ranges of parameters have equal noise",
         "the noise of parameters is independent, whichever process draws it",
-        "training/draws.py",
+        "training/poisson_draws.py",
         "        return made.reshape(len(self._streams), self._ahead, self._width)\n",
         "        made = made.reshape(len(self._streams), self._ahead, self._width)\n"
         "        made[..., self._width // 2 :] = made[..., : -(-self._width // 2)]\n"

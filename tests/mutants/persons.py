@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "rows of a person are added up instead of averaged",
         "what is clipped is the average of a person's rows",
-        "torch/engine/batches.py",
+        "torch/engine/batch_rows.py",
         "    weights = counts / total.clamp(min=1)\n",
         "    weights = counts.double()\n",
         (_STEP,),
@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "the average is over the cap, not over the rows there are",
         "a person with few rows is averaged over what there is",
-        "torch/engine/batches.py",
+        "torch/engine/batch_rows.py",
         "    weights = counts / total.clamp(min=1)\n",
         "    weights = counts / views\n",
         (_STEP,),
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "a resumed run draws other rows",
         "a run that is resumed ends in the same bits",
-        "torch/engine/batches.py",
+        "torch/engine/batch_rows.py",
         "words(begun + passed + at, one)",
         "words(begun + at, one)",
         (f"{_EVERYWHERE}::test_a_run_that_is_resumed_draws_the_same_rows",),

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
+from dphypo.torch.engine.clipped_sum import Shape, Sums, combined
 from dphypo.torch.engine.program import Program
-from dphypo.torch.engine.step import Shape, Sums, combined
 
 CLASSES = 3
 

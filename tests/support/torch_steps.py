@@ -11,7 +11,7 @@ from torch import nn
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import DPSGD
 from dphypo.torch.engine import Program, Run
-from dphypo.torch.engine.step import Shape, Sums, Weights, add_clipped
+from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
 from dphypo.torch.record_values import per_record
 
 

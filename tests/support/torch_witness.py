@@ -19,7 +19,7 @@ from scipy import stats
 from torch import nn
 
 from dphypo.torch.data import TensorRecords
-from dphypo.torch.engine.batches import Batch, Piece
+from dphypo.torch.engine.batch_rows import Batch, Piece
 from dphypo.torch.engine.optimisers import SGD
 from dphypo.torch.engine.run import Group
 

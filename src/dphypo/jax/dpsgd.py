@@ -27,8 +27,8 @@ from dphypo.space.dimension import Finite
 from dphypo.training import scores
 from dphypo.training.base import AllRecords, DivergedError, GradientTraining, make_in_groups
 from dphypo.training.cost import batch_size
-from dphypo.training.draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.training.persons import read_cap
+from dphypo.training.poisson_draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.training.setting import Clipping, Run, Setting
 from dphypo.training.split import split_within
 from dphypo.training.sum_on_grid import SumGrid

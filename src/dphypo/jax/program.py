@@ -30,8 +30,8 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.jax.step import Optimizer, RecordGradients, Stepper, gradients, names_of, read_optimizer
 from dphypo.mechanisms import Plain
 from dphypo.mechanisms.mechanism import or_none
-from dphypo.training.draws import MULTIPLE
 from dphypo.training.persons import PersonKeys, Persons, words_of
+from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.scores import Asked, Floats, TrainedModel, Value
 from dphypo.training.split import Origin
 

@@ -21,7 +21,7 @@ from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import engine
 from dphypo.torch.data import TensorRecords, TorchRecords
-from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.record_graph import place_of, reads_values
 
 

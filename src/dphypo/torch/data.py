@@ -30,10 +30,10 @@ from dphypo.mechanisms.fingerprint import read_twice
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch.domain import Domain
 from dphypo.torch.engine import Tensors, distributed
-from dphypo.torch.engine.batches import Batch
+from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.fields import TARGET, Fields, by_name
-from dphypo.training.draws import shard_of
 from dphypo.training.persons import PersonKeys, Persons
+from dphypo.training.poisson_draws import shard_of
 from dphypo.training.split import Origin, SideDataset, fields_of
 
 Indices = npt.NDArray[np.int64]

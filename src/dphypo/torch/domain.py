@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from dphypo.mechanisms.mechanism import or_none
-from dphypo.torch.engine.batches import Batch
+from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.fields import Called
 
 _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number

@@ -19,8 +19,8 @@ from dphypo.mechanisms.sampled_gaussian import Floats
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 from dphypo.torch.engine import Setting, optimisers
+from dphypo.torch.engine.clipped_sum import Layout
 from dphypo.torch.engine.optimisers import known
-from dphypo.torch.engine.step import Layout
 
 FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average", "views")
 OWN = (*FIELDS, "batch_size", "epochs", "steps")

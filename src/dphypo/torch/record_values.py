@@ -29,8 +29,8 @@ from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch import check
 from dphypo.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.torch.domain import Domain, is_single
-from dphypo.torch.engine import batches, program, synthetic_records
-from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine import batch_rows, program, synthetic_records
+from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.engine.trainable import extreme
 from dphypo.torch.fields import Called, called, plain
@@ -169,7 +169,7 @@ class _Captured:
         # The same numbers for all records: a value is a function of its record.
         key = torch.zeros((1, 1), dtype=torch.int64, device=example[0].device)
         self._random = [
-            batches.uniforms(key, call, math.prod(shape)).reshape(1, 1, *shape)
+            batch_rows.uniforms(key, call, math.prod(shape)).reshape(1, 1, *shape)
             for call, shape in enumerate(self._record.uniforms, 1)
         ]
         given = self.given(code)

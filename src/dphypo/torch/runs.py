@@ -39,7 +39,7 @@ from dphypo.torch import check, engine, hyperparameters, saver
 from dphypo.torch.data import Asked, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.domain import Domain
 from dphypo.torch.engine import distributed, memory
-from dphypo.torch.engine.batches import Batch
+from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
 from dphypo.torch.engine.operators import check_constants
 from dphypo.torch.engine.record_graph import RecordGraph
@@ -47,7 +47,7 @@ from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, classes_of, keeping, per_record
 from dphypo.training import scores
 from dphypo.training.base import DivergedError, Schedule, make_in_groups
-from dphypo.training.draws import piece_and_count, shared_piece
+from dphypo.training.poisson_draws import piece_and_count, shared_piece
 
 if TYPE_CHECKING:
     from dphypo.torch.dpsgd import DPSGD

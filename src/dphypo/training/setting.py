@@ -9,7 +9,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.mechanisms.mechanism import Pace
-from dphypo.training.draws import largest_batch, most_pieces
+from dphypo.training.poisson_draws import largest_batch, most_pieces
 from dphypo.training.sum_on_grid import SumGrid
 
 

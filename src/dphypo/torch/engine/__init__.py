@@ -5,8 +5,8 @@ from the event that describes it. The proof is in docs/theory/engine.md. The set
 :mod:`dphypo.training`: they need no PyTorch, and JAX trains with them.
 """
 
-from dphypo.torch.engine.batches import Records as Records
-from dphypo.torch.engine.batches import Tensors as Tensors
+from dphypo.torch.engine.batch_rows import Records as Records
+from dphypo.torch.engine.batch_rows import Tensors as Tensors
 from dphypo.torch.engine.program import Program as Program
 from dphypo.torch.engine.run import train as train
 from dphypo.torch.engine.trainable import in_training as in_training

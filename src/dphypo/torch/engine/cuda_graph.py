@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from dphypo import noise
-from dphypo.torch.engine.batches import Piece, Tensors, gathered
+from dphypo.torch.engine.batch_rows import Piece, Tensors, gathered
 from dphypo.training.setting import Run
 
 try:
@@ -141,7 +141,7 @@ def on_device(rows: torch.Tensor, records: object, runs: Sequence[Run]) -> bool:
 
 
 class DeviceBatches:
-    """The rows of the runs' steps, as of :class:`dphypo.torch.engine.batches.Batches`, drawn on the device.
+    """The rows of the runs' steps, as of :class:`dphypo.torch.engine.batch_rows.Batches`, drawn on the device.
 
     There is room for batches of at most ``most`` records. ``keys`` are those of the streams "batches"; ``cursor`` is
     the number of the step, on the device.

@@ -35,7 +35,7 @@ from torch import fx
 from torch.nn import functional
 
 from dphypo.torch.engine import kernels
-from dphypo.torch.engine.step import RecordGradients, Slot, Sums
+from dphypo.torch.engine.clipped_sum import RecordGradients, Slot, Sums
 from dphypo.training.sum_on_grid import UNIT
 
 _TINY = 2.0**-300

@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_leaves
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import layers
+from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
 from dphypo.torch.engine.program import Program
-from dphypo.torch.engine.step import Shape, Sums, Weights, add_clipped
-from dphypo.training.draws import MULTIPLE
+from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
 
 PARAMETER = 96

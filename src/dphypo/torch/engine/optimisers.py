@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from dphypo import _validate
-from dphypo.torch.engine.step import Layout
+from dphypo.torch.engine.clipped_sum import Layout
 
 Options = Sequence[Mapping[str, Any]]
 

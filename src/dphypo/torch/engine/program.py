@@ -24,13 +24,13 @@ from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import batches, factors, kernels, layers, operators, record_graph, rewrites, trainable
-from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators, record_graph, rewrites, trainable
+from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.factors import Part
 from dphypo.torch.engine.layers import product, product_by_run
 from dphypo.torch.engine.record_graph import Augment, RecordGraph
-from dphypo.torch.engine.step import Layout, RecordGradients, Shape
-from dphypo.training.draws import MULTIPLE
+from dphypo.training.poisson_draws import MULTIPLE
 
 A = torch.ops.aten
 
@@ -500,7 +500,7 @@ class Pass:
             each = part.repeat_interleave(shape.rows // len(part), 0) if len(part) < shape.rows else part
             rows.append(each.reshape(size))
         rows += [
-            batches.uniforms(keys, call, math.prod(size)).reshape(*keys.shape, *size)
+            batch_rows.uniforms(keys, call, math.prod(size)).reshape(*keys.shape, *size)
             for call, size in enumerate(program.record.uniforms, 1)
         ]
         *outputs, outside = self._alone(rows) if program.alone else self._run(*rows)

@@ -35,7 +35,7 @@ from torch.utils._pytree import tree_leaves
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import operators, rewrites
-from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.device import padded_attention
 
 A = torch.ops.aten

@@ -29,16 +29,16 @@ import dphypo
 from dphypo import noise
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import Follower
-from dphypo.torch.engine import batches, operators, optimisers, trainable
-from dphypo.torch.engine.batches import Batches, Grouped, Piece, Records
+from dphypo.torch.engine import batch_rows, operators, optimisers, trainable
+from dphypo.torch.engine.batch_rows import Batches, Grouped, Piece, Records
+from dphypo.torch.engine.clipped_sum import RecordGradients, Shape, Sums, Weights, add_clipped
 from dphypo.torch.engine.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.torch.engine.device import pinned, seed_everywhere
 from dphypo.torch.engine.distributed import Team
 from dphypo.torch.engine.memory import free, rough
 from dphypo.torch.engine.program import Program
 from dphypo.torch.engine.record_graph import held_names
-from dphypo.torch.engine.step import RecordGradients, Shape, Sums, Weights, add_clipped
-from dphypo.training.draws import BatchSampler, Draws, largest_batch, piece_and_count
+from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.training.setting import Clipping, Run, Setting
 
 _OTHER_BITS = (
@@ -91,7 +91,7 @@ class Group:
             keys = torch.tensor([[int(one.stream("rows").draw(1)[0]) >> 1] for one in words], device=device)
 
             def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
-                return batches.keys_of_rows(keys, step, numbers)
+                return batch_rows.keys_of_rows(keys, step, numbers)
 
             sizes = size, count, program.example, self._steps
             self._batches = Batches(records, samplers, *sizes, drawn_by, mine, shards)
@@ -183,7 +183,7 @@ class Group:
         rows = trainable.random_weights(program.layout, self.rows, 0)
         batch = trainable.synthetic_records(program.example, shape.runs * shape.records)
         numbers = torch.arange(shape.runs * shape.records, device=rows.device).view(shape.runs, -1)
-        keys = batches.keys_of_rows(numbers[:, :1], 0, numbers, shape.views)
+        keys = batch_rows.keys_of_rows(numbers[:, :1], 0, numbers, shape.views)
         with torch.inference_mode():
             parts, outside = program.bound(rows, shape).parts(*batch, keys)
             sums = Sums(rows)
@@ -232,7 +232,7 @@ class Group:
         """The gradients of a piece, and which of its rows count."""
         keys = self._mask_keys
         if self.program.random:
-            keys = batches.keys_of_rows(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
+            keys = batch_rows.keys_of_rows(self._mask_keys, self._cursor, piece.numbers, self.shape.views)
         parts, outside = self._pass.parts(piece.inputs, piece.targets, keys, piece.weights)
         return parts, piece.valid & ~outside
 

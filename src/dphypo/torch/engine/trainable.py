@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import batches
-from dphypo.torch.engine.batches import Batch, Loss
+from dphypo.torch.engine import batch_rows
+from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.clipped_sum import Layout, Shape, trained
 from dphypo.torch.engine.record_graph import RecordGraph, refuse_average
-from dphypo.torch.engine.step import Layout, Shape, trained
 
 if TYPE_CHECKING:
     from dphypo.torch.engine.program import Pass, Program
@@ -255,7 +255,7 @@ def _bits(bound: Pass, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run
     """All that contributions are made of, as whole numbers (NaN equals itself), of runs from a first one on."""
     shape = bound.shape
     runs = torch.arange(run, run + shape.runs, device=numbers.device)[:, None]
-    keys = batches.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
+    keys = batch_rows.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
     inputs, targets = (part.clone() for part in batch)  # alone, they begin at an allocation
     parts, _ = bound.parts(inputs, targets, keys)
     words = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}

@@ -1,4 +1,4 @@
-"""The rows of Poisson batches, in pieces of fixed shape, read some steps ahead (``draws.py`` draws the batches).
+"""The rows of Poisson batches, in pieces of fixed shape, read ahead (``poisson_draws.py`` draws the batches).
 
 The random numbers of models and augmentations are a record's own, keyed by run, step, record and view. They do not
 depend on who else is in the batch. They are no noise, and come from SplitMix64, a hash of 64 bits. A record that is
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
-from dphypo.training.draws import BatchSampler, draw
+from dphypo.training.poisson_draws import BatchSampler, draw
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _FIRST, _SECOND = -4658895280553007687, -7723592293110705685  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
