@@ -133,7 +133,10 @@ def test_what_is_missing_or_out_of_place_is_named(arguments, words):
     ("arguments", "words"),
     [
         (["account", *RUN, "--mean", "0.5"], "mean"),
-        (["account", *RUN, "--mean", "5", "--band", "0.5", "1"], "(c, C) = (0.5, 1.0) is not valid: a density"),
+        (
+            ["account", *RUN, "--mean", "5", "--band", "0.5", "1"],
+            "(0.5, 1.0) is not valid: this band contains only the prior",
+        ),
         (
             ["calibrate", "--records", "10", "--batch-size", "20", "--epochs", "1", "--mean", "5", "--epsilon", "2"],
             "--batch-size 20 is not valid: it must be at most",

@@ -186,7 +186,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Certificate.load": (dphypo.Certificate.load, {"path": "/nowhere.json"}),
     "calibrate": (
         dphypo.calibrate,
-        {"make_event": dp.GaussianDpEvent, "runs": LAW, "band": (1, 1), "epsilon": 1.0, "delta": 1e-6, "smallest": 0.1},
+        {"make_event": dp.GaussianDpEvent, "runs": LAW, "band": (1, 1), "epsilon": 1.0, "delta": 1e-6},
     ),
     "SampledGaussian.of": (
         SampledGaussian.of,

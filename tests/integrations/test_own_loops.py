@@ -120,7 +120,7 @@ def survey(**changes: Any) -> OptunaSurvey:
 
 
 def test_trials_of_few_steps_are_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"a trial makes 3 steps, and with fewer than about 30 .* Give fraction=1"):
+    with pytest.warns(UserWarning, match=r"a trial has 3 steps, and with fewer than about 30 .* Give fraction=1"):
         survey(fraction=0.1)
 
 

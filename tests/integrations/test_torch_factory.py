@@ -111,7 +111,7 @@ def test_a_factory_with_a_generator_of_its_own_is_refused() -> None:
             model.bias += float(generator.normal())
         return model
 
-    with pytest.raises(UnsupportedModelError, match="generator of its own"):
+    with pytest.raises(UnsupportedModelError, match="the factory has its own random generator"):
         dpsgd(model=drawn)({}, seed=1)
 
 

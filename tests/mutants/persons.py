@@ -55,8 +55,8 @@ MUTANTS = (
         "the same rows are drawn at every step",
         "which rows of a person are used is drawn afresh",
         "torch/engine/run.py",
-        "return batches.keys_of_rows(keys, step, numbers)",
-        "return batches.keys_of_rows(keys, 0, numbers)",
+        "return batch_rows.keys_of_rows(keys, step, numbers)",
+        "return batch_rows.keys_of_rows(keys, 0, numbers)",
         (f"{_PERSONS}::test_which_rows_are_used_is_drawn_afresh_at_every_step",),
     ),
     Mutant(

@@ -39,7 +39,7 @@ def test_values_belong_to_optunas_distributions():
     assert {row["choice"] for row in rows} == {"a", None, True, 2.5}
     assert {type(row["log int"]) for row in rows} == {int}
     assert rows[0]["constant float"] == 2
-    assert SPACE.decode(SPACE.encode(rows)) == rows
+    assert SPACE.from_unit(SPACE.to_unit(rows)) == rows
 
 
 @pytest.mark.parametrize("name", ["float", "log float", "int", "stepped int", "log int", "long log int"])

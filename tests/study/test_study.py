@@ -89,7 +89,7 @@ def test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule():
     assert list(history.params) == [trial["params"] for trial in trials[:-1]]
     assert history.scores.tolist() == [trial["score"] for trial in trials[:-1]]
     assert np.array_equal(history.unit, SPACE.to_unit(history.params))
-    assert np.array_equal(history.features, SPACE.encode(history.params))
+    assert np.array_equal(history.features, SPACE.features(SPACE.to_unit(history.params)))
     assert set(vars(history)) == {"features", "unit", "scores", "failed", "params"}
 
 

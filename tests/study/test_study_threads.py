@@ -12,6 +12,7 @@ from support.study_world import LAW, facts, make, mechanism, score, train
 from dphypo import errors
 from dphypo.entropy import SYSTEM
 from dphypo.journal.store import open_store
+from dphypo.laws import Pmf
 
 THREADS = 4
 
@@ -31,24 +32,16 @@ def at_once(*acts):
         return list(pool.map(act, acts))
 
 
-class CountedLaw:
-    """The shared law, which counts how often T is drawn."""
+class CountedLaw(Pmf):
+    """The shared law, which counts how often T is drawn; equal ones share what was accounted for."""
 
     def __init__(self):
-        self.drawn = []
-
-    def __getattr__(self, name):
-        return getattr(LAW, name)
-
-    def __eq__(self, other):  # equal ones share what was accounted for
-        return isinstance(other, CountedLaw)
-
-    def __hash__(self):
-        return hash(LAW)
+        super().__init__(dict(LAW.probabilities))
+        object.__setattr__(self, "drawn", [])
 
     def sample(self, entropy):
         self.drawn.append(1)
-        return LAW.sample(entropy)
+        return super().sample(entropy)
 
 
 def test_t_is_drawn_once_however_many_threads_begin(tmp_path):
