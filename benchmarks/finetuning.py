@@ -1,0 +1,255 @@
+"""Fine-tuning on a GPU against Opacus and plain PyTorch: time and memory of a step, in one process.
+
+    python -m benchmarks.finetuning [NAME ...] [--batch 1024] [--piece 64] [--tokens 128] [--steps 4] [--full]
+
+Models are built from configurations of transformers, with random weights, for classification. Every way computes a
+logical batch in pieces of as many records, one optimiser step a batch: plain PyTorch without privacy; Opacus by hooks
+and by ghost norms, on batches of the expected size; the engine on Poisson batches, padded to a fixed shape, with exact
+sums and noise, as a CUDA graph. "a piece" is the engine's pass from records to the factors of their gradients alone.
+``--full`` computes products of passes in float32; otherwise they round to TF32, in all ways.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import peft
+import torch
+import transformers
+from opacus import GradSampleModule
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
+from opacus.grad_sample.utils import register_grad_sampler, register_norm_sampler
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from dphypo.torch.engine import Program, Run, Setting, Tensors
+from dphypo.torch.engine.clipped_sum import Shape
+from dphypo.torch.engine.device import pinned
+from dphypo.torch.engine.run import Group
+
+BERT = {"vocab_size": 30522, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+SMALL = {"vocab_size": 30522, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+GPT2 = {"vocab_size": 50257, "n_embd": 768, "n_head": 12}
+LLAMA = {"vocab_size": 32000, "hidden_size": 2048, "num_attention_heads": 32, "intermediate_size": 5632}
+LLAMA |= {"num_key_value_heads": 32}
+MODELS: dict[str, tuple[int, str, dict[str, int], list[str]]] = {
+    "BERT of 6 layers, width 384": (6, "bert", SMALL, ["query", "value"]),
+    "BERT-base": (12, "bert", BERT, ["query", "value"]),
+    "GPT-2": (12, "gpt2", GPT2, ["c_attn"]),
+    "a decoder of 1.3 billion": (24, "llama", LLAMA, ["q_proj", "v_proj"]),
+}
+SIZE = 50_000
+WAYS = ("plain PyTorch", "Opacus, hooks", "Opacus, ghost norms", "engine")
+
+
+class Classifier(nn.Module):
+    """A model of transformers for two classes, of tokens alone; with LoRA if there are ``targets``."""
+
+    def __init__(self, kind: str, given: dict[str, int], layers: int, targets: Sequence[str] | None) -> None:
+        super().__init__()
+        number = "n_layer" if kind == "gpt2" else "num_hidden_layers"
+        options = {"pad_token_id": 0, "use_cache": False, **given, number: layers}
+        for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop") if kind == "gpt2" else ():
+            options[name] = 0.0
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob") if kind == "bert" else ():
+            options[name] = 0.0
+        config = transformers.AutoConfig.for_model(kind, **options)
+        made: Any = transformers.AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
+        if targets is not None:
+            turned, names = kind == "gpt2", list(targets)
+            how = peft.LoraConfig(r=8, target_modules=names, task_type="SEQ_CLS", fan_in_fan_out=turned)
+            made = peft.get_peft_model(made, how)
+        self.model = made
+        self._kinds = kind == "bert"
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        places = torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1)  # as Opacus needs it
+        named = {"token_type_ids": torch.zeros_like(tokens)} if self._kinds else {}
+        return self.model(input_ids=tokens, position_ids=places, **named).logits
+
+
+def losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def built(name: str, lora: bool) -> Classifier:
+    layers, kind, given, targets = MODELS[name]
+    torch.manual_seed(0)
+    return Classifier(kind, given, layers, targets if lora else None)
+
+
+@register_grad_sampler(Conv1D)
+def _turned(layer: Any, inputs: list[torch.Tensor], slopes: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
+    """The layer of GPT-2, x @ W + b, which Opacus does not know."""
+    found = {layer.weight: torch.einsum("n...i,n...j->nij", inputs[0], slopes)} if layer.weight.requires_grad else {}
+    return {**found, layer.bias: torch.einsum("n...j->nj", slopes)} if layer.bias.requires_grad else found
+
+
+@register_norm_sampler(Conv1D)
+def _turned_norms(layer: Any, inputs: list[torch.Tensor], slopes: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
+    if not layer.weight.requires_grad:
+        return {}
+    one, two = (torch.einsum("nik,njk->nij", some, some) for some in (inputs[0], slopes))
+    norms = torch.einsum("nij,nij->n", one, two).clamp(min=0).sqrt()
+    return {layer.weight: norms, layer.bias: torch.einsum("n...j->nj", slopes).norm(dim=1)}
+
+
+class Way:
+    """A logical batch on a GPU, made as Opacus or PyTorch make one."""
+
+    def __init__(self, way: str, model: nn.Module, records: Tensors, batch: int, piece: int) -> None:
+        self._way, self._records, self._batch, self._piece = way, records, batch, piece
+        device = records.inputs.device
+        model = model.to(device).train()
+        base = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+        noisy: dict[str, Any] = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": batch}
+        self._module: Any = model
+        self._optimizer: Any = base
+        self._loss: Any = nn.CrossEntropyLoss()
+        if way == "Opacus, hooks":
+            self._module, self._optimizer = GradSampleModule(model), DPOptimizer(base, **noisy)
+        if way == "Opacus, ghost norms":
+            self._module = GradSampleModuleFastGradientClipping(model, max_grad_norm=1.0, use_ghost_clipping=True)
+            self._optimizer = DPOptimizerFastGradientClipping(base, **noisy)
+            self._loss = DPLossFastGradientClipping(self._module, self._optimizer, self._loss)
+
+    def __call__(self) -> None:
+        chosen = torch.randperm(len(self._records), device=self._records.inputs.device)[: self._batch]
+        pieces = chosen.split(self._piece)
+        for at, some in enumerate(pieces):
+            if self._way != "plain PyTorch":
+                self._optimizer.signal_skip_step(at + 1 < len(pieces))
+            self._loss(self._module(self._records.inputs[some]), self._records.targets[some]).backward()
+            if self._way != "plain PyTorch" or at + 1 == len(pieces):
+                self._optimizer.step()
+                self._optimizer.zero_grad()
+
+
+class Marks:
+    """Notes when steps of a group end."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def begin(self, runs: Sequence[Any]) -> None:
+        return None
+
+    def step(self, made: int, state: Callable[..., object] | None = None) -> None:
+        torch.cuda.synchronize()
+        self.times.append(time.perf_counter())
+
+    def end(self) -> None: ...
+
+
+def timed(step: Callable[[], object], steps: int) -> float:
+    """Milliseconds of a step, the least of some, after one to warm up."""
+    step()
+    found = []
+    for _ in range(steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        found.append(1e3 * (time.perf_counter() - start))
+    return min(found)
+
+
+def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, steps: int) -> Iterator[dict[str, float]]:
+    """The pass over one piece, then whole steps."""
+    device, start = records.inputs.device, time.perf_counter()
+    model = built(name, lora).to(device)
+    example = records.inputs[:1], records.targets[:1]
+    program = Program.of(model, losses, example)
+    rows = program.layout.stacked([model], device)
+    with pinned(1):
+        program = program.on(rows, Shape(1, piece))
+        ready = time.perf_counter() - start
+        yield {"seconds until ready": ready, "one by one": float(program.alone)}
+        passed, given = program.bound(rows, Shape(1, piece)), (records.inputs[:piece], records.targets[:piece])
+        keys = torch.zeros((1, piece), dtype=torch.int64, device=device)
+        with torch.inference_mode():
+            for _ in range(2):
+                passed.parts(*given, keys)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            graph = torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+            with torch.cuda.graph(graph):
+                kept = passed.parts(*given, keys)
+            yield {"a piece": timed(graph.replay, 5 * steps), "GiB of a piece": _gib()}
+            del kept, graph
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    run = Run(
+        seed=1, records=len(records), rate=batch / len(records), steps=steps + 4, batch_size=batch,
+        noise_multiplier=1.0, max_grad_norm=1.0, learning_rate=0.1,
+    )  # fmt: skip
+    with pinned(1):
+        group, marks = Group(program, rows, records, [run], Setting(physical_batch_size=piece)), Marks()
+        group.finish(marks)
+    yield {"ms": 1e3 * min(b - a for a, b in zip(marks.times[3:], marks.times[4:], strict=False)), "GiB": _gib()}
+
+
+def _gib() -> float:
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
+def row(name: str, lora: bool, ways: Sequence[str], records: Tensors, batch: int, piece: int, steps: int) -> None:
+    what = f"{name}, {'LoRA' if lora else 'all weights'}"
+    for way in ways:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        try:
+            if way == "engine":
+                for found in engine(name, lora, records, batch, piece, steps):
+                    print(f"  {what}, engine: " + ", ".join(f"{k} {v:.4g}" for k, v in found.items()), flush=True)
+            else:
+                step = Way(way, built(name, lora), records, batch, piece)
+                spent = timed(step, steps)
+                each = spent * piece / batch
+                print(f"  {what}, {way}: ms {spent:.4g}, a piece {each:.4g}, GiB {_gib():.3g}", flush=True)
+                del step
+        except Exception as error:
+            print(f"  {what}, {way} failed: {type(error).__name__}: {error}"[:600], flush=True)
+            if way == "engine":
+                traceback.print_exc()
+
+
+def main(
+    names: Sequence[str] = (), batch: int = 1024, piece: int = 64, tokens: int = 128, steps: int = 4,
+    full: bool = False, ways: Sequence[str] = WAYS, trained: str = "both", device: str = "cuda",
+) -> None:  # fmt: skip
+    warnings.simplefilter("ignore")
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not full:
+        torch.backends.cuda.matmul.allow_tf32 = True
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; batches of {batch} in pieces of {piece}, "
+          f"{tokens} tokens, products of passes in {'float32' if full else 'TF32'}", flush=True)  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(1, 30_000, (SIZE, tokens), generator=generator).to(device)
+    records = Tensors(inputs, torch.randint(2, (SIZE,), generator=generator).to(device))
+    for name in names or list(MODELS)[:3]:
+        for lora in {"both": (True, False), "lora": (True,), "all": (False,)}[trained]:
+            row(name, lora, ways, records, batch, piece, steps)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.finetuning")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(map(repr, MODELS))}")
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--piece", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    parser.add_argument("--trained", default="both", choices=["both", "lora", "all"])
+    main(**vars(parser.parse_args()))
