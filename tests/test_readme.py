@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dphypo.cli.app import app
+from dphypo.cli import app
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

@@ -7,11 +7,9 @@ through, and none takes long.
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import random
 import signal
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.report_world import study, surveyed_release
-from typer.testing import CliRunner
 
 import dphypo
-from dphypo.cli.app import app
 from dphypo.noise import tables
 from dphypo.search.progress import CheckpointFile, LiveFile
 
@@ -62,12 +58,6 @@ def key(folder: Path) -> Path:
     return path
 
 
-def curve(folder: Path) -> Path:
-    path = folder / "curve.json"
-    path.write_text(json.dumps({"orders": [2.0, 400.0], "epsilons": [0.1, 20.0]}))
-    return path
-
-
 def journal(folder: Path) -> Path:
     with study(1, folder / "study.db") as one:
         one.run(progress=False)
@@ -90,13 +80,6 @@ def checkpoint(folder: Path) -> Path:
     return folder / "point"
 
 
-def command(*arguments: object) -> None:
-    with warnings.catch_warnings(action="ignore"):  # of a curve with few orders
-        done = CliRunner().invoke(app, [str(one) for one in arguments])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-
-
 def read_journal(path: Path) -> None:
     with dphypo.open_journal(path) as opened:
         assert opened.certificate is None or opened.certificate.epsilon > 0
@@ -115,11 +98,6 @@ MADE: dict[str, tuple[Callable[[Path], Path], str, Callable[[Path], object]]] = 
         lambda path: dphypo.load_release(path.parent, model=model),
     ),
     "key": (key, "", lambda path: surveyed_release_certificate().signed(path)),
-    "RDP curve": (
-        curve,
-        "",
-        lambda path: command("account", "--event", "rdp-file", "--rdp-file", path, "--mean", "2", "--delta", "1e-3"),
-    ),
     "journal": (journal, "", read_journal),
     "ledger": (ledger, "", lambda path: str(dphypo.Ledger(path))),
     "watched search": (live, "", lambda path: LiveFile(path).read()),

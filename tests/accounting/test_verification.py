@@ -20,7 +20,7 @@ from dphypo.accounting.certificate import statement
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.events import event_to_dict
 from dphypo.accounting.verify import guarantee_of
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.errors import FileError
 from dphypo.laws import Geometric
 from dphypo.search.release import Release, Row, SurveyTable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dphypo.cli.app import app
+from dphypo.cli import app
 
 RUN = CliRunner()
 SURE = ("--confidence", "0.999999")  # false alarms: 1e-6

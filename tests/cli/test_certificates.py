@@ -13,7 +13,7 @@ import dphypo
 from dphypo.accounting import account
 from dphypo.accounting.profiles import round_up
 from dphypo.accounting.verify import guarantee_of
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.laws import Geometric
 
 RUN = CliRunner()

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from dphypo.cli.app import app
+from dphypo.cli import app
 
 TASK = ["plan", "--records", "20000", "--batch-size", "500", "--steps", "320", "--epsilon", "2", "--compute", "1.3"]
 
@@ -62,7 +62,7 @@ def test_a_file_and_options_that_describe_a_search_exclude_each_other(tmp_path):
 
 def test_a_certificate_is_accounted_for_too(tmp_path):
     path = tmp_path / "certificate.json"
-    options = ["--event", "gaussian", "--noise-multiplier", "4", "--mean", "5"]
+    options = ["--sampling-rate", "1", "--noise-multiplier", "4", "--mean", "5"]
     first = invoke("account", *options, "--certificate", str(path), "--json")
     again = invoke("account", str(path), "--json")
     assert json.loads(again.output)["epsilon"] == pytest.approx(json.loads(first.output)["epsilon"])

@@ -11,10 +11,10 @@ import pytest
 import dphypo
 from dphypo.cli import main
 
-RUN = ["--event", "gaussian", "--noise-multiplier", "5", "--mean", "5"]
+RUN = ["--sampling-rate", "1", "--noise-multiplier", "5", "--mean", "5"]
 COMMANDS = {  # in this order: later ones read what earlier ones wrote
     "account": ["account", *RUN, "--certificate", "FOLDER/one.json"],
-    "calibrate": ["calibrate", "--event", "gaussian", "--mean", "5", "--epsilon", "1"],
+    "calibrate": ["calibrate", "--sampling-rate", "1", "--mean", "5", "--epsilon", "1"],
     "explain": ["explain", "FOLDER/one.json"],
     "verify": ["verify", "FOLDER/one.json"],
     "compose": ["compose", "FOLDER/one.json"],
@@ -71,11 +71,10 @@ LONG = "x" * 5000
         [LONG],
         ["account", LONG],
         ["account", f"--{LONG}"],
-        ["account", *RUN, "--event", LONG],
+        ["account", *RUN, "--runs", LONG],
         ["account", *RUN, "--band", LONG, "2"],
         ["account", *RUN, "--delta", LONG],
         ["account", *RUN, "--certificate", LONG],
-        ["account", "--event", "rdp-file", "--mean", "2", "--rdp-file", LONG],
         ["account", "--from", LONG],
         ["verify", LONG],
         ["explain", LONG],

@@ -9,7 +9,7 @@ import pytest
 from support.report_world import surveyed_release
 from typer.testing import CliRunner
 
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.errors import FileError
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import dphypo
 from dphypo import errors
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.cli.watch_page import live_page, server
 from dphypo.entropy import Seeded
 from dphypo.journal.journal import Record, Trial

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import dphypo
 from dphypo.accounting import verify
-from dphypo.cli.app import app, main
+from dphypo.cli import app, main
 
 RUN = CliRunner()
 

@@ -17,8 +17,6 @@ SENSIBLE = {
     "--noise-multiplier": ["0.7", "1", "5"],
     "--sampling-rate": ["256/60000", "0.01", "1"],
     "--steps": ["1", "100", "2344"],
-    "--rho": ["0.01", "1"],
-    "--run-epsilon": ["0.5", "3"],
     "--shape": ["-0.5", "1", "3"],
     "--mean": ["5", "10", "100"],
     "--gamma": ["0.1", "0.01"],
@@ -32,14 +30,7 @@ SENSIBLE = {
     "--runs": ["8", "32"],
     "--fraction": ["0.1", "0.03"],
 }
-EVENTS = {
-    "dp-sgd": ["--noise-multiplier", "--sampling-rate", "--steps"],
-    "gaussian": ["--noise-multiplier"],
-    "laplace": ["--noise-multiplier", "--steps"],
-    "zcdp": ["--rho"],
-    "pure": ["--run-epsilon"],
-    "rdp-file": [],
-}
+RUN = ["--noise-multiplier", "--sampling-rate", "--steps"]
 LAWS = {"geometric": [], "logarithmic": [], "negative-binomial": ["--shape"], "poisson": []}
 
 
@@ -82,13 +73,9 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
         for name in rng.sample(["--runs", "--fraction", "--steps"], rng.choice([0, 1, 2])):
             give(name)
     elif command != "nonsense":
-        event = rng.choice(list(EVENTS)[:3] if command == "calibrate" and rng.random() < 0.9 else list(EVENTS))
-        arguments.extend(["--event", event])
-        for name in EVENTS[event]:
+        for name in RUN:
             if command == "account" or name != "--noise-multiplier":
                 give(name)
-        if event == "rdp-file":
-            arguments.extend(["--rdp-file", str(_curve(rng, folder))])
         if command == "calibrate":
             give("--epsilon")
         law = rng.choice(list(LAWS))
@@ -105,21 +92,6 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
     if rng.random() < 0.05:
         del arguments[rng.randrange(len(arguments))]
     return arguments
-
-
-def _curve(rng: random.Random, folder: Path) -> Path:
-    path = folder / f"curve {rng.random()}.json"
-    good = {"orders": [2, 4, 8, 16, 32, 64], "epsilons": [0.02, 0.04, 0.08, 0.16, 0.32, 0.64]}
-    numbers: list[object] = [0, 1, -1, 1e308, 1e-320, 2**70, None, "x", [], True]
-    texts = ["", "[]", "{", '{"orders": NaN}', "[" * 100_000, json.dumps({"orders": [2], "epsilons": [1e400]}), "null"]
-    if rng.random() < 0.4:
-        path.write_text(rng.choice(texts))
-    else:
-        for values in good.values():
-            if rng.random() < 0.5:
-                values[rng.randrange(len(values))] = rng.choice(numbers)  # type: ignore[call-overload]
-        path.write_text(json.dumps(good))
-    return path
 
 
 def _certificate(rng: random.Random, folder: Path) -> Path:

@@ -23,7 +23,7 @@ def served(folder: Path) -> Iterator[Any]:
     """A process that runs command lines, and a certificate for them to read."""
     with serve() as server:
         made = server.run(
-            *["account", "--event", "gaussian", "--noise-multiplier", "5", "--mean", "5"],
+            *["account", "--sampling-rate", "1", "--noise-multiplier", "5", "--mean", "5"],
             *["--certificate", str(folder / "certificate.json")],
         )
         assert made.status == 0, made.said

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dphypo import Ledger, account
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.errors import LedgerError
 from dphypo.journal.store import End, SQLite, Store, append
 from dphypo.laws import Pmf

@@ -16,7 +16,7 @@ from support.markup import tags
 from support.report_world import SCRIPT, study, surveyed_release
 from typer.testing import CliRunner
 
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.entropy import SYSTEM
 from dphypo.report import read_tables, release_page, short, write, write_folder_report
 from dphypo.search.release import Ending, Row, SurveyTable

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from dphypo._stderr import on_terminal, say
 from dphypo.cli import options as o
-from dphypo.cli.options import Loss, RunOptions, Search
+from dphypo.cli.options import RunOptions, Search
 
 if TYPE_CHECKING:
     from dphypo.accounting import Composition, Guarantee
@@ -35,7 +35,7 @@ def account(
         Path | None, typer.Argument(help="A certificate, instead of options.", metavar="CERTIFICATE")
     ] = None,
     run: RunOptions,
-    loss: Loss,
+    noise_multiplier: Annotated[float | None, o.NOISE] = None,
     from_certificate: Annotated[
         Path | None,
         typer.Option(
@@ -54,7 +54,7 @@ def account(
     from dphypo._validate import printable
     from dphypo.accounting import account as account_for
 
-    no_run = (run, loss) == (RunOptions(), Loss())
+    no_run = (run, noise_multiplier) == (RunOptions(), None)
     title, stated = "privacy of the whole search", {}
     guarantee: Any
     if file is not None:
@@ -70,7 +70,7 @@ def account(
         guarantee = _what_if(from_certificate, whole, search)
     else:
         delta = 1e-5 if delta is None else delta
-        guarantee = account_for(loss.event(run), search.law(), search.to_band())
+        guarantee = account_for(run.checked(noise_multiplier), search.law(), search.to_band())
     _show(guarantee, delta, f"{title} at δ = {delta:g}", as_json, certificate, run.records, **stated)
 
 
@@ -88,8 +88,6 @@ def calibrate(
     from dphypo.accounting import calibrate as calibrate_noise
     from dphypo.search.progress import solving
 
-    if run.event not in o.NOISY:
-        raise typer.BadParameter(f"{run.event} has no noise multiplier: give one of {', '.join(o.NOISY)}")
     with solving():
         found = calibrate_noise(run.at_noise, search.law(), search.to_band(), epsilon=epsilon, delta=delta)
     title = f"noise for a total of ε = {epsilon:g} at δ = {delta:g}"

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class EventKind(StrEnum):
-    """The mechanism of one run."""
-
-    DP_SGD = "dp-sgd"
-    GAUSSIAN = "gaussian"
-    LAPLACE = "laplace"
-    ZCDP = "zcdp"
-    PURE = "pure"
-    RDP_FILE = "rdp-file"
-
-
 class RunsKind(StrEnum):
     """The family of the distribution of T."""
 
@@ -39,17 +28,6 @@ class RunsKind(StrEnum):
     LOGARITHMIC = "logarithmic"
     NEGATIVE_BINOMIAL = "negative-binomial"
     POISSON = "poisson"
-
-
-NOISY = (EventKind.DP_SGD, EventKind.GAUSSIAN, EventKind.LAPLACE)
-_USED = {
-    EventKind.DP_SGD: {"noise_multiplier", "sampling_rate", "steps", "records", "batch_size", "epochs"},
-    EventKind.GAUSSIAN: {"noise_multiplier", "steps"},
-    EventKind.LAPLACE: {"noise_multiplier", "steps"},
-    EventKind.ZCDP: {"rho"},
-    EventKind.PURE: {"run_epsilon"},
-    EventKind.RDP_FILE: {"rdp_file"},
-}
 
 
 def number(help: str, low: float, high: float, *names: str, zero: bool = False, whole: bool = False) -> Any:
@@ -112,13 +90,13 @@ def joined(arguments: list[str]) -> list[str]:
     return [*arguments[:start], *([" ".join(arguments[start:end])] if end > start else []), *arguments[end:]]
 
 
-_SAMPLING_RATE = number("Poisson sampling rate (dp-sgd), such as 256/60000.", 1e-9, 1.0)
-_NOISE = number("Noise of one step, as a multiple of the sensitivity (dp-sgd, gaussian, laplace).", 0.05, 1e6)
+_SAMPLING_RATE = number("Poisson sampling rate of a step, such as 256/60000; 1 uses all records.", 1e-9, 1.0)
+NOISE = number("Noise of a step, as a multiple of the clipping norm.", 0.05, 1e6)
 _CAP = number("Largest T. The truncated distribution is accounted for.", 1, 1e9, whole=True)
 RECORDS = number("Number of private records; a public constant.", 1, 1e12, whole=True)
 BATCH_SIZE = number("Expected batch size.", 1, 1e12, whole=True)
 EPOCHS = number("Number of epochs of a full run.", 1e-6, 1e5)
-STEPS = number("Number of steps of a full run (dp-sgd, gaussian, laplace).", 1, 1e7, whole=True)
+STEPS = number("Number of steps of a full run.", 1, 1e7, whole=True)
 EPSILON = number("Total ε of everything that is released.", 1e-4, 50.0)
 Epsilon = Annotated[float, EPSILON]
 Delta = Annotated[float, number("δ of the guarantee.", 1e-300, 0.1, zero=True)]
@@ -148,20 +126,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One run, without its noise."""
+    """One run of DP-SGD, without its noise."""
 
-    event: Annotated[EventKind, typer.Option(help="The mechanism of one run.")] = EventKind.DP_SGD
     sampling_rate: Annotated[float | None, _SAMPLING_RATE] = None
     steps: Annotated[int | None, STEPS] = None
     records: Annotated[int | None, RECORDS] = None
     batch_size: Annotated[int | None, BATCH_SIZE] = None
     epochs: Annotated[float | None, EPOCHS] = None
-
-    def refuse_unused(self, given: dict[str, Any]) -> None:
-        """Refuse options that this kind of event does not use: people would believe that they counted."""
-        for name, value in given.items():
-            if value is not None and name not in {"event", *_USED[self.event]}:
-                raise typer.BadParameter(f"--{name.replace('_', '-')} does not apply to {self.event}: remove it")
 
     def at_noise(self, noise_multiplier: float) -> Event:
         """The event with this noise. Its length is given by rate and steps, or by records, batch and epochs or steps.
@@ -170,19 +141,12 @@ class RunOptions:
         >>> run.at_noise(1.0) == RunOptions(sampling_rate=256 / 60_000, steps=2344).at_noise(1.0)
         True
         """
-        import dp_accounting
-
         from dphypo.mechanisms import SampledGaussian
 
-        self.refuse_unused(vars(self))
         records, batch_size, epochs, steps = self.records, self.batch_size, self.epochs, self.steps
-        if self.event is not EventKind.DP_SGD:
-            laplace = self.event is EventKind.LAPLACE
-            mechanism = dp_accounting.LaplaceDpEvent if laplace else dp_accounting.GaussianDpEvent
-            return dp_accounting.SelfComposedDpEvent(mechanism(noise_multiplier), steps or 1)
         if records is None and batch_size is None and epochs is None:
             if self.sampling_rate is None:
-                raise typer.BadParameter("dp-sgd needs --sampling-rate, or --records and --batch-size")
+                raise typer.BadParameter("a run needs --sampling-rate, or --records and --batch-size")
             return SampledGaussian(rate=self.sampling_rate, steps=steps or 1, noise_multiplier=noise_multiplier).event
         if self.sampling_rate is not None:
             raise typer.BadParameter("give either --sampling-rate, or --records and --batch-size")
@@ -191,48 +155,22 @@ class RunOptions:
         given: dict[str, Any] = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
         return SampledGaussian.of(**given, noise_multiplier=noise_multiplier).event
 
-
-@dataclass(frozen=True)
-class Loss:
-    """The noise or the privacy loss of one run."""
-
-    noise_multiplier: Annotated[float | None, _NOISE] = None
-    rho: Annotated[float | None, number("ρ of zero-concentrated DP (zcdp).", 1e-12, 1e3, zero=True)] = None
-    run_epsilon: Annotated[float | None, number("ε of one run (pure).", 1e-12, 1e3, zero=True)] = None
-    rdp_file: Annotated[
-        Path | None, typer.Option(help='JSON file {"orders": [...], "epsilons": [...]} with the RDP curve of one run.')
-    ] = None
-
-    def event(self, run: RunOptions) -> Event:
-        """The event of a run."""
-        kind = run.event
-        run.refuse_unused(vars(run) | vars(self))
-        import dp_accounting
-
-        from dphypo._files import parsing, read_json
+    def checked(self, noise_multiplier: float | None) -> Event:
+        """The event with this noise, refused if it is so large that nobody would call the run private."""
         from dphypo._validate import fail
-        from dphypo.accounting import PureDp, RdpCurve
         from dphypo.accounting.dp_library import DEFAULT_GRID
         from dphypo.accounting.verify import check_event
         from dphypo.errors import FileError
 
-        if kind in NOISY:
-            noise = _given(self.noise_multiplier, "--noise-multiplier", kind)
-            event = run.at_noise(noise)
-            try:
-                check_event(event, DEFAULT_GRID)
-            except FileError as error:
-                remedy = f"this is not a private run: {error}. Give more noise or fewer steps"
-                raise fail("noise_multiplier", noise, remedy) from None
-            return event
-        if kind is EventKind.ZCDP:
-            return dp_accounting.ZCDpEvent(_given(self.rho, "--rho", kind))
-        if kind is EventKind.PURE:
-            return PureDp(_given(self.run_epsilon, "--run-epsilon", kind))
-        path = _given(self.rdp_file, "--rdp-file", kind)
-        data = read_json(path, "RDP curve")
-        with parsing(path, 'it is not an RDP curve {"orders": [...], "epsilons": [...]}'):
-            return RdpCurve(data["orders"], data["epsilons"])
+        if noise_multiplier is None:
+            raise typer.BadParameter("a run needs --noise-multiplier")
+        event = self.at_noise(noise_multiplier)
+        try:
+            check_event(event, DEFAULT_GRID)
+        except FileError as error:
+            remedy = f"this is not a private run: {error}. Give more noise or fewer steps"
+            raise fail("noise_multiplier", noise_multiplier, remedy) from None
+        return event
 
 
 @dataclass(frozen=True)
