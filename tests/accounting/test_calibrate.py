@@ -11,9 +11,9 @@ import dp_accounting
 import numpy as np
 import pytest
 from support.slow import mostly_slow
+from support.solver_tries import watch
 
 from dphypo.accounting import account, calibrate, solve_noise
-from dphypo.accounting.calibrate import watch
 from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, NegativeBinomial, Poisson

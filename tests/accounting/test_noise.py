@@ -10,9 +10,10 @@ from typing import Any
 import dp_accounting as dp
 import pytest
 from support.slow import mostly_slow
+from support.solver_tries import watch
 
 from dphypo.accounting import Guarantee, account, calibrate
-from dphypo.accounting.calibrate import equal_noise, run_alone, solve_noise, solve_settings, watch
+from dphypo.accounting.calibrate import equal_noise, run_alone, solve_noise, solve_settings
 from dphypo.accounting.composition import Composition, Term, account_published
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric

@@ -8,10 +8,10 @@ import dp_accounting as dp
 import optuna
 import pytest
 from support.optuna_survey import SURVEY, objective, study, survey
+from support.solver_tries import watch
 
 from dphypo import errors
 from dphypo.accounting import Split, verify
-from dphypo.accounting.calibrate import watch
 from dphypo.accounting.composition import EVERYONE
 from dphypo.errors import Refusal
 from dphypo.optuna import PaidTrial

@@ -127,7 +127,6 @@ def test_nothing_is_committed_after_the_release(journal):
     finished(journal, 1.0, 2.0, 3.0)
     journal.release("MODEL", "{}")
     refused(journal, lambda: journal.attempted(trial(0, attempts=2)))
-    refused(journal, lambda: journal.redeclare({}))
 
 
 def test_a_release_is_made_once_and_only_when_all_runs_are_in(journal):

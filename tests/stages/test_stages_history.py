@@ -80,7 +80,7 @@ def test_what_composes_lies_above_the_exact_delta_below_zero_too(law):
     guarantee = account(PureDp(1.0), law, WIDE, policy="history", first_from_prior=1)
     epsilons = np.array([-3.0, -1.5, -0.5, -0.1, 0.0, 0.3, 1.0, 2.0])
     pmf = law.pmf(np.arange(4))
-    for one in directions(guarantee.to_pld(), 1):
+    for one in directions(guarantee.pld, 1):
         exact = exact_history_delta(world, pmf, WIDE, epsilons, first_from_prior=1)
         assert (np.asarray(one.delta(epsilons)) >= exact - 1e-12).all()
         assert one.delta(-1.5) < 1.0

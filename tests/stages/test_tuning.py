@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import optuna
 import pytest
+from support.solver_tries import watch
 from support.survey_world import SPACE, Descent
 
 import dphypo
 from dphypo.accounting import verify
-from dphypo.accounting.calibrate import watch
 from dphypo.entropy import Seeded
 from dphypo.journal.journal import keeping
 from dphypo.search import SurveyPlan

@@ -11,8 +11,7 @@ import contextlib
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -37,7 +36,6 @@ _MOST_STEPS = 60
 _FASTEST, _AIMED, _FURTHER = 16.0, 4, 1.02  # steps from the start: the first four aim at ε, the next go beyond
 CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
 Costly = TypeVar("Costly")
-_watcher: ContextVar[Callable[[float], object] | None] = ContextVar("watcher", default=None)
 Key = TypeVar("Key", bound=Hashable)
 Made = TypeVar("Made", bound=Guarantee | Composition)
 SMALLEST, LARGEST = 0.05, 1e3
@@ -282,16 +280,6 @@ def _curve(event: Event, relation: Relation) -> Floats:
     return np.full(len(_FEW), np.inf) if found is None else found.epsilons
 
 
-@contextlib.contextmanager
-def watch(watcher: Callable[[float], object]) -> Iterator[None]:
-    """Call ``watcher`` with the ε of every value that a :class:`Knob` tries inside."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
-
-
 @dataclass(frozen=True)
 class Calibration(Generic[Costly]):
     """A value that was tried, the guarantee that it gives, and the ε that this costs."""
@@ -371,10 +359,7 @@ class Knob(Generic[Costly]):
     def _at(self, value: float) -> Calibration[Costly]:
         value = self._tried(value)
         made = self.make(value)
-        found = Calibration(value, made, self.cost(made))
-        if watcher := _watcher.get():
-            watcher(found.epsilon)
-        return found
+        return Calibration(value, made, self.cost(made))
 
     def _between(
         self, found: Calibration[Costly], beyond: Calibration[Costly], epsilon: float, *, bisect: bool

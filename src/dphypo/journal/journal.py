@@ -155,9 +155,6 @@ class Record:
                 _require(not self.exists and stopped in ([], ["stop"]), "a study was begun before it began")
                 self.declaration, self.ending, self.certificate = declaration, ending, certificate
                 self.stopped = bool(stopped)
-            case ["declare", dict() as declaration]:
-                self._require_open()
-                self.declaration = declaration
             case ["claim", int() as one, dict() as params, str() as tie_key, int() as attempts, str() as machine]:
                 self._require_open()
                 _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
@@ -342,11 +339,6 @@ class Journal:
         elif self._agreed != record.end:
             self._reservation.agree(record.declaration or {}, None if record.released else record.end)
             self._agreed = record.end
-
-    def redeclare(self, declaration: dict[str, Any]) -> None:
-        """Commit another declaration of the study. The caller has checked that it may replace the first."""
-        entry = {name: value for name, value in (self.record.declaration or {}).items() if name == LEDGER}
-        self._write(["declare", {**declaration, **entry}])
 
     def claim(self, trial: Trial) -> None:
         """Commit a drawn λ with its seed and tie key, before the run."""

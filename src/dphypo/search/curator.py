@@ -36,17 +36,6 @@ class Curator:
         """What a search rule last raised, if it failed."""
         return self._sampler_error()
 
-    @property
-    def maximize(self) -> bool:
-        """Whether larger scores are better. This is public: it was declared."""
-        return bool((self._record().declaration or {}).get("direction") != "minimize")
-
-    @property
-    def space(self) -> dict[str, Any] | None:
-        """The space as it was declared, in JSON values; public, too. None if nothing has begun."""
-        found: dict[str, Any] | None = (self._record().declaration or {}).get("space")
-        return found
-
     def total(self) -> int | None:
         """T: how many runs the study makes. None once the journal is shredded."""
         return self._record().total
@@ -64,10 +53,6 @@ class Curator:
             ended = (None, None) if result is None else (result.score, result.failure)
             rows.append({**made, "done": result is not None, "score": ended[0], "failure": ended[1]})
         return rows
-
-    def best(self) -> int | None:
-        """The place in :meth:`trials` of the run that was released, from 0 on; None if none is."""
-        return self._record().best
 
     def __repr__(self) -> str:
         return "<the curator's view of a study: what it shows carries no privacy guarantee>"

@@ -33,7 +33,7 @@ from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.accounting.profiles import round_epsilon
 from dphypo.entropy import Entropy, below
-from dphypo.errors import ChangedStudy, JournalError, Refusal, UnfitRecordsError
+from dphypo.errors import ChangedStudy, JournalError, UnfitRecordsError
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism
@@ -453,24 +453,12 @@ def check(
         raise JournalError(f"{where} was begun by another version of dphypo: finish the search with that version")
     if "model" not in found:  # an old journal that does not state its model fits any
         declared = {name: value for name, value in declared.items() if name != "model"}
-    rule, found_rule = (parts[0].get(RULE) if len(parts := one["parts"]) == 1 else None for one in (declared, found))
-    before, after = _without(found_rule, found), _without(rule, declared)
-    if changed := [name for name in {**after, **before} if before.get(name) != after.get(name)]:
+    if changed := [name for name in {**declared, **found} if found.get(name) != declared.get(name)]:
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
-        values = [one for name in changed for one in _changes(name, before.get(name), after.get(name))]
+        values = [one for name in changed for one in _changes(name, found.get(name), declared.get(name))]
         more = f"; and {len(values) - _MOST_CHANGES} more" if len(values) > _MOST_CHANGES else ""
         shown = f" In {where}, {'; '.join(values[:_MOST_CHANGES])}{more}."
         raise ChangedStudy(f"{refusals.CHANGED_STUDY} (Different: {', '.join(changed)}.{shown}{costs})")
-    if rule not in (None, found_rule):  # with any search rule at all, a study costs more: that may be declared later
-        raise Refusal(refusals.LATE_HISTORY_ONLY if found_rule is None else refusals.CHANGED_SAMPLER)
-
-
-def _without(rule: Any, declared: Mapping[str, Any]) -> dict[str, Any]:
-    """The declaration of a study without its search rule, if it has one."""
-    if rule is None:
-        return dict(declared)
-    (part,) = declared["parts"]
-    return {**declared, "parts": [{name: value for name, value in part.items() if name != RULE}]}
 
 
 def _changes(name: str, was: Any, now: Any) -> Iterator[str]:

@@ -37,7 +37,6 @@ from dphypo import _files
 from dphypo._files import Json
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting import Certificate
-from dphypo.accounting.calibrate import watch
 from dphypo.executors.executor import Every
 from dphypo.journal.journal import MAX_ATTEMPTS, Record, Trial
 from dphypo.laws import Law
@@ -117,9 +116,9 @@ NOWHERE = LiveFile(None)
 """For a search that shows nothing, or whose journal is not a file."""
 
 
-SCREEN_S, LOG_S, PAGE_S = 0.2, 10.0, 1.0
-"""Seconds between two updates of a terminal, before the first line of a log (six times that between two of its lines),
-and between two updates of the file."""
+SCREEN_S, SOLVING_S, LOG_S, PAGE_S = 0.2, 2.0, 10.0, 1.0
+"""Seconds between two updates of a terminal, before its line on the noise, before the first line of a log (six times
+that between two of its lines), and between two updates of the file."""
 PREPARING = "preparing: capturing the model, trying it on made-up records, then reading the data"
 NOTE = "the next lines reveal how long runs take, which no guarantee covers: keep this log secret"
 _ERASE = "\r\x1b[2K"
@@ -331,57 +330,26 @@ def row(number: int, total: int, params: Mapping[str, object], score: float | No
 
 
 @contextlib.contextmanager
-def solving(*, show: bool = True, wait: float = 2.0) -> Iterator[None]:
-    """Show that noise is being solved for, if that takes longer than ``wait`` seconds, or ten where there is a log.
+def solving(*, show: bool = True) -> Iterator[None]:
+    """Show a line while noise is solved for, if that takes long; it disappears from a terminal at the end."""
+    terminal, shown = on_terminal(), threading.Event()
 
-    On a terminal the line says how many values were tried, and the ε of the latest. It disappears when the noise is
-    found.
-    """
-    if not on_terminal():
-        line = threading.Timer(LOG_S, say, ["solving for the noise, which depends on public values alone"])
-        line.daemon = True
-        if show:
-            line.start()
-        try:
-            yield
-        finally:
-            line.cancel()
-        return
-    if not show:
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    def tell() -> None:
+        shown.set()
+        say("solving for the noise, which depends on public values alone", end="" if terminal else "\n")
 
-    shield = Shield("the display of how the noise is solved for")
-    what, latest = TextColumn("solving for the noise"), TextColumn("{task.description}")
-    columns = SpinnerColumn("line"), what, TimeElapsedColumn(), latest
-    shown = Progress(*columns, console=Console(stderr=True, force_jupyter=False), transient=True)
-    task = shown.add_task("")
-    lock, over, tries = threading.Lock(), False, 0
-
-    def begin() -> None:
-        with lock:
-            if not over:
-                shield(shown.start, otherwise=None)
-
-    def tried(epsilon: float) -> None:
-        nonlocal tries
-        tries += 1
-        text = f"{tries} tried, the latest costs ε = {epsilon:.4g}"
-        shield(lambda: shown.update(task, description=text), otherwise=None)
-
-    timer = threading.Timer(wait, begin)
-    timer.daemon = True
-    timer.start()
+    line = threading.Timer(SOLVING_S if terminal else LOG_S, tell)
+    line.daemon = True
+    if show:
+        line.start()
     try:
-        with watch(tried):
-            yield
+        yield
     finally:
-        timer.cancel()
-        with lock:
-            over = True
-        shield(shown.stop, otherwise=None)
+        line.cancel()
+        if show:
+            line.join()
+        if terminal and shown.is_set():
+            say(_ERASE, end="")
 
 
 _MARK = b"dphypo checkpoint 2\n"

@@ -61,17 +61,9 @@ OTHER_RECORDS = (
 CHANGED_STUDY = (
     "The journal belongs to a search that was declared differently. The guarantee is computed from values fixed before "
     "the data are read: space, events (noise, steps, sampling rate and number of records), number of runs or law of T, "
-    "band, neighbouring relation, and which scores are better. Open it with the same declaration, or start a new "
-    "search with a new journal, which pays again."
-)
-CHANGED_SAMPLER = (
-    "The study was started with another sampler. Its guarantee relies on a sampler that sees only the history: one "
-    "chosen later may have been chosen by somebody who saw the journal. Open the study with the sampler it was started "
-    'with, or with policy="anything", which costs more and cannot be taken back.'
-)
-LATE_HISTORY_ONLY = (
-    'The study was started or resumed with policy="anything": a sampler that sees only the history cannot be promised '
-    'afterwards. Open it with policy="anything", or start a new study with a new journal.'
+    "band, neighbouring relation, which scores are better, and the sampler, if the guarantee relies on one that sees "
+    "only the history: one chosen later may have been chosen by somebody who saw the journal. Open it with the same "
+    "declaration, or start a new search with a new journal, which pays again."
 )
 SECRET_VALUE = (
     "The trials of a study are secret: the guarantee covers the release and nothing else, so T, the other runs and "

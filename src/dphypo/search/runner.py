@@ -599,9 +599,6 @@ class RunningPart:
                 self._counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
                 self.counted = self._counts.said(kept[COUNTS])
             record = self._journal.record
-            if LAG in kept and not runs.in_order and not record.released:
-                del kept[LAG]
-                self._journal.redeclare({**declared, **kept})
             self._lag = kept[LAG] if runs.in_order else self._lag
             if record.total is not None and not runs.possible(record.total):
                 raise tampered("its number of runs is one that the law of T never gives")
