@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,20 +95,6 @@ def test_arrays() -> None:
 def test_an_argument_that_does_not_exist_names_the_nearest_one() -> None:
     with pytest.raises(TypeError, match=r"DPSGD\(\) got an unexpected .* 'epoch'\. Did you mean 'epochs'\?"):
         check.spelled("DPSGD", ["epoch"], ["epochs", "batch_size"])
-
-
-class Pair(Protocol):
-    def first(self) -> None: ...
-    def second(self) -> None: ...
-
-
-class Half:
-    def first(self) -> None: ...
-
-
-def test_members_that_a_protocol_has_and_an_object_lacks_are_named() -> None:
-    lacks = check.lacks(Pair, Half(), "check_pair")
-    assert lacks == "it lacks second; dphypo.testing.check_pair checks your own"
 
 
 def test_a_long_value_is_cut_and_a_strange_one_is_escaped() -> None:

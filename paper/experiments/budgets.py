@@ -28,7 +28,7 @@ STATED = {"MNIST": 15.0, "CIFAR-10": 12.0}
 ARMS = {
     "MNIST": {"Uniform": (0.64, UNIFORM), "GP": (0.71, e.WIDE)},
     "CIFAR-10": {"Uniform": (0.6, UNIFORM), "GP": (0.65, e.WIDE)},
-    "federated": {"Uniform": (1.0, UNIFORM), **{f"C = {C:g}": (1.0, Band.symmetric(C)) for C in e.WIDTHS}},
+    "federated": {"Uniform": (1.0, UNIFORM), **{f"C = {C:g}": (1.0, Band(1 / C, C)) for C in e.WIDTHS}},
 }
 
 

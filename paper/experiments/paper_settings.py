@@ -40,7 +40,7 @@ OURS = Method("ours", GaussianProcess(), WIDE, Greedy())
 
 def within(method: Method, C: float) -> Method:
     """``method`` in the band (1/C, C)."""
-    return replace(method, name=f"{method.name}, C = {C:g}", band=Band.symmetric(C))
+    return replace(method, name=f"{method.name}, C = {C:g}", band=Band(1 / C, C))
 
 
 # Table 1 and Figure 1, left and middle: the adaptive arms pay for the band by more noise in every training.

@@ -91,15 +91,6 @@ def named_right(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def lacks(protocol: type, value: object, checker: str) -> str:
-    """The members of a protocol that an object lacks, and the function that checks them; empty if it has none."""
-    wanted = [name for name in vars(protocol) if not name.startswith("_") or name == "__call__"]
-    missing = [name for name in wanted if not hasattr(value, name)]
-    if len(missing) == len(wanted) or isinstance(value, type):
-        return ""
-    return f"it lacks {', '.join(missing)}; dphypo.testing.{checker} checks your own"
-
-
 def number(**named: SupportsFloat) -> float:
     """A finite real number."""
     name, value = _only(named)

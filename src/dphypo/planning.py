@@ -48,82 +48,64 @@ SHAPE = 8.0
 _ALL = 1 - 1e-6  # of a law, as far as quantiles look
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedPart:
-    """A part without its mechanism: a study, a survey, or the last run after one.
+@dataclass(frozen=True)
+class Design:
+    """A way to spend a budget: runs that are all published, if there are any, then a study or one last run.
 
     Args:
-        runs: the law of T of a study; of a survey how many; None for the last run, whose model is the release.
-        fraction: of a survey: the part of a full run's steps that each run makes. λ is the full run's: a mechanism maps
-            it by its transfer rule.
-        band: of a study.
-        around: the prior of the next part, around what a survey found.
+        name: what tables call it.
+        kind: "none", "survey", "uniform", "band", "stages" or "composition".
+        survey: how many runs are published, and the part of a full run's steps that each makes. λ is the full run's: a
+            mechanism maps it by its transfer rule. A study that follows has its prior around what they found.
+        study: the law of T of the study; None for one run, whose model is the release.
+        band: of the study.
     """
 
-    runs: Law | int | None = None
-    fraction: float = 1.0
+    name: str
+    kind: str
+    survey: tuple[int, float] | None = None
+    study: Law | None = None
     band: Band = UNIFORM
-    around: PriorAround | None = None
-
-    def __post_init__(self) -> None:
-        _validate.within(0.0, 1.0, closed="right", fraction=self.fraction)
-        if isinstance(self.runs, int):
-            _validate.integer(at_least=1, runs=self.runs)
 
     @property
-    def law(self) -> Law:
-        """The law of the number of runs; that of a number that is public has one value."""
-        return self.runs if isinstance(self.runs, Law) else Pmf({self.runs or 1: 1.0})
+    def laws(self) -> list[Law]:
+        """The law of the number of runs of each part; that of a number that is public has one value."""
+        first = [] if self.survey is None else [Pmf({self.survey[0]: 1.0})]
+        return [*first, Pmf({1: 1.0}) if self.study is None else self.study]
 
     @property
     def compute(self) -> float:
         """The expected compute, in full runs."""
-        return self.fraction * (self.runs.mean if isinstance(self.runs, Law) else self.runs or 1)
+        return math.prod(self.survey or (0,)) + self.laws[-1].mean
 
-    def part(self, full: Mechanism) -> Part:
-        """The part as a search executes it, of full runs of this mechanism."""
-        if isinstance(self.runs, Law):
-            return Stage(full, self.runs, self.band, policy=PolicyClass.HISTORY)
-        run = full if self.fraction == 1 else full.shorten(self.fraction)
-        return LastRun(run) if self.runs is None else Survey(run, self.runs, prior=self.around)
+    def parts(self, full: Mechanism) -> list[Part]:
+        """The parts as a search executes them, of full runs of this mechanism."""
+        last = LastRun(full) if self.study is None else Stage(full, self.study, self.band, policy=PolicyClass.HISTORY)
+        if self.survey is None:
+            return [last]
+        runs, fraction = self.survey
+        run = full if fraction == 1 else full.shorten(fraction)
+        return [Survey(run, runs, prior=None if self.study is None else PriorAround()), last]
 
-    def code(self) -> str:
-        """The part in Python, for a mechanism ``full`` that has the noise."""
-        if isinstance(self.runs, Law):
-            return f"dphypo.Stage({self.arguments()})"
-        if self.runs is None:
-            return "dphypo.LastRun(full)"
-        run = "full" if self.fraction == 1 else f"full.at(fraction={self.fraction!r}, match=True)"
-        prior = "" if self.around is None else ", prior=dphypo.PriorAround()"
-        return f"dphypo.Survey({run}, {self.runs}{prior})"
-
-    def arguments(self) -> str:
-        """The arguments of a study in Python: the mechanism, the law and the band."""
+    def code(self, delta: float) -> str:
+        """Python that executes it, for a ``space`` and a mechanism ``full`` that has the noise."""
         band = "" if self.band == UNIFORM else f", band=({self.band.c!r}, {self.band.C!r})"
-        return f"full, dphypo.laws.{self.runs!r}{band}"
-
-
-@dataclass(frozen=True)
-class Design:
-    """A way to spend a budget. Numbers of runs are laws, also those that are public."""
-
-    name: str
-    kind: str  # "none", "survey", "uniform", "band", "stages" or "composition"
-    parts: tuple[PlannedPart, ...]
-
-    @property
-    def band(self) -> Band:
-        return self.parts[0].band
-
-    @property
-    def compute(self) -> float:
-        return math.fsum(part.compute for part in self.parts)
+        study = f"full, dphypo.laws.{self.study!r}{band}"
+        if self.survey is None and self.study is not None:
+            return f"dphypo.Study(space, {study}, delta={delta!r}).run()"
+        parts = ["dphypo.LastRun(full)" if self.study is None else f"dphypo.Stage({study})"]
+        if self.survey is not None:
+            runs, fraction = self.survey
+            run = "full" if fraction == 1 else f"full.at(fraction={fraction!r}, match=True)"
+            prior = "" if self.study is None else ", prior=dphypo.PriorAround()"
+            parts.insert(0, f"dphypo.Survey({run}, {runs}{prior})")
+        return f"dphypo.Stages(space, [{', '.join(parts)}], delta={delta!r}).run()"
 
     def quantiles(self) -> tuple[int, int, int]:
         """The 5 %, 50 % and 95 % quantiles of the number of all runs."""
         masses = np.ones(1)
-        for part in self.parts:
-            masses = np.convolve(masses, part.law.pmf(np.arange(part.law.quantile(_ALL) + 1)))
+        for law in self.laws:
+            masses = np.convolve(masses, law.pmf(np.arange(law.quantile(_ALL) + 1)))
         low, middle, high = np.searchsorted(np.cumsum(masses), (0.05, 0.5, 0.95))
         return int(low), int(middle), int(high)
 
@@ -134,7 +116,7 @@ class Design:
         one run has at least c, and at most C, times the prior's chance.
         """
         least, most = self.band.c * share, min(self.band.C * share, 1 - self.band.c * (1 - share))
-        low, high = (1 - float(self.parts[0].law.pgf(1 - chance)) for chance in (least, most))
+        low, high = (1 - float(self.laws[0].pgf(1 - chance)) for chance in (least, most))
         return low, high
 
 
@@ -158,27 +140,25 @@ def designs(
         f"{whole} runs exactly": Pmf({whole: 1.0}),
     }
     for name, law in laws.items():
-        yield Design(f"uniform, {name}", "uniform", (PlannedPart(runs=law),))
+        yield Design(f"uniform, {name}", "uniform", study=law)
     for band in bands if 2 <= compute <= MOST_IN_A_BAND else ():
         name, kind = f"band ({band.c:g}, {band.C:g}), shape {SHAPE:g}", "band" if band.C > 1 else "uniform"
-        yield Design(name, kind, (PlannedPart(runs=shaped, band=band),))
+        yield Design(name, kind, study=shaped, band=band)
     if whole >= 4 and (steps is None or 0.1 * steps >= FEWEST_STEPS):
-        short, law = PlannedPart(runs=20, fraction=0.1, around=PriorAround()), NegativeBinomial(SHAPE, mean=compute - 2)
-        yield Design(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", (short, PlannedPart(runs=law)))
+        law = NegativeBinomial(SHAPE, mean=compute - 2)
+        yield Design(f"survey of 20 x 0.1, then {law.mean:.3g} around it", "stages", (20, 0.1), law)
     if whole > 1:
-        yield Design(f"composition of {whole} full runs", "composition", (PlannedPart(runs=whole - 1), PlannedPart()))
+        yield Design(f"composition of {whole} full runs", "composition", (whole - 1, 1.0))
 
 
 def untuned() -> Design:
     """One full run, at what public values say, or at the middle of the prior."""
-    return Design("no tuning", "none", (PlannedPart(),))
+    return Design("no tuning", "none")
 
 
 def survey(runs: int, fraction: float) -> Design:
     """Short runs, all published, then one full run."""
-    return Design(
-        f"survey, {runs} runs of {fraction:.3g}", "survey", (PlannedPart(runs=runs, fraction=fraction), PlannedPart())
-    )
+    return Design(f"survey, {runs} runs of {fraction:.3g}", "survey", (runs, fraction))
 
 
 _CLOSE = 5e-4  # how far below ε published runs may stay: they are quick to account for, and cost little
@@ -235,14 +215,13 @@ def spend(
         mechanism = (mechanism.on_all_records() or mechanism).without_score()
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
-        full = mechanism.with_noise(noise)
-        return Cost.of(space, [part.part(full) for part in design.parts]).guarantee
+        return Cost.of(space, design.parts(mechanism.with_noise(noise))).guarantee
 
     start = None
-    uniform = {one.design.parts[0].runs: one.noise_multiplier for one in found if one.design.kind == "uniform"}
+    uniform = {one.design.study: one.noise_multiplier for one in found if one.design.kind == "uniform"}
     if design.kind == "uniform" and uniform:
         start = max(uniform.values())
-    elif design.kind == "band" and (alike := uniform.get(design.parts[0].runs)) is not None:
+    elif design.kind == "band" and (alike := uniform.get(design.study)) is not None:
         start = alike * math.exp(_DEARER * design.band.log_ratio / steepness(at, alike, delta))
     close = _CLOSE if design.kind in ("none", "survey", "composition") else _NEAR * epsilon
     solved = solve_noise(at, epsilon=epsilon, delta=delta, start=start, close=close)
@@ -481,7 +460,7 @@ def plan(
     over = mechanism.default_space() if space is None else space
     over = SPACE if over is None else over
     planned = _planned(mechanism, over, epsilon, delta, compute)
-    asked = () if runs is None and fraction is None else ((runs or RUNS, fraction or FRACTION),)
+    asked = _asked(runs, fraction)
     wanted = list(designs(compute, steps_of(mechanism, over), (*planned, *asked), bands))
     found, left_out = spend_all(wanted, mechanism, over, epsilon, delta, watch)
     if bands and compute > MOST_IN_A_BAND:
@@ -496,6 +475,14 @@ def plan(
     settings = {name: value for name, value in given.items() if value is not None}
     best, why = _best(rows, planned)
     return Comparison(rows, best, epsilon, delta, compute, settings, larger, tuple(left_out), why, notes)
+
+
+def _asked(runs: int | None, fraction: float | None) -> tuple[tuple[int, float], ...]:
+    """The survey that was asked for, if one was."""
+    if runs is None and fraction is None:
+        return ()
+    part = _validate.within(0.0, 1.0, closed="right", fraction=FRACTION if fraction is None else fraction)
+    return ((_validate.integer(at_least=1, runs=RUNS if runs is None else runs), part),)
 
 
 def _curve(mechanism: Mechanism | None, epsilons: Sequence[float], delta: float, **given: Any) -> EpsilonCurve:
@@ -564,8 +551,7 @@ def _best(rows: tuple[Spent, ...], planned: tuple[tuple[int, float], ...]) -> tu
             return alone, f"{said}; the best survey, {min(surveys):.2g}: too small a gain" if surveys else said
         return least, f"it has the least expected regret, {least.regret:.2g}; no tuning has {alone.regret:.2g}"
     for row in rows:
-        first = row.design.parts[0]
-        if row.design.kind == "survey" and (first.runs, first.fraction) in planned:
+        if row.design.kind == "survey" and row.design.survey in planned:
             return row, _survey(row, rows)
     return rows[0], "the compute allows no survey, and no public value suggests that another search would pay off"
 
@@ -602,12 +588,12 @@ def _prospect(
 
 def _regret(row: Spent, prospect: Prospect) -> float | None:
     """The expected regret of one run, or of a survey and a run; other designs have none."""
-    first = row.design.parts[0]
     if row.design.kind == "none":
         return prospect.regret
-    if row.design.kind != "survey" or not isinstance(first.runs, int):
+    if row.design.kind != "survey" or row.design.survey is None:
         return None
-    return replace(prospect, fraction=first.fraction).searched(first.runs, row.price)
+    runs, fraction = row.design.survey
+    return replace(prospect, fraction=fraction).searched(runs, row.price)
 
 
 _WIDTH = 110  # of lines of prose, in letters
@@ -645,17 +631,14 @@ class Comparison:
     @property
     def code(self) -> str:
         """Python that executes the recommended design, for a ``space`` and a ``mechanism``. Numbers are not rounded."""
-        (first, *rest) = self.best.design.parts
-        if self.best.design.kind == "none" and self.best.regret is not None:
+        design = self.best.design
+        if design.kind == "none" and self.best.regret is not None:
             return f"release = dphypo.tune(mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, search='never')"
-        if self.best.design.kind == "survey" and rest:
-            planned = f"survey=dphypo.SurveyPlan(runs={first.runs}, fraction={first.fraction:.6g})"
+        if design.kind == "survey" and design.survey is not None:
+            planned = "survey=dphypo.SurveyPlan(runs={}, fraction={:.6g})".format(*design.survey)
             return f"release = dphypo.tune(space, mechanism, epsilon={self.epsilon!r}, delta={self.delta!r}, {planned})"
         full = f"full = mechanism.at(noise_multiplier={self.best.noise_multiplier!r})"
-        if isinstance(first.runs, Law):
-            return f"{full}; release = dphypo.Study(space, {first.arguments()}, delta={self.delta!r}).run()"
-        parts = ", ".join(part.code() for part in self.best.design.parts)
-        return f"{full}; release = dphypo.Stages(space, [{parts}], delta={self.delta!r}).run()"
+        return f"{full}; release = {design.code(self.delta)}"
 
     def __repr__(self) -> str:
         return f"<comparison of {len(self.rows)} designs: {self.best.name}>"

@@ -44,7 +44,7 @@ def test_a_cheap_first_stage_costs_little():
 def test_composition_is_no_looser_than_dp_accountings_own():
     parts = [account(dp_sgd(2.0, 235), NegativeBinomial(8, mean=30)), account(dp_sgd(1.0, 800), Geometric(mean=10))]
     ours = parts[0].compose(parts[1]).epsilon(DELTA)
-    theirs = parts[0].to_pld().compose(parts[1].to_pld()).get_epsilon_for_delta(DELTA)
+    theirs = parts[0].pld.compose(parts[1].pld).get_epsilon_for_delta(DELTA)
     assert ours <= theirs + 1e-5
     assert parts[0].compose(parts[1]).compose(parts[0]).epsilon(DELTA) > ours
 

@@ -152,7 +152,7 @@ def test_the_profile_curve_is_for_plotting():
 @pytest.mark.parametrize("law", [Geometric(mean=10), Poisson(5.0)], ids=repr)
 def test_a_search_exported_to_dp_accounting_keeps_its_guarantee(law, band):
     guarantee = account(dp_sgd(1.0, 300), law, band)
-    exported = guarantee.to_pld()
+    exported = guarantee.pld
     for delta in (1e-3, 1e-5, 1e-7):
         epsilon = exported.get_epsilon_for_delta(delta)
         expected = max(0.0, guarantee.bounds(delta)["profile"])
@@ -162,29 +162,29 @@ def test_a_search_exported_to_dp_accounting_keeps_its_guarantee(law, band):
 def test_a_search_composes_with_other_releases():
     guarantee = account(dp_sgd(1.0, 300), Geometric(mean=10))
     other = pld.from_gaussian_mechanism(10.0, value_discretization_interval=1e-3)
-    both = guarantee.to_pld().compose(other).get_epsilon_for_delta(DELTA)
+    both = guarantee.pld.compose(other).get_epsilon_for_delta(DELTA)
     assert guarantee.epsilon(DELTA) < both < guarantee.epsilon(DELTA / 2) + other.get_epsilon_for_delta(DELTA / 2)
-    twice = guarantee.to_pld().self_compose(2).get_epsilon_for_delta(DELTA)
+    twice = guarantee.pld.self_compose(2).get_epsilon_for_delta(DELTA)
     assert guarantee.epsilon(DELTA) < twice < 2 * guarantee.epsilon(DELTA / 2)
 
 
 def test_the_exported_search_is_kept_and_stays_what_it_was():
     guarantee = account(dp_sgd(1.0, 300), Geometric(mean=10))
-    kept, epsilons = guarantee.to_pld(), np.linspace(0, 5, 11)
+    kept, epsilons = guarantee.pld, np.linspace(0, 5, 11)
     before = [kept.get_delta_for_epsilon(epsilon) for epsilon in epsilons]
-    kept.compose(kept).compose(account(dp_sgd(2.0, 30), Poisson(5.0)).to_pld())
+    kept.compose(kept).compose(account(dp_sgd(2.0, 30), Poisson(5.0)).pld)
     guarantee.compose(guarantee).epsilon(DELTA)
-    assert guarantee.to_pld() is kept
+    assert guarantee.pld is kept
     assert [to_pld(guarantee.searches, guarantee.grid).get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
     assert [kept.get_delta_for_epsilon(epsilon) for epsilon in epsilons] == before
     more = dataclasses.replace(guarantee, runs=Geometric(mean=100))
-    assert more.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(more.bounds(DELTA)["profile"], abs=3e-3)
+    assert more.pld.get_epsilon_for_delta(DELTA) == pytest.approx(more.bounds(DELTA)["profile"], abs=3e-3)
 
 
 def test_a_symmetric_event_needs_one_direction_only():
     guarantee = account(dp_accounting.GaussianDpEvent(3.0), Geometric(mean=10))
     assert len(guarantee.searches) == 1
-    assert guarantee.to_pld()._symmetric
+    assert guarantee.pld._symmetric
 
 
 def test_the_replace_relation_costs_more():

@@ -48,7 +48,7 @@ def test_it_composes(history):
     twice = history.compose(history).epsilon(DELTA)
     aware = account(RUN, NegativeBinomial(8, mean=5), BAND)
     assert history.epsilon(DELTA) < twice < aware.compose(aware).epsilon(DELTA) - 2.0
-    assert history.to_pld().get_epsilon_for_delta(DELTA) == pytest.approx(history.epsilon(DELTA), abs=0.01)
+    assert history.pld.get_epsilon_for_delta(DELTA) == pytest.approx(history.epsilon(DELTA), abs=0.01)
 
 
 def test_the_certificate_states_the_class_and_its_conditions(history):

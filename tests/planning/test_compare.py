@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.solver_tries import watch
 from typer.testing import CliRunner
 
 import dphypo
-from dphypo.accounting.calibrate import watch
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.planning import SPACE, designs, plan, spend, survey, untrained, untuned
@@ -131,8 +131,9 @@ def test_quantiles_count_all_runs():
     assert survey(20, 0.1).quantiles() == (21, 21, 21)
     assert untuned().quantiles() == (1, 1, 1)
     stages = next(one for one in designs(5, 320) if one.kind == "stages")
-    first, last = stages.parts
-    draws = first.runs + np.random.default_rng(0).choice(400, 100_000, p=last.runs.pmf(np.arange(400)))
+    assert stages.survey is not None
+    assert stages.study is not None
+    draws = stages.survey[0] + np.random.default_rng(0).choice(400, 100_000, p=stages.study.pmf(np.arange(400)))
     assert stages.quantiles() == pytest.approx(np.quantile(draws, (0.05, 0.5, 0.95)), abs=1)
 
 
@@ -142,7 +143,7 @@ def test_larger_batches_are_accounted_as_runs_of_their_own(found):
     for one in found.batches:
         run = SampledGaussian(rate=one.batch_size / 20_000, steps=one.steps, noise_multiplier=one.noise_multiplier)
         full = OwnTraining(untrained, run, scores="public")
-        alone = Cost.of(SPACE, [part.part(full) for part in untuned().parts])
+        alone = Cost.of(SPACE, untuned().parts(full))
         assert 1.99 <= alone.guarantee.epsilon(DELTA) <= 2.0
 
 

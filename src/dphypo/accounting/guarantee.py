@@ -200,10 +200,6 @@ class Guarantee:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
         return self.compose().one_run(delta)
 
-    def to_pld(self) -> PrivacyLossDistribution:
-        """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
-        return self.pld
-
     def compose(self, *others: Releases | Composition) -> Composition:
         """The joint guarantee of this and further releases from the same data; each may look at earlier ones."""
         from dphypo.accounting.composition import Composition
@@ -216,7 +212,7 @@ class Guarantee:
 
     @cached_property
     def pld(self) -> PrivacyLossDistribution:
-        """What :meth:`to_pld` returns. Calibration composes the same earlier stages again and again."""
+        """A dp_accounting privacy loss distribution that dominates this search without its :attr:`slack`."""
         return to_pld(self.searches, self.grid, list(self.sharper.values()))
 
     @cached_property

@@ -73,15 +73,6 @@ class Band:
         object.__setattr__(self, "C", C)
 
     @classmethod
-    def symmetric(cls, C: float) -> Band:
-        """The band (1/C, C), as wide below the prior as above it.
-
-        >>> Band.symmetric(2)
-        Band(c=0.5, C=2.0)
-        """
-        return cls(1.0 / _validate.positive(C=C), C)
-
-    @classmethod
     def of(cls, band: BandLike) -> Band:
         """A band from itself, or from the pair (c, C).
 
