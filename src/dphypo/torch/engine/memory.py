@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import layers
 from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
-from dphypo.torch.engine.program import Program
+from dphypo.torch.engine.program import Program, Way
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
 
@@ -109,8 +109,8 @@ def rough(program: Program, shape: Shape) -> int:
 
 def needed(program: Program, size: int) -> int:
     """Bytes that a run needs at least with pieces of so many records, besides the weights that it does not train."""
-    way = dataclasses.replace(program, alone=size < MULTIPLE)
-    return program.layout.width * PARAMETER + of_piece(way, Shape(1, size, program.views))
+    given = dataclasses.replace(program, way=Way.ALONE if size < MULTIPLE else program.way)
+    return program.layout.width * PARAMETER + of_piece(given, Shape(1, size, program.views))
 
 
 def largest_piece(program: Program, available: float, size: int) -> int:

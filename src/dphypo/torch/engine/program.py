@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 import math
 import operator
 import warnings
@@ -35,6 +36,14 @@ from dphypo.training.poisson_draws import MULTIPLE
 A = torch.ops.aten
 
 
+class Way(enum.Enum):
+    """How the records of a piece go through the graph: in the first way in which a place changes no bit."""
+
+    TOGETHER = "products of matrices have the positions of all records as rows"
+    BY_RECORD = "on a GPU: products of matrices are batches of one product for each record"
+    ALONE = "one record after the other"
+
+
 class FlatGraph(NamedTuple):
     """A graph, and what calls its operators one after the other: ``bind(*parameters)(*rows)``.
 
@@ -52,6 +61,7 @@ def flatten(
     record: Sequence[torch.Tensor],
     runs: int,
     rows: int,
+    way: Way = Way.TOGETHER,
 ) -> FlatGraph:
     """The graph of so many runs and rows of each, from tensors that stand for its arguments.
 
@@ -79,8 +89,11 @@ def flatten(
         _by_columns(made.graph)
         _products_by_run(made.graph, runs)
         _simplify(made.graph)
-    elif kernels.AVAILABLE:
-        _pools_by_kernels(made.graph)
+    else:
+        if kernels.AVAILABLE:
+            _pools_by_kernels(made.graph)
+        if way is Way.BY_RECORD:
+            _products_by_record(made.graph, runs, rows)
     for node in made.graph.nodes:
         node.target = layers.EAGER.get(node.target, node.target)
     made.graph.eliminate_dead_code()
@@ -249,6 +262,31 @@ def _by_run(graph: Any, node: Any) -> None:
     node.target = product_by_run()
 
 
+def _products_by_record(graph: Any, runs: int, rows: int) -> None:
+    """Replace products whose rows are the positions of all records by batches of one product for each record.
+
+    Libraries compute the tiles of one large product in different ways, those of a batch in one.
+    """
+    for node in list(graph.nodes):
+        if node.target not in (A.mm.default, A.bmm.default):
+            continue
+        sizes = node.meta["val"].shape
+        common = node.target is A.mm.default
+        among = runs * rows if common else rows
+        if (common or sizes[0] == runs) and sizes[-2] % among == 0 and sizes[-2] > among:
+            node.target, node.args = product_by_record, (*node.args, among)
+
+
+def product_by_record(left: torch.Tensor, right: torch.Tensor, records: int) -> torch.Tensor:
+    """left · right, of every run if there are several; the rows of ``left`` belong to so many records, in order."""
+    made = left.new_empty((*left.shape[:-1], right.shape[-1]))
+    runs = (left, right, made) if left.dim() == 3 else (left[None], right[None], made[None])
+    for one, matrix, into in zip(*runs, strict=True):
+        rows, width = one.reshape(records, -1, one.shape[-1]), into.shape[-1]
+        torch.bmm(rows, matrix.expand(records, *matrix.shape), out=into.view(records, -1, width))
+    return made
+
+
 def _common_product(left: torch.Tensor, right: torch.Tensor, runs: int) -> torch.Tensor:
     """left · right, where the rows are those of several runs."""
     return product(left.reshape(runs, -1, left.shape[1]), right.expand(runs, *right.shape)).flatten(0, 1)
@@ -347,8 +385,8 @@ class Program:
         record: the graph of one record; its outputs are what the ``parts`` of the gradient are made of.
         terms: how many terms the longest sum of one record's gradient has.
         elements: how many numbers the parts of one record's gradient hold.
-        alone: whether records go through the graph one by one.
-        found: whether they must at a shape (:meth:`on`).
+        way: how records go through the graph.
+        found: the way at a shape (:meth:`on`).
         flat: the graphs of shapes that were asked for.
         scores: graphs of this architecture in evaluation mode, which whoever scores it keeps here.
     """
@@ -364,9 +402,9 @@ class Program:
     autocast: torch.dtype | None = None
     views: int = 1
     augment: Augment | None = None
-    alone: bool = False
-    found: dict[tuple[Any, ...], bool] = field(default_factory=dict)
-    flat: dict[tuple[int, int], FlatGraph] = field(default_factory=dict)
+    way: Way = Way.TOGETHER
+    found: dict[tuple[Any, ...], Way] = field(default_factory=dict)
+    flat: dict[tuple[int, int, Way], FlatGraph] = field(default_factory=dict)
     scores: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
@@ -406,6 +444,11 @@ class Program:
         return cls(code, loss, layout, record, parts, terms, numbers, example, autocast, views, augment)
 
     @property
+    def alone(self) -> bool:
+        """Whether records go through the graph one after the other."""
+        return self.way is Way.ALONE
+
+    @property
     def random(self) -> bool:
         """Whether a pass uses random numbers."""
         return bool(self.record.uniforms)
@@ -415,24 +458,24 @@ class Program:
         return piece * self.terms * self.views + len(self.parts)
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
-        """The program in the faster way in which, at this shape, a record's place changes no bit.
+        """The program in the fastest way in which, at this shape, a record's place changes no bit.
 
-        All records at once, or one at a time. It is found out once for each shape, precision and number of threads,
-        which decide how a device computes, at random weights: initial ones may be zeros, which round nothing. Pieces
-        that are no multiple of 32 records go one at a time: a record's address in them depends on its place.
+        It is found out once for each shape, precision and number of threads, which decide how a device computes, at
+        random weights: initial ones may be zeros, which round nothing. Pieces that are no multiple of 32 records go one
+        at a time: a record's address in them depends on its place.
         """
         precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
         key = (shape, *precision, torch.get_num_threads())
-        for alone in (False, True):
-            way = dataclasses.replace(self, alone=alone)
-            if self.found.get(key) is alone:
-                return way
-            if key in self.found or (shape.records % MULTIPLE and not alone):
+        if key in self.found:
+            return dataclasses.replace(self, way=self.found[key])
+        for way in Way:
+            if (way is Way.BY_RECORD and not rows.is_cuda) or (shape.records % MULTIPLE and way is not Way.ALONE):
                 continue
+            program = dataclasses.replace(self, way=way)
             tried = (trainable.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
-            if all(trainable.same_places(way, some, shape) for some in tried):
-                self.found[key] = alone
-                return way
+            if all(trainable.same_places(program, some, shape) for some in tried):
+                self.found[key] = way
+                return program
         raise UnsupportedModelError(
             "a record's gradient changes in its last bits with its place, even if each record is differentiated alone: "
             "this device does not compute the same twice, and one bit can flip a decision of the model, which no noise "
@@ -459,7 +502,7 @@ class Pass:
         held = {**dict(program.model.named_parameters()), **dict(program.model.named_buffers())}
         given = [held[name].detach() for name in record.given]
         at_once = 1 if program.alone else shape.records * shape.views
-        self._key = key = (shape.runs, at_once)
+        self._key = key = (shape.runs, at_once, program.way)
         if key not in program.flat:
             one = [part[0] for part in program.example]
             one += [torch.empty(size, device=rows.device) for size in record.uniforms]

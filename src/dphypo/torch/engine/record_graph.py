@@ -31,7 +31,7 @@ from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import operators, rewrites
@@ -86,8 +86,7 @@ class RecordGraph:
             with torch.enable_grad():
                 if augment is not None:
                     inputs = augment(inputs, lambda each: torch.rand(1, each, device=inputs.device))
-                kind = inputs.device.type
-                with contextlib.nullcontext() if autocast is None else torch.autocast(kind, autocast):
+                with contextlib.nullcontext() if autocast is None else torch.autocast("cpu", autocast):
                     losses = loss(functional_call(model, names, (inputs,)), target)
                 refuse_average(losses, 1)
                 start = torch.ones(1, dtype=losses.dtype, device=losses.device)
@@ -124,6 +123,7 @@ class RecordGraph:
     ) -> RecordGraph:
         values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         tensors = [values[name].detach() for name in (*trained, *given)]
+        device = example[0].device
         graph = trace(function, *tensors, *(part[0] for part in example))
         _own_constants(graph)
         rewrites.make_total(graph)
@@ -132,6 +132,8 @@ class RecordGraph:
         _shorten_losses(graph)
         plain(graph)
         operators.check_graph(graph)
+        if device.type != "cpu":
+            _to_device(graph, device)
         return cls(graph, tuple(trained), tuple(given), tuple(map(tuple, uniforms)), held)
 
 
@@ -153,9 +155,12 @@ def refuse_average(losses: Any, count: int) -> None:
 
 
 def trace(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModule:
-    """A function of tensors as a functional graph, from their shapes and types alone."""
+    """A function of tensors as a functional graph, from their shapes and types alone.
+
+    Whatever device trains, the graph is a CPU's: a GPU has operators of its own for whole layers.
+    """
     with tracing() as mode:
-        fakes = [mode.from_tensor(one.detach(), static_shapes=True) for one in tensors]
+        fakes = [_on_cpu(mode, one.detach()) for one in tensors]
         try:
             graph = make_fx(function, record_stack_traces=True)(*fakes)
             graph.graph.eliminate_dead_code()
@@ -166,6 +171,28 @@ def trace(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModul
             raise
         except Exception as error:
             raise _untraceable(error) from error
+
+
+def _on_cpu(mode: FakeTensorMode, one: torch.Tensor) -> Any:
+    if one.device.type == "cpu":
+        return mode.from_tensor(one, static_shapes=True)
+    with mode:
+        return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="cpu")
+
+
+def _to_device(graph: fx.GraphModule, device: torch.device) -> None:
+    """Let a graph that was captured on the CPU compute on another device."""
+    graph.to(device)  # its constants
+
+    def moved(value: Any) -> Any:
+        return value.to(device) if isinstance(value, torch.Tensor) else value
+
+    for node in graph.graph.nodes:
+        if "device" in node.kwargs:
+            node.kwargs = {**node.kwargs, "device": device}
+        if "val" in node.meta:
+            node.meta["val"] = tree_map(moved, node.meta["val"])
+    graph.recompile()
 
 
 def _in_one_precision(norm: Any, places: Sequence[int], weight: int) -> Callable[..., Any]:
