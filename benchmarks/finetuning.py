@@ -34,6 +34,7 @@ from dphypo.torch.engine import Program, Run, Setting, Tensors
 from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.device import pinned
 from dphypo.torch.engine.run import Group
+from dphypo.training.poisson_draws import piece_and_count
 
 BERT = {"vocab_size": 30522, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 SMALL = {"vocab_size": 30522, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
@@ -86,14 +87,14 @@ def built(name: str, lora: bool) -> Classifier:
     return Classifier(kind, given, layers, targets if lora else None)
 
 
-@register_grad_sampler(Conv1D)
+@register_grad_sampler(Conv1D)  # type: ignore[untyped-decorator]
 def _turned(layer: Any, inputs: list[torch.Tensor], slopes: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
     """The layer of GPT-2, x @ W + b, which Opacus does not know."""
     found = {layer.weight: torch.einsum("n...i,n...j->nij", inputs[0], slopes)} if layer.weight.requires_grad else {}
     return {**found, layer.bias: torch.einsum("n...j->nj", slopes)} if layer.bias.requires_grad else found
 
 
-@register_norm_sampler(Conv1D)
+@register_norm_sampler(Conv1D)  # type: ignore[untyped-decorator]
 def _turned_norms(layer: Any, inputs: list[torch.Tensor], slopes: torch.Tensor) -> dict[nn.Parameter, torch.Tensor]:
     if not layer.weight.requires_grad:
         return {}
@@ -123,7 +124,7 @@ class Way:
 
     def __call__(self) -> None:
         chosen = torch.randperm(len(self._records), device=self._records.inputs.device)[: self._batch]
-        pieces = chosen.split(self._piece)
+        pieces = chosen.split(self._piece)  # type: ignore[no-untyped-call]
         for at, some in enumerate(pieces):
             if self._way != "plain PyTorch":
                 self._optimizer.signal_skip_step(at + 1 < len(pieces))
@@ -162,7 +163,7 @@ def timed(step: Callable[[], object], steps: int) -> float:
     return min(found)
 
 
-def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, steps: int) -> Iterator[dict[str, float]]:
+def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, steps: int) -> Iterator[str]:
     """The pass over one piece, then whole steps."""
     device, start = records.inputs.device, time.perf_counter()
     model = built(name, lora).to(device)
@@ -171,8 +172,7 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
     rows = program.layout.stacked([model], device)
     with pinned(1):
         program = program.on(rows, Shape(1, piece))
-        ready = time.perf_counter() - start
-        yield {"seconds until ready": ready, "one by one": float(program.alone)}
+        yield f"ready after {time.perf_counter() - start:.1f} s, records {program.way.name.lower().replace('_', ' ')}"
         passed, given = program.bound(rows, Shape(1, piece)), (records.inputs[:piece], records.targets[:piece])
         keys = torch.zeros((1, piece), dtype=torch.int64, device=device)
         with torch.inference_mode():
@@ -180,10 +180,10 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
                 passed.parts(*given, keys)
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-            graph = torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 kept = passed.parts(*given, keys)
-            yield {"a piece": timed(graph.replay, 5 * steps), "GiB of a piece": _gib()}
+            yield f"a piece to its factors {timed(graph.replay, 5 * steps):.4g}, GiB {_gib():.3g}"
             del kept, graph
     gc.collect()
     torch.cuda.empty_cache()
@@ -195,7 +195,9 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
     with pinned(1):
         group, marks = Group(program, rows, records, [run], Setting(physical_batch_size=piece)), Marks()
         group.finish(marks)
-    yield {"ms": 1e3 * min(b - a for a, b in zip(marks.times[3:], marks.times[4:], strict=False)), "GiB": _gib()}
+    spent = 1e3 * min(b - a for a, b in zip(marks.times[3:], marks.times[4:], strict=False))
+    pieces = group.shape.records * piece_and_count(len(records), batch / len(records), piece)[1] / piece
+    yield f"ms {spent:.4g}, a piece {spent / pieces:.4g}, GiB {_gib():.3g}"
 
 
 def _gib() -> float:
@@ -211,7 +213,7 @@ def row(name: str, lora: bool, ways: Sequence[str], records: Tensors, batch: int
         try:
             if way == "engine":
                 for found in engine(name, lora, records, batch, piece, steps):
-                    print(f"  {what}, engine: " + ", ".join(f"{k} {v:.4g}" for k, v in found.items()), flush=True)
+                    print(f"  {what}, engine: {found}", flush=True)
             else:
                 step = Way(way, built(name, lora), records, batch, piece)
                 spent = timed(step, steps)
