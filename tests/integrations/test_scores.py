@@ -14,7 +14,7 @@ from torch import nn
 from dphypo import jax as in_jax
 from dphypo import torch as in_torch
 from dphypo.jax.program import JaxModel, Program, as_records
-from dphypo.sklearn.fitting import FittedEstimator
+from dphypo.sklearn.estimators import FittedEstimator
 from dphypo.torch.record_values import TorchModel
 from dphypo.training.scores import (
     NAMED,

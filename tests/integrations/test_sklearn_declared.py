@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.preprocessing import OneHotEncoder
 
 import dphypo
 from dphypo.laws import Pmf
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.sklearn.schema import made_up
+from dphypo.torch import runs
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 100)
@@ -165,43 +163,9 @@ def test_missing_numbers_become_the_declared_constant() -> None:
             Schema({"age": (18, 90), "work": ["office", "outside"]}, missing=missing).fit(PEOPLE)  # type: ignore[arg-type]
 
 
-class Encodes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Encodes texts when it is fitted, and raises in ``predict`` on a table that also has numbers."""
-
-    def __init__(self, classes: Any = None, random_state: int | None = None) -> None:
-        self.classes, self.random_state = classes, random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
-    def privacy_event(self, params: Any, *, records: int) -> Any:
-        return dphypo.accounting.PureDp(1.0)
-
-    def fit(self, X: Any, y: Any) -> Encodes:
-        spent.append(len(y))
-        self.encoder_ = OneHotEncoder(categories=[["office", "outside"], [0, 1]]).fit(
-            pd.DataFrame({"work": ["office"], "children": [0]}).astype(object)
-        )
-        self.classes_ = np.array([0, 1])
-        return self
-
-    def predict(self, X: Any) -> Any:
-        return (self.encoder_.transform(X) @ np.ones(4) > 0).astype(int)
-
-
-spent: list[int] = []
-
-
-def test_predict_is_rehearsed_before_anything_is_spent() -> None:
-    """An encoder over a text and a whole number fitted, and raised when the release was to predict."""
-    frame = pd.DataFrame({"work": ["office", "other"] * 50, "children": [0, 1] * 50})
-    spent.clear()
-    with pytest.raises(ValueError, match=r"Encodes: predict raises \w+ on made-up records .* after ε is spent"):
-        search(Encodes(), {"classes": [(0, 1)]}).fit(frame, Y)
-    assert spent == [24], "only the rehearsal was fitted"
-    with pytest.raises(ValueError, match=r"fit raises .* made-up records"):
+def test_a_network_that_cannot_be_built_is_refused_before_anything_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "train", never)
+    with pytest.raises(ValueError, match="hidden = 0 is not valid"):
         search(classifier(hidden=(0,))).fit(AGES, Y)
 
 
@@ -211,16 +175,6 @@ def test_a_scorer_is_rehearsed_on_the_public_records() -> None:
 
     with pytest.raises(ValueError, match=r"scoring raises RuntimeError on the public records.*: three classes"):
         search(classifier(), scoring=raises).fit(AGES, Y, holdout=(AGES[:10], Y[:10]))
-
-
-@pytest.mark.parametrize("kind", [float, "Int64", bool, "category", "string", object, "datetime64[ns]"])
-def test_made_up_records_have_the_types_of_the_columns(kind: Any) -> None:
-    frame = pd.DataFrame({"a": pd.Series([0, 1, 1]).astype(kind), "b": [0.5, 1, 2]})
-    rows = made_up(frame, 24)
-    assert rows.shape == (24, 2)
-    assert rows.dtypes.tolist() == frame.dtypes.tolist()
-    twice = frame.set_axis(["a", "a"], axis=1)
-    assert made_up(twice, 3).columns.tolist() == ["a", "a"]
 
 
 def test_the_name_of_the_data_is_in_the_certificate(saved: Path) -> None:

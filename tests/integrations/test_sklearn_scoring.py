@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 import dphypo
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
-from dphypo.sklearn.fitting import SCORINGS, FittedEstimator
+from dphypo.sklearn.estimators import FittedEstimator
+from dphypo.sklearn.private_search import SCORINGS
 from dphypo.training.scores import PrivateConfusion
 
 RNG = np.random.default_rng(0)
@@ -32,6 +33,11 @@ SKLEARN: dict[str, Any] = {
 def classifier(**changes: Any) -> DPSGDClassifier:
     given = {"hidden": (), "classes": ("healthy", "ill"), "bounds": (-3, 5), "epochs": 3}
     return DPSGDClassifier(**{**given, **changes})
+
+
+def mechanism(estimator: Any, y: Any, **options: Any) -> Any:
+    """What a search executes, with a score on private records."""
+    return PrivateSearch(estimator, {}, **options)._mechanism(estimator, X, y, estimator.read(X, y), None, None, 5.0)
 
 
 @pytest.mark.parametrize("name", SCORINGS)
@@ -57,7 +63,7 @@ def test_a_search_is_ranked_by_a_name_on_private_records_and_pickled(capsys: pyt
 
 def test_the_noise_of_a_measure_is_stated_for_the_rarest_class() -> None:
     made = [
-        PrivateSearch(classifier(), {}, scoring=name, rarest=share)._fitting(classifier(), X, Y, None, 5.0, None)
+        mechanism(classifier(), Y, scoring=name, rarest=share)
         for name, share in (("accuracy", None), ("balanced_accuracy", 0.5), ("balanced_accuracy", 0.02))
     ]
     noise = [one.score_deviation for one in made]
@@ -87,7 +93,7 @@ def test_weights_of_classes_are_public_and_change_what_is_predicted() -> None:
 
 def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
     regressor = DPSGDRegressor(hidden=(), bounds=(-3, 5), target_bounds=(0, 50))
-    fitting = PrivateSearch(regressor, {})._fitting(regressor, X, X[:, 0], None, 5.0, None)
+    fitting = mechanism(regressor, X[:, 0])
     assert fitting.score.bound == 25
     assert fitting.score_assumes == " times the error_bound of 25"
     space = fitting.default_space()  # public values say nothing of the rate of a regression

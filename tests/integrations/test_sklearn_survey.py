@@ -16,6 +16,8 @@ from dphypo.accounting.events import ideal
 from dphypo.laws import Pmf
 from dphypo.mechanisms import SampledGaussian
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
+from dphypo.torch import runs
+from dphypo.training.setting import Run
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 1000)
@@ -66,31 +68,29 @@ def test_a_survey_publishes_its_table_and_releases_one_full_fit(found: PrivateSe
 
 
 @pytest.mark.slow
-def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser() -> None:
-    """By the events of the certificate, and by what a fit is called with."""
-    seen: list[dict[str, Any]] = []
+def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what each run is told."""
+    seen: list[Run] = []
+    train = runs.train
 
-    class Watched(DPSGDClassifier):
-        def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
-            seen.append(self.get_params())
-            return super().fit(X, y, groups)
+    def noted(group: Any, share: Any = None) -> Any:
+        seen.extend(one.told for one in group)
+        return train(group, share)
 
-    estimator = Watched(
-        (), bounds=(-5, 8), classes=(0, 1), epochs=8, batch_size=100, optimizer="adam", device="cpu", learning_rate=0.1
-    )
-    search(estimator, {"max_grad_norm": [1.0]}).fit(X, Y)
-    rehearsal, *short, full = seen
-    assert rehearsal["records"] == 24
+    monkeypatch.setattr(runs, "train", noted)
+    found = search(classifier(optimizer="adam", learning_rate=0.1), {"max_grad_norm": [1.0]}).fit(X, Y)
+    *short, full = [one for one in seen if one.records > 8]  # those of 8 are rehearsals on made-up records
     assert len(short) == 5
-    assert full["epochs"] == 8
-    assert full["learning_rate"] == 0.1
+    assert (full.steps, full.learning_rate) == (64, 0.1)
+    assert found.best_estimator_.noise_multiplier == full.noise_multiplier
     for one in short:
-        assert one["epochs"] == 2
-        assert one["noise_multiplier"] == pytest.approx(2 * full["noise_multiplier"])
-        assert one["learning_rate"] == pytest.approx(0.1 * 2, rel=0.2)  # a step of Adam ignores the gradient's size
-        assert one["records"] == full["records"] == 800
-    event = classifier().privacy_event(short[0], records=800)
-    assert ideal(event) == SampledGaussian(rate=1 / 8, steps=16, noise_multiplier=short[0]["noise_multiplier"]).event
+        assert (one.steps, one.rate, one.records) == (16, 1 / 8, 800) == (16, full.rate, full.records)
+        assert one.noise_multiplier == pytest.approx(2 * full.noise_multiplier)
+        assert one.learning_rate == pytest.approx(0.1 * 2, rel=0.2)  # a step of Adam ignores the gradient's size
+        event = classifier().privacy_event({"epochs": 2, "noise_multiplier": one.noise_multiplier}, records=800)
+        assert ideal(event) == SampledGaussian(rate=1 / 8, steps=16, noise_multiplier=one.noise_multiplier).event
 
 
 @pytest.mark.slow
@@ -149,16 +149,16 @@ def test_a_survey_is_resumed_from_its_journal(found: PrivateSearch, journal: Pat
 
 
 def test_the_last_fit_predicts_no_record_for_a_score_that_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dphypo.sklearn.fitting import Fitting
+    from dphypo.sklearn.estimators import Fitting
 
     seen: list[Any] = []
-    fitted = Fitting.__call__
+    make = Fitting.make
 
-    def noted(self: Fitting, params: Any, *, seed: int) -> Any:
+    def noted(self: Fitting, params: Any, seeds: Any) -> Any:
         seen.append((self.fraction, self.score_event is None))
-        return fitted(self, params, seed=seed)
+        return make(self, params, seeds)
 
-    monkeypatch.setattr(Fitting, "__call__", noted)
+    monkeypatch.setattr(Fitting, "make", noted)
     search().fit(X, Y)
     assert set(seen) == {(0.25, False), (1.0, True)}
     seen.clear()

@@ -350,17 +350,9 @@ MUTANTS = (
         ("integrations/test_split.py::test_the_order_of_a_set_is_no_part_of_a_record",),
     ),
     Mutant(
-        "an estimator counts the records that it is given",
-        "a fit has the sampling rate that its event states",
-        "sklearn/fitting.py",
-        '        if not self.takes("records"):\n',
-        "        if self.records < 0:\n",
-        ("integrations/test_sklearn.py::test_an_event_that_depends_on_the_number_of_records_needs_it_as_a_parameter",),
-    ),
-    Mutant(
         "steps that learn are accepted",
         "nothing is learnt from the records before training",
-        "sklearn/fitting.py",
+        "sklearn/private_search.py",
         "    if problems:\n",
         "    if len(problems) > 1:\n",
         ("integrations/test_sklearn_steps.py::test_every_other_step_is_refused",),
@@ -380,24 +372,6 @@ MUTANTS = (
         'if step not in (None, "passthrough"):\n',
         'if step in (None, "passthrough"):\n',
         ("integrations/test_sklearn_steps.py::test_steps_around_a_search_are_refused",),
-    ),
-    Mutant(
-        "a record without finite values is given to an estimator that takes none",
-        "no record turns a release into an exception",
-        "sklearn/fitting.py",
-        "        inside &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))\n",
-        "        inside &= np.isfinite(values).all()\n",
-        (
-            "integrations/test_sklearn_records.py::test_what_becomes_of_a_record_does_not_depend_on_one_that_is_left_out",
-        ),
-    ),
-    Mutant(
-        "predict is not rehearsed",
-        "a model that cannot predict is refused before anything is spent",
-        "sklearn/fitting.py",
-        "            whole.predict(rows)\n",
-        "            _ = whole.predict\n",
-        ("integrations/test_sklearn_declared.py::test_predict_is_rehearsed_before_anything_is_spent",),
     ),
     Mutant(
         "predictions are matrix products",

@@ -466,10 +466,9 @@ def _saver_of(format: str, model: Any) -> Saver | None:
     It is imported here because the frameworks' packages are built on this module.
     """
     if hasattr(model, "get_params"):
-        from dphypo.sklearn import saver_for
+        from dphypo.sklearn.estimators import Networks
 
-        found = saver_for(model)
-        return found if found.format == format else None
+        return Networks(model) if format == Networks.format else None
     if format == "safetensors":
         from dphypo.torch.saver import Safetensors, SavedGraph
 
@@ -486,7 +485,7 @@ def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
         more = {
             "npz": ")",
             "safetensors": ", model=MLP), where MLP builds the model, or is the estimator that was searched",
-            "pickle": ", saver=dphypo.sklearn.Pickled()), which runs code from the file",
+            "pickle": ", saver=dphypo.mechanisms.savers.Pickled()), which runs code from the file",
         }.get(format, ", saver=...) with the saver that knows it")
         write = f"dphypo.load_release({str(folder)!r}{more}"
         raise ValueError(f"the model in {str(folder)!r} was saved in the format {format!r}: write {write}")

@@ -7,17 +7,18 @@ import functools
 import itertools
 import json
 import secrets
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_regressor
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection._search import BaseSearchCV
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -25,11 +26,9 @@ from torch.nn import functional
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
-from dphypo.mechanisms import SampledGaussian, Saver
-from dphypo.search.rates import Known, scale_of_columns
-from dphypo.sklearn.fitting import callers
+from dphypo.mechanisms import Outcome, SampledGaussian
+from dphypo.search.rates import scale_of_columns
 from dphypo.sklearn.schema import (
-    Mask,
     check_labels,
     numbers,
     places,
@@ -38,22 +37,23 @@ from dphypo.sklearn.schema import (
     split_pipeline,
 )
 from dphypo.space import Space
-from dphypo.torch import DPSGD, hyperparameters
-from dphypo.torch.hyperparameters import rehearsal
+from dphypo.torch import DPSGD
 from dphypo.torch.saver import Safetensors, remember
 from dphypo.training import cost
 from dphypo.training.persons import PersonKeys
+from dphypo.training.scores import Asked, PrivateLoss, TrainedModel, Value, as_trained, no_score
 from dphypo.training.split import record_bytes
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 _PUBLIC = ("bounds", "target_bounds", "classes")
 
-# Parameters that may differ between runs; all others are those of the estimator that was searched.
-OPTIMISER = ("learning_rate", "drift", "optimizer", "momentum", "weight_decay")
-_TUNED = ("hidden", *OPTIMISER, "epochs", "batch_size", "max_grad_norm", "noise_multiplier")
+_OPTIMISER = ("learning_rate", "drift", "optimizer", "momentum", "weight_decay")
+TUNED = ("hidden", *_OPTIMISER, "epochs", "batch_size", "max_grad_norm")
+"""Parameters that a search may tune; all others are those of the estimator that was searched."""
 
 
 _PARAMETERS = """
@@ -110,45 +110,26 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
 
         It reads ``batch_size``, at most the number of records as in ``fit``, ``epochs`` and ``noise_multiplier`` alone.
         """
-        return cost.exact(self._run(params, records))
-
-    def cut_short(
-        self, params: Mapping[str, Any], fraction: float, *, records: int, transfer: bool = True
-    ) -> dict[str, Any]:
-        """The parameters in which a fit with this fraction of the steps differs from a full one.
-
-        With ``transfer`` also the learning rate, by a rehearsal (:class:`dphypo.mechanisms.NoiseRehearsal`).
-        """
-        cut = {"epochs": params.get("epochs", self.epochs) * fraction}
-        if transfer:
-            given = {name: params.get(name, getattr(self, name)) for name in (*OPTIMISER, "max_grad_norm")}
-            if given["learning_rate"] is None:  # as a drift it follows from the noise and the steps of the short fit
-                return cut
-            full = self._run(params, records)
-            deviation = full.noise_multiplier * given["max_grad_norm"] / (full.rate * records)
-            cut["learning_rate"] = rehearsal(given, fraction, run=full, deviation=deviation)["learning_rate"]
-        return cut
-
-    def _run(self, params: Mapping[str, Any], records: int) -> SampledGaussian:
-        """The rate, steps and noise of one ``fit``."""
-        return SampledGaussian.of(
+        run = SampledGaussian.of(
             records=records,
             batch_size=min(params.get("batch_size", self.batch_size), records),
             epochs=params.get("epochs", self.epochs),
             noise_multiplier=params.get("noise_multiplier", self.noise_multiplier),
         )
-
-    def check_space(self, space: Space, prefix: str = "") -> None:
-        """Refuse a space with an unknown optimiser; in a pipeline, the names of parameters begin with a prefix."""
-        hyperparameters.refuse_optimizers(space, f"{prefix}optimizer")
+        return cost.exact(run)
 
     @abstractmethod
     def _loss(self) -> Callable[..., Any]:
         """The loss that is trained with."""
 
-    def saver(self, whole: Any) -> Saver:
-        """Saves fitted copies of ``whole``, which is this estimator or a pipeline that ends in it, without pickle."""
-        return Networks(whole)
+    @abstractmethod
+    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+        """Inputs and targets as the network takes them; a target that no record may have is outside its domain."""
+
+    @property
+    @abstractmethod
+    def _width(self) -> int:
+        """How many outputs the network has."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -162,34 +143,31 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
-    def _train(self, X: Any, targets: Any, inside: Mask, outputs: int, groups: Any) -> None:
-        person = None if groups is None else PersonKeys.of(groups, len(X))
-        records = len(X) if person is None else person.count
+    def _train(self, data: tuple[Floats, npt.NDArray[Any]], groups: Any) -> None:
+        person = None if groups is None else PersonKeys.of(groups, len(data[0]))
+        records = len(data[0]) if person is None else person.count
         records = records if self.records is None else _validate.integer(at_least=1, records=self.records)
-        data, rate = (to_unit(X, self.bounds)[inside], targets[inside]), {"learning_rate": self.learning_rate}
-        keys = None if person is None else person[inside]
-        mechanism = self._mechanism(data, outputs, records, **rate, drift=self.drift, person=keys)
+        cap = None if person is None else self.rows_per_person
+        mechanism = self.mechanism(data, records, person=person, rows_per_person=cap, score=no_score)
         self.model_ = mechanism({}, seed=_seed(self.random_state)).model
 
-    def _mechanism(self, data: Any, outputs: int, records: int, person: PersonKeys | None = None, **rate: Any) -> DPSGD:
-        return DPSGD(
-            model=functools.partial(network, data[0].shape[1], tuple(self.hidden), outputs),
+    def mechanism(self, data: Any, records: int, kind: type[DPSGD] = DPSGD, **given: Any) -> DPSGD:
+        """What trains the network on ``data`` that was read; further arguments are those of ``DPSGD``."""
+        own: dict[str, Any] = {
+            "noise_multiplier": self.noise_multiplier,
+            "input_scale": self._scale(data[0].shape[1]),
+            "persons" if given.get("person") is not None else "records": records,
+        }
+        fixed = {"hidden": tuple(self.hidden), "momentum": self.momentum, "weight_decay": self.weight_decay}
+        named = ("epochs", "learning_rate", "drift", "max_grad_norm", "optimizer", "device")
+        own |= {name: getattr(self, name) for name in named}
+        return kind(
+            model=functools.partial(network, data[0].shape[1], outputs=self._width),
             data=data,
-            score=lambda model: 0.0,
-            noise_multiplier=self.noise_multiplier,
-            epochs=self.epochs,
             batch_size=min(self.batch_size, records),
-            **rate,
-            input_scale=self._scale(data[0].shape[1]),
-            max_grad_norm=self.max_grad_norm,
-            optimizer=self.optimizer,
-            fixed={"momentum": self.momentum, "weight_decay": self.weight_decay},
+            fixed=fixed,
             loss=self._loss(),
-            person=person,
-            rows_per_person=None if person is None else self.rows_per_person,
-            records=records if person is None else None,
-            persons=None if person is None else records,
-            device=self.device,
+            **own | given,
         )
 
     def _scale(self, columns: int) -> float | None:
@@ -198,24 +176,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             return scale_of_columns(ranges=columns, categories=0)
         return self.input_scale
 
-    def known(self, columns: int, scale: float | None = None) -> Known | None:
-        """What public values say of the learning rate on this many columns; None for a regression.
-
-        ``scale`` is used if none is declared.
-        """
-        if is_regressor(self):
-            return None
-        classes = getattr(self, "classes", None)
-        blank = np.zeros((2, columns), np.float32), np.zeros(2, np.int64)
-        outputs = 2 if classes is None else len(np.unique(classes))
-        mechanism = self._mechanism(blank, outputs, records=self.batch_size)
-        return mechanism.known_at({}, scale if self.input_scale is None else None)
-
-    def learning_rates(self) -> Any:
-        """A wide range of learning rates, for where public values say nothing."""
-        return cost.learning_rates(self.optimizer, {"momentum": self.momentum}, self.max_grad_norm)
-
-    def _outputs(self, X: Any) -> npt.NDArray[np.float64]:
+    def _outputs(self, X: Any) -> Doubles:
         check_is_fitted(self, "model_")
         return outputs_of(self.model_, to_unit(self._features(X, reset=False), self.bounds))
 
@@ -249,10 +210,17 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
         warn_of_repeats(self)
-        X, y = self.check_data(X, y)
-        targets = places(y, self.classes_)
-        self._train(X, targets, targets >= 0, len(self.classes_), groups)
+        self._train(self.read(X, y), groups)
         return self
+
+    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+        """Inputs, and the places of labels among the classes, -1 for others; wrong data are refused by their types."""
+        X, y = self.check_data(X, y)
+        return to_unit(X, self.bounds), places(y, self.classes_)
+
+    @property
+    def _width(self) -> int:
+        return len(self.classes_)
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
@@ -282,12 +250,12 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         given = [_validate.positive(class_weight=self.class_weight[label]) for label in known]
         return functools.partial(_weighted, tuple(one / max(given) for one in given))
 
-    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+    def decision_function(self, X: Any) -> Doubles:
         """The network's outputs; for two classes, by how much the second exceeds the first."""
         outputs = self._outputs(X)
         return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Doubles:
         """A probability for each class."""
         return softmax(self._outputs(X), axis=1)  # type: ignore[no-any-return]
 
@@ -324,10 +292,18 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
         warn_of_repeats(self)
+        self._train(self.read(X, y), groups)
+        return self
+
+    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+        """Inputs and targets, NaN for those that are no numbers; wrong data are refused by their types."""
         X, y = self.check_data(X, y)
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
-        self._train(X, to_unit(y, self.target_bounds)[:, None], inside, 1, groups)
-        return self
+        return to_unit(X, self.bounds), np.where(inside, to_unit(y, self.target_bounds), np.float32(np.nan))[:, None]
+
+    @property
+    def _width(self) -> int:
+        return 1
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
@@ -340,9 +316,18 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
             )
         return X, y
 
-    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict(self, X: Any) -> Doubles:
         """The value for each row."""
         return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+
+
+def callers() -> Iterator[tuple[Any, str, bool]]:
+    """Who called ``fit``, from the inside: the object, the function's name, and whether scikit-learn defines it."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        ours = frame.f_globals.get("__name__", "").startswith("sklearn.")
+        yield frame.f_locals.get("self"), frame.f_code.co_name, ours
+        frame = frame.f_back
 
 
 def warn_of_repeats(estimator: Any) -> None:
@@ -396,7 +381,7 @@ def to_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Floats:
         return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> npt.NDArray[np.float64]:
+def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Doubles:
     """The inverse of :func:`to_unit`."""
     given = np.asarray(values, dtype=np.float64)
     if bounds is None:
@@ -405,14 +390,14 @@ def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> npt.NDArray[np.fl
     return low + (given + 1) / 2 * (high - low)
 
 
-def _bounds(bounds: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _bounds(bounds: Bounds) -> tuple[Doubles, Doubles]:
     low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise _validate.fail("bounds", bounds, "give (low, high), numbers or one per column, low below high")
     return low, high
 
 
-def outputs_of(model: nn.Sequential, inputs: Floats) -> npt.NDArray[np.float64]:
+def outputs_of(model: nn.Sequential, inputs: Floats) -> Doubles:
     """The model's outputs; those of a row do not depend on the other rows, to the last bit.
 
     Products are added one input at a time, in double precision. A matrix product would add them in an order that
@@ -432,6 +417,62 @@ def outputs_of(model: nn.Sequential, inputs: Floats) -> npt.NDArray[np.float64]:
     return values
 
 
+def fitted(estimator: Any, model: nn.Module, **params: Any) -> Any:
+    """A copy of an estimator, or of a pipeline that ends in one, with this network and parameters."""
+    whole = copy.deepcopy(estimator)
+    last = split_pipeline(whole)[1]
+    last.set_params(**params, random_state=None)  # the seed stays with the curator
+    last.model_ = model
+    return whole
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Fitting(DPSGD):
+    """Training whose models are fitted copies of an estimator, or of a pipeline of a schema and one.
+
+    λ has the estimator's own names of parameters, without the prefix of a pipeline.
+    """
+
+    estimator: Any
+
+    @property
+    def saver(self) -> Any:
+        """Fitted estimators are saved without pickle."""
+        return Networks(self.estimator)
+
+    @property
+    def searched_clipping(self) -> str:
+        """Gradients are clipped as ``fit`` clips them."""
+        return str(self.clipping)
+
+    def default_space(self) -> Space:
+        """The learning rate, where public values say that it is, or a wide range if they say nothing."""
+        return self.known_space({})
+
+    @property
+    def score_assumes(self) -> str:
+        """What the stated noise of the score is a part of, or assumes, in words."""
+        bounded = isinstance(self.score, PrivateLoss)
+        return f" times the error_bound of {self.score.bound:g}" if bounded else super().score_assumes
+
+    def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
+        """Runs, whose networks become estimators."""
+        made = super().make(params, seeds)
+        return [
+            one if isinstance(one, Exception) else self._fitted(given, one)
+            for given, one in zip(params, made, strict=True)
+        ]
+
+    def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
+        """A run of two steps on a few made-up records."""
+        return self._fitted(params, super().rehearse(params, seed=seed))
+
+    def _fitted(self, params: Mapping[str, Any], made: Outcome) -> Outcome:
+        noise = self.cost.run(params).noise_multiplier
+        own = {**params, "noise_multiplier": noise, "records": self.records}
+        return replace(made, model=fitted(self.estimator, made.model, **own))
+
+
 @dataclass(frozen=True)
 class Networks:
     """A fitted ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline that ends in one; loading runs no code."""
@@ -442,7 +483,7 @@ class Networks:
     def dump(self, model: Any) -> bytes:
         fitted: Any = split_pipeline(model)[1]
         notes = {
-            "params": {name: getattr(fitted, name) for name in _TUNED},
+            "params": {name: getattr(fitted, name) for name in (*TUNED, "noise_multiplier")},
             "features": fitted.n_features_in_,
             "names": getattr(fitted, "feature_names_in_", np.array([])).tolist(),
             "classes": fitted.classes_.tolist() if hasattr(fitted, "classes_") else None,
@@ -500,3 +541,68 @@ def difference(saved: object, given: object, where: str = "") -> tuple[str, str,
         return None
     texts = json.dumps(saved), json.dumps(given)
     return None if texts[0] == texts[1] else (where, *texts)
+
+
+class FittedEstimator(TrainedModel):
+    """A private estimator as scores see it: its predictions, one by one."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @classmethod
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> Any:
+        return data
+
+    def correct(self, records: Any, asked: Asked) -> Doubles:
+        """Compared by value, one record at a time: one label of another type changes the type of all labels.
+
+        A label that is not declared is neither correct nor wrong: its record counts for nothing.
+        """
+        records = _chosen(records, asked)
+        pairs = zip(record_bytes(self._guesses(records)), record_bytes(records[1]), strict=True)
+        found = np.array([guess == label for guess, label in pairs], dtype=np.float64)
+        if not hasattr(self.model, "classes_"):
+            return found
+        return np.where(places(records[1], self.model.classes_) < 0, np.nan, found)
+
+    def losses(self, records: Any, loss: Any, asked: Asked) -> Doubles:
+        """Absolute errors, one number per record: a column minus a row would be a table."""
+        records = _chosen(records, asked)
+        y = records[1]
+        targets, guesses = (
+            np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), self._guesses(records))
+        )
+        return np.nan_to_num(np.abs(targets - guesses), nan=np.inf)
+
+    def _guesses(self, records: Any) -> Any:
+        X, y = records
+        return self.model.predict(X) if len(y) else np.zeros(0)
+
+    def classes(self, records: Any) -> int | None:
+        return len(self.model.classes_) if hasattr(self.model, "classes_") else None
+
+    def labelled(self, records: Any, value: Value, asked: Asked) -> Doubles:
+        """By the positions of labels among the classes; of two classes, by the decision function if there is one."""
+        X, y = _chosen(records, asked)
+        known = self.model.classes_
+        if not len(y):
+            return np.zeros(0)
+        if len(known) == 2 and hasattr(self.model, "decision_function"):
+            outputs = np.stack([np.zeros(len(y)), np.asarray(self.model.decision_function(X), dtype=np.float64)], 1)
+        else:
+            outputs = np.eye(len(known))[places(self.model.predict(X), known)]
+        labels = places(y, known).astype(np.float64)
+        return np.where(labels < 0, np.nan, value(outputs, labels, None))
+
+    def targets(self, measure: str, records: Any) -> dict[str, Any]:
+        y, classes = np.asarray(records[1]), self.classes(records)  # labels are compared by value, whatever their type
+        return {"shape": y.shape[1:], "kind": "int64", "outputs": () if classes is None else (classes,)}
+
+
+def _chosen(records: Any, asked: Asked) -> Any:
+    return records if asked.rows is None else [_safe_indexing(part, asked.rows) for part in records]
+
+
+@as_trained.register
+def _(model: BaseEstimator) -> TrainedModel:
+    return FittedEstimator(model)

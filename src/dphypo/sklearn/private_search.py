@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.stats import rankdata
@@ -19,11 +18,12 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted, indexable
 
 from dphypo import _validate
+from dphypo.accounting.composition import Side
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
@@ -32,24 +32,20 @@ from dphypo.laws import Law, NegativeBinomial
 from dphypo.mechanisms.mechanism import CALIBRATE
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
-from dphypo.sklearn.fitting import (
-    SCORINGS,
-    Fitting,
-    callers,
-    check_estimator,
-    rehearse,
-    saver_for,
-    usable,
-    usable_rows,
-)
-from dphypo.sklearn.schema import is_frame, split_pipeline
+from dphypo.search.rates import scale_of_columns
+from dphypo.sklearn.estimators import TUNED, DPSGDClassifier, DPSGDRegressor, Fitting, callers, fitted
+from dphypo.sklearn.schema import is_frame, split_pipeline, steps_instead
 from dphypo.space import Space
+from dphypo.torch.data import as_records
 from dphypo.training import cost
+from dphypo.training.base import AllRecords
 from dphypo.training.persons import PersonKeys, read_cap
 from dphypo.training.scores import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
-from dphypo.training.split import hash_split, hashed_apart
+from dphypo.training.split import SideRecords, hash_split, hashed_apart
 
 _STUDY_SCORE_NOISE = 10.0
+SCORINGS = {"balanced_accuracy": "balanced_accuracy", "f1": "f1 of class 1", "f1_macro": "f1", "roc_auc": "auc"}
+"""Names of scikit-learn's scorers that are computed privately from one noisy matrix, and the measures of it."""
 
 # Arguments of scikit-learn's searches, and what to use here.
 _ELSEWHERE = {
@@ -76,11 +72,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     It works like ``RandomizedSearchCV``, but without cross-validation and refit, which cannot be private.
 
-    **Two ways to search.** With a total ``epsilon``, and an estimator that can be cut short (``DPSGDClassifier`` and
-    ``DPSGDRegressor`` can), it runs a *survey* (:func:`dphypo.tune`): short, noisy runs whose results are all published
-    (``cv_results_``), then one full fit, which is released without a score. Otherwise, or with ``runs``, ``band``,
-    ``sampler`` or ``survey=False``, it runs a *study* (:class:`dphypo.Study`): full fits whose number and results are
-    secret, of which the best is released.
+    **Two ways to search.** With a total ``epsilon`` it runs a *survey* (:func:`dphypo.tune`): short, noisy runs whose
+    results are all published (``cv_results_``), then one full fit, which is released without a score. Otherwise, or
+    with ``runs``, ``band``, ``sampler`` or ``survey=False``, it runs a *study* (:class:`dphypo.Study`): full fits whose
+    number and results are secret, of which the best is released.
 
     **How runs are ranked.** With ``fit(X, y, holdout=(X_public, y_public))``, by any scorer on those records. They must
     be public, because nothing protects them. Otherwise on about ``score_share`` of the private records, chosen by a
@@ -89,12 +84,13 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     to score, so the cost is the larger of the two, not their sum.
 
     **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``, and ``cv_results_`` if there is
-    one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` states ε and how it follows. ``fit``,
-    ``predict`` and the scorer are rehearsed on made-up records before anything is spent.
+    one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` states ε and how it follows. Training
+    and the scorer are rehearsed on made-up records before anything is spent.
 
     Args:
-        estimator: a :class:`PrivateEstimator`, or a pipeline of a :class:`Schema` and one (``schema.pipeline``). Other
-            steps are refused with one message that says what to write instead.
+        estimator: a ``DPSGDClassifier`` or ``DPSGDRegressor``, or a pipeline of a :class:`Schema` and one
+            (``schema.pipeline``). Their network is trained by :class:`dphypo.torch.DPSGD`. Other steps
+            are refused with one message that says what to write instead.
         space: hyperparameters and their priors, as for ``RandomizedSearchCV``: a dict, or a :class:`dphypo.Space`. By
             default the learning rate, and :func:`dphypo.tune` decides from public values whether to search it.
         runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
@@ -189,26 +185,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         schema, last, prefix = split_pipeline(whole)
         if schema is not None:
             schema.fit(X)
-        elif is_frame(X) and getattr(last, "bounds", ()) is None and last.input_scale is None:
+        elif is_frame(X) and last.bounds is None and last.input_scale is None:
             _validate.warn(
                 "bounds = None: columns are used as they are, and training fails unless each is about -1 to 1. Give "
                 "their ranges from public knowledge, Schema({'age': (18, 90), ...}).pipeline(estimator); "
                 "bounds=(-1, 1) states that they are"
             )
-        if hasattr(last, "check_data"):
-            clone(last).check_data(X if schema is None else schema.transform(X), y)
-        space = self.space if self.space is None or isinstance(self.space, Space) else Space(self.space)
-        known = {f"{prefix}{name}" for name in last.get_params()}
-        names = () if space is None else space.names
-        if unknown := [name for name in names if name not in known]:
-            close = difflib.get_close_matches(f"{prefix}{unknown[0]}", sorted(known), 1)
-            meant = f": write {close[0]!r}" if close else ""
-            raise ValueError(
-                f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__} by this name{meant}"
-            )
-        surveys = self._surveys(last, prefix, names)
-        mechanism = self._fitting(whole, X, y, holdout, CALIBRATE if surveys else _STUDY_SCORE_NOISE, person)
-        rehearse(self.estimator, X, y, holdout, mechanism.score)
+        data = last.read(X if schema is None else schema.transform(X), y)
+        space = self._own_space(last, prefix)
+        surveys = self._surveys()
+        mechanism = self._mechanism(whole, X, y, data, holdout, person, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         if (deviation := mechanism.score_deviation) is not None:
             _validate.warn_of_score_noise(deviation)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
@@ -221,9 +207,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             release = tune(space=space, mechanism=mechanism, survey=survey, **budget, **making, **options)
         else:
             space = mechanism.default_space() if space is None else space
-            if space is None:
-                remedy = f"{type(last).__name__} has no default: give a dict of hyperparameters and their priors"
-                raise _validate.fail("space", None, remedy)
             runs = NegativeBinomial(shape=8, mean=10) if self.runs is None else copy.deepcopy(self.runs)
             band = Band(1, 1) if self.band is None else Band.of(self.band)
             if self.epsilon is not None:
@@ -232,7 +215,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             study = Study(space, mechanism, runs, band, self.sampler, epsilon=self.epsilon, **options)
             release = study.run(**making)
         self.release_, self.certificate_ = release, release.certificate
-        self.best_params_, self.best_score_ = release.params, release.score
+        self.best_params_ = None if release.params is None else _prefixed(prefix, release.params)
+        self.best_score_ = release.score
         self.best_estimator_ = release.model
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
@@ -241,7 +225,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _persons(self, X: Any, groups: Any) -> tuple[Any, PersonKeys | None]:
         """The table without the column that says whose rows are whose, and its keys."""
-        schema, last, _ = split_pipeline(self.estimator)
+        schema = split_pipeline(self.estimator)[0]
         if isinstance(groups, str):
             names = list(getattr(X, "columns", ()))
             if groups not in names:
@@ -257,12 +241,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise _validate.fail("persons", self.persons, "say whose rows are whose, fit(X, y, groups=)")
         if person is not None and self.records is not None:
             raise _validate.fail("records", self.records, "records are persons here: declare their number, persons=")
-        if person is not None and "groups" not in inspect.signature(last.fit).parameters:
-            remedy = (
-                f"{type(last).__name__}.fit takes no groups, so it would protect single rows and not persons: use "
-                "DPSGDClassifier or DPSGDRegressor, alone or after a Schema"
-            )
-            raise _validate.fail("groups", "given", remedy)
         return X, person
 
     def _refuse_reuse(self) -> None:
@@ -285,97 +263,109 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         copied._journal_of_another = self.journal
         return copied
 
-    def _surveys(self, last: Any, prefix: str, names: Sequence[str]) -> bool:
-        """Whether to survey: by default where noise is solved for and the estimator can be cut short."""
-        free = "noise_multiplier" in last.get_params() and f"{prefix}noise_multiplier" not in names
-        if self.epsilon is not None and not free:
-            remedy = "it needs an estimator with a parameter noise_multiplier that is not tuned: leave epsilon out"
-            raise _validate.fail("epsilon", self.epsilon, remedy)
-        given = [name for name in ("runs", "band", "sampler") if getattr(self, name) is not None]
-        can = self.epsilon is not None and hasattr(last, "cut_short")
-        wanted = self.survey is not False and (self.survey is not None or self.compute is not None)
-        if wanted and (given or not can):
-            why = "a survey needs epsilon, and an estimator with a noise_multiplier and a method cut_short"
-            why = f"{given[0]} is given, which belongs to a study" if given else why
-            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
-        return can and not given and self.survey is not False
+    def _own_space(self, last: Any, prefix: str) -> Space | None:
+        """The space with the estimator's own names of hyperparameters: without the prefix of a pipeline."""
+        if self.space is None:
+            return None
+        given = self.space if isinstance(self.space, Space) else Space(self.space)
+        if self.epsilon is not None and f"{prefix}noise_multiplier" in given.names:
+            raise _validate.fail("epsilon", self.epsilon, "it needs a noise_multiplier that is not tuned")
+        known = {f"{prefix}{name}": name for name in TUNED}
+        if unknown := [name for name in given.names if name not in known]:
+            close = difflib.get_close_matches(f"{prefix}{unknown[0]}", sorted(known), 1)
+            meant = f": write {close[0]!r}" if close else f", or that cannot be tuned: give one of {', '.join(known)}"
+            raise ValueError(
+                f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__} by this name{meant}"
+            )
+        return given.renamed(known)
 
-    def _fitting(
+    def _surveys(self) -> bool:
+        """Whether to survey: by default where noise is solved for."""
+        given = [name for name in ("runs", "band", "sampler") if getattr(self, name) is not None]
+        wanted = self.survey is not False and (self.survey is not None or self.compute is not None)
+        if wanted and (given or self.epsilon is None):
+            why = f"{given[0]} is given, which belongs to a study" if given else "a survey needs epsilon"
+            raise ValueError(f"survey = {self.survey!r}, compute = {self.compute!r}: {why}")
+        return self.epsilon is not None and not given and self.survey is not False
+
+    def _mechanism(
         self,
         whole: Any,
         X: Any,
         y: Any,
+        data: tuple[Any, Any],
         public: tuple[Any, Any] | None,
-        score_noise: float | str,
         person: PersonKeys | None,
+        score_noise: float | str,
     ) -> Fitting:
-        """The mechanism of one run and its records; ``score_noise`` is used where the user gives none."""
+        """The mechanism of one run, with its records and its score.
+
+        Args:
+            whole: the estimator, or the pipeline, whose parts know the columns and the classes.
+            X, y, data: the private records, as they were given and as the network reads them.
+            public, person: the public records, if there are some, and whose row each row is.
+            score_noise: used where the user gives none.
+        """
         schema, last, _ = split_pipeline(whole)
         declared = self.records if person is None else self.persons
         counted = _num_samples(X) if person is None else person.count
         records = counted if declared is None else _validate.integer(at_least=1, records=declared)
         _validate.warn_of_delta(self.delta, records)
-        fixed: dict[str, Any] = {"estimator": whole, "like": _safe_indexing(X, []), "saver": saver_for(whole)}
+        given: dict[str, Any] = {"kind": Fitting, "estimator": whole}
         if person is not None:
-            fixed["rows_per_person"] = read_cap(person, self.rows_per_person)
-            known = np.flatnonzero(usable_rows(schema, last, X, y)[1] & person.known)
-            X, y, person = _safe_indexing(X, known), _safe_indexing(y, known), person[known]
+            given["rows_per_person"] = read_cap(person, self.rows_per_person)
+        if self.epsilon is not None:
+            given["noise_multiplier"] = CALIBRATE
+        if schema is not None and last.input_scale is None:
+            ranges = sum(isinstance(one, tuple) for one in schema.columns.values())
+            given["input_scale"] = scale_of_columns(ranges=ranges, categories=len(schema.columns) - ranges)
         if public is not None:
-            scorer, train = check_scoring(self.estimator, scoring=self.scoring), usable(schema, last, X, y)
-            score = partial(_on_public, scorer, *public)
-            return Fitting(**fixed, train=train, records=records, score=score, person=person)
-        measure = self._measure(last)
-        if (columns := math.prod(getattr(y, "shape", ())[1:])) != 1:
-            remedy = (
-                "private scores compare one target per record: give one column (y.argmax(1) if y is one-hot), or "
-                "public records, holdout="
-            )
-            raise _validate.fail("y", f"an array with {columns} columns", remedy)
+            scorer = check_scoring(self.estimator, scoring=self.scoring)
+            given["score"] = _OnPublic(scorer, *public, whole)
+            return cast(Fitting, last.mechanism(data, records, person=person, **given))
+        measure, bound = self._measure(last), self._error_bound(last)
         if self.score_noise_multiplier is not None:
             score_noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
-        bound = None
-        if not is_classifier(self.estimator):
-            bounds: Any = getattr(last, "target_bounds", None)
-            if self.error_bound is None and bounds is None:
-                remedy = (
-                    "for a regressor give target_bounds=(low, high), of which half the width counts at most, or the "
-                    "largest absolute error that counts, or public records, holdout="
-                )
-                raise _validate.fail("error_bound", None, remedy)
-            given = (bounds[1] - bounds[0]) / 2 if self.error_bound is None else self.error_bound
-            bound = _validate.positive(error_bound=given)
         apart = hashed_apart(X, y, share=self.score_share, person=person)
-        of_score: dict[str, Any] = {}
-        if person is not None:
-            fixed["person"] = person[~apart]
-            of_score = {"person": person[apart], "rows_per_person": fixed["rows_per_person"]}
+        sides = hash_split(X, share=self.score_share, persons=person is not None).sides
         to_score = max(1, round(records * self.score_share))
-        train, held_out = (
-            usable(schema, last, _safe_indexing(X, side), _safe_indexing(y, side))
-            for side in (np.flatnonzero(~apart), np.flatnonzero(apart))
-        )
-        of_score |= {"data": held_out, "noise_multiplier": score_noise, "records": to_score}
+
+        def part(chosen: Any, side: Side) -> SideRecords:
+            return SideRecords(
+                data[0][chosen], data[1][chosen], sides, side, None if person is None else person[chosen]
+            )
+
+        train, held_out = part(~apart, sides.training), part(apart, sides.scoring)
+        of_score: dict[str, Any] = {"data": held_out, "noise_multiplier": score_noise, "records": to_score}
+        of_score["rows_per_person"] = given.get("rows_per_person")
         with warnings.catch_warnings(action="ignore"):  # fit warns of much noise, once
             if bound is not None:
-                private: RecordScore = PrivateLoss(**of_score, bound=bound)
+                loss = partial(_absolute, 1.0 if last.target_bounds is None else np.ptp(last.target_bounds) / 2)
+                private: RecordScore = PrivateLoss(**of_score, bound=bound, loss=loss)
             elif measure == "accuracy":
                 private = PrivateAccuracy(**of_score)
             else:
                 private = PrivateConfusion(**of_score, measure=SCORINGS[measure], rarest=self.rarest)
-        return Fitting(
-            **fixed,
-            train=train,
-            records=max(1, records - to_score),
-            score=private,
-            split=hash_split(X, share=self.score_share, persons=person is not None).sides,
-            whole=(usable(schema, last, X, y), records, person),
-        )
+        whole_data = AllRecords(as_records(data, person=person), records)
+        given |= {"score": private, "whole": whole_data, "person": train.person}
+        return cast(Fitting, last.mechanism(train, max(1, records - to_score), **given))
+
+    def _error_bound(self, last: Any) -> float | None:
+        """The largest absolute error that counts, in the units of the target; None for a classifier."""
+        if is_classifier(last):
+            return None
+        if self.error_bound is None and last.target_bounds is None:
+            remedy = (
+                "for a regressor give target_bounds=(low, high), of which half the width counts at most, or the "
+                "largest absolute error that counts, or public records, holdout="
+            )
+            raise _validate.fail("error_bound", None, remedy)
+        given = np.ptp(last.target_bounds) / 2 if self.error_bound is None else self.error_bound
+        return _validate.positive(error_bound=given)
 
     def _measure(self, last: Any) -> str:
         """By what a classifier is ranked on private records; refused if that cannot be private."""
-        if not is_classifier(self.estimator) and self.scoring in (None, "neg_mean_absolute_error"):
-            return "accuracy"
-        private = ("accuracy", *SCORINGS) if is_classifier(self.estimator) else ("neg_mean_absolute_error",)
+        private = ("accuracy", *SCORINGS) if is_classifier(last) else ("neg_mean_absolute_error",)
         if self.scoring is not None and self.scoring not in private:
             raise _validate.fail(
                 "scoring",
@@ -400,10 +390,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         rows = self.release_.survey.rows
         scores = np.array([row.score for row in rows], dtype=np.float64)
+        prefix = split_pipeline(self.estimator)[2]
         names = dict.fromkeys(name for row in rows for name in row.params)
+        columns = {f"{prefix}{name}": [row.params.get(name) for row in rows] for name in names}
         return {
-            "params": [dict(row.params) for row in rows],
-            **{f"param_{name}": np.array([row.params.get(name) for row in rows], dtype=object) for name in names},
+            "params": [_prefixed(prefix, row.params) for row in rows],
+            **{f"param_{name}": np.array(values, dtype=object) for name, values in columns.items()},
             "mean_test_score": scores,
             "rank_test_score": rankdata(-np.nan_to_num(scores, nan=-np.inf), method="ordinal"),
             "status": np.array([str(row.status) for row in rows]),
@@ -441,8 +433,49 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _on_public(scorer: Callable[..., float], X: Any, y: Any, model: Any) -> float:
-    return scorer(model, X, y)
+def _prefixed(prefix: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{prefix}{name}": value for name, value in params.items()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _OnPublic:
+    """A scorer of scikit-learn on public records, as a function of a trained network."""
+
+    scorer: Callable[..., float]
+    X: Any
+    y: Any
+    estimator: Any
+
+    def __call__(self, model: Any) -> float:
+        try:
+            return float(self.scorer(fitted(self.estimator, model), self.X, self.y))
+        except Exception as error:
+            raise ValueError(f"scoring raises {type(error).__name__} on the public records: {error}") from error
+
+
+def _absolute(unit: float, outputs: Any, targets: Any) -> Any:
+    return (outputs - targets).abs() * unit
+
+
+def check_estimator(estimator: Any, X: Any) -> None:
+    """TypeError unless an estimator is one of ours, alone or behind a :class:`Schema`: one message of all problems."""
+    _, last, _ = split_pipeline(estimator)
+    steps: list[tuple[str, Any]] = []
+    problems: list[str] = []
+    foreign = isinstance(last, Pipeline)
+    while isinstance(last, Pipeline):
+        steps, last = [*steps, *last.steps[:-1]], last.steps[-1][1]
+    if foreign:
+        problems.append(steps_instead(steps, last, X))
+    if not isinstance(last, DPSGDClassifier | DPSGDRegressor):
+        problems.append(
+            f"{type(last).__name__} does not state its privacy event: PrivateSearch needs a DPSGDClassifier or a "
+            "DPSGDRegressor. Training of your own becomes a mechanism by @dphypo.mechanism"
+        )
+    elif type(last).fit not in (DPSGDClassifier.fit, DPSGDRegressor.fit):
+        problems.append(f"{type(last).__name__} has a fit of its own, which a search does not call: leave it out")
+    if problems:
+        raise TypeError("\n".join(problems))
 
 
 # That of __init__: __new__ only explains arguments of other searches.

@@ -22,7 +22,6 @@ from dphypo.mechanisms.mechanism import or_none
 from dphypo.training.split import record_bytes
 
 Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 _WIDE = 1000  # a range from about 0 to this or more; most values of such columns lie in a small part of it
 
 
@@ -243,30 +242,6 @@ def is_frame(values: object) -> bool:
     return hasattr(values, "iloc") and hasattr(values, "columns")
 
 
-def width_of(table: Any) -> int:
-    """The number of columns of a table; 1 for a list of texts or mappings."""
-    shape = table.shape if hasattr(table, "shape") else np.shape(table[:1])
-    return int(shape[1]) if len(shape) > 1 else 1
-
-
-def made_up(X: Any, count: int) -> Any:
-    """Made-up records with the names and types of the columns of X."""
-    if not is_frame(X):
-        shape = np.shape(X)[1:] if hasattr(X, "shape") else (width_of(X),)
-        return np.random.default_rng(0).normal(size=(count, *shape))
-    frame = type(X)({place: _made_up_column(X.iloc[:0, place], count) for place in range(X.shape[1])})
-    frame.columns = X.columns
-    return frame
-
-
-def _made_up_column(empty: Any, count: int) -> Any:
-    """A column of this type; of categories, those of the type."""
-    given = list(getattr(empty.dtype, "categories", []))
-    values: dict[Holds, Any] = {Holds.NUMBERS: [0, 1], Holds.TIMES: np.arange(2).astype("datetime64[D]")}
-    pool = np.asarray(given or values.get(holds(empty), ["made up"]), dtype=object if given else None)
-    return type(empty)(np.resize(pool, count)).astype(empty.dtype)
-
-
 def refuse_times(table: Any, *, texts: bool = True) -> None:
     """TypeError for a column of times, which would all count as missing; a warning for texts unless ``texts``.
 
@@ -340,20 +315,3 @@ def places(values: Any, given: Any) -> npt.NDArray[np.int64]:
 def scaled(values: npt.ArrayLike, low: float | Floats, high: float | Floats) -> Floats:
     """Values clipped to public bounds and mapped to [-1, 1]."""
     return np.asarray(2 * (np.clip(np.asarray(values, dtype=np.float64), low, high) - low) / (high - low) - 1)
-
-
-def is_missing(value: object) -> bool:
-    """Whether a value is None, NaN, NaT or pandas' NA."""
-    if value is None or type(value).__name__ == "NAType":
-        return True
-    return bool(or_none(lambda: bool(value != value)))  # None for an object that cannot be compared
-
-
-def missing_in(y: Any) -> Mask:
-    """For each target, whether it is missing."""
-    if isinstance(y, np.ndarray) and y.dtype.kind in "biuf" and len(y):
-        return np.asarray(np.isnan(y).reshape(len(y), -1).any(axis=1))
-    rows = y.to_numpy(dtype=object) if hasattr(y, "iloc") else y
-    return np.array(
-        [any(map(is_missing, row.flat if isinstance(row, np.ndarray) else [row])) for row in rows], dtype=bool
-    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -170,6 +170,14 @@ class Space:
                     raise _validate.fail(f"the prior of {parent!r}", priors[parent], remedy) from error
             found.append(new)
         return Space._of(tuple(found))
+
+    def renamed(self, names: Mapping[str, str]) -> Space:
+        """The same space, its parameters by other names.
+
+        >>> Space({"step__width": [8, 16]}).renamed({"step__width": "width"})
+        Space({'width': [8, 16]})
+        """
+        return Space._of(tuple(replace(one, name=names[one.name]) for one in self._unshaped("renamed")))
 
     def _unshaped(self, method: str) -> Parameters:
         if self.shaped:

@@ -66,7 +66,7 @@ def private_test(
     """
     model = model.model if isinstance(model, Release) else model
     if hasattr(model, "get_params"):  # an estimator: its side of the scores is registered where it is imported
-        import dphypo.sklearn.fitting  # noqa: F401
+        import dphypo.sklearn.estimators  # noqa: F401
     trained = as_trained(model)
     if isinstance(data, tuple | list) and len(data) == 2 and hasattr(data[1], "__len__"):
         options.setdefault("records", len(data[1]))
