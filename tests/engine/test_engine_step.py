@@ -268,6 +268,36 @@ def test_factors_whose_squares_are_no_numbers_add_what_their_norm_says(positions
     assert sums.rows.norm() <= part.square[0, 0].sqrt()
 
 
+def test_a_layer_in_double_precision_beside_one_in_single_adds_what_their_norm_says():
+    """The layers of one position share their memory: the type of the first one says nothing of the others'."""
+    kinds = (torch.float32, torch.float64)
+    inputs, gradients = ([torch.full((1, 3, 40), value, dtype=one) for one in kinds] for value in (1.0, 0.0))
+    inputs[1], gradients[1] = (torch.full_like(inputs[1], value) for value in (1e-163, 1e153))
+    given = [*inputs, *gradients]
+    part = layers.Singles([(Slot(0, 1600), None), (Slot(1600, 1600), None)], given)(given)
+    square, sums = part.square.clone(), Sums(torch.zeros(1, 3200))
+    part.add(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64), sums)
+    assert sums.rows.norm() <= square[0, 0].sqrt()
+
+
+def test_a_parameter_without_dimensions_is_trained():
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.temperature = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.layer(inputs) * self.temperature.exp()
+
+    torch.manual_seed(3)
+    model, inputs, targets = Scaled(), torch.randn(40, 4), torch.randint(0, 3, (40,))
+    program = Program.of(model, cross_entropy, (inputs[:1], targets[:1]))
+    without = released("linear", model, program, inputs[1:], targets[1:])
+    moved = released("linear", model, program, inputs, targets) - without
+    assert 0 < moved.round().norm() <= 2.0**14 / 1.5
+    assert abs(moved[list(dict(model.named_parameters())).index("temperature")]) > 0
+
+
 def exact(values: torch.Tensor) -> list[list[Fraction]]:
     return [[Fraction(float(value)) for value in row] for row in values]
 

@@ -298,4 +298,12 @@ MUTANTS = (
         "and True:",
         (f"{_BITS}::test_weights_may_change_in_place_between_passes[turned]",),
     ),
+    Mutant(
+        "the first layer says how precise all layers are",
+        "one record moves a sum by at most the clipping norm",
+        "torch/engine/layers.py",
+        "any(values.dtype == torch.float64 for values in factors)",
+        "factors[0].dtype == torch.float64",
+        (f"{_STEP}::test_a_layer_in_double_precision_beside_one_in_single_adds_what_their_norm_says",),
+    ),
 )

@@ -208,7 +208,7 @@ class _Finder:
         return found
 
     def _summands(self, node: Any, views: tuple[fx.Node, ...]) -> Iterator[tuple[fx.Node, tuple[fx.Node, ...]]]:
-        while node.op == "call_function" and node.target in _VIEWS:
+        while node.op == "call_function" and node.target in _VIEWS and node.meta["val"].dtype.is_floating_point:
             views, node = (node, *views), node.args[0]
         terms = node.args if node.target is A.add.Tensor and not node.kwargs else ()
         if terms and all(isinstance(one, fx.Node) and _shape(one) == _shape(node) for one in terms):

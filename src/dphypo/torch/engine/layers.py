@@ -169,7 +169,7 @@ def held(slot: Slot, gradients: torch.Tensor) -> RecordGradients:
     n̄² is the computed sum of d squares times 1 + (d + 8)u. The gradients are the contributions themselves, so that
     A = n̄: nothing cancels in a sum over records.
     """
-    flat = gradients.flatten(2)
+    flat = gradients.reshape(*gradients.shape[:2], -1)  # that of a parameter without dimensions has no third one
     runs, records, size = flat.shape
     step = max(1, _CHUNK // max(1, runs * size))
     blocks = [slice(start, start + step) for start in range(0, records, step)]
@@ -252,6 +252,7 @@ class Singles:
         ]
         self._given = both[..., sum(widths[:count]) :].unbind()
         self._biased = slots[0][1] is not None
+        self._double = any(values.dtype == torch.float64 for values in factors)
         longest = max(p + r for p, r in zip(widths[:count], widths[count:], strict=True))
         self._margin = 1 + 2 * (longest + 4 * count + 16) * UNIT
         pairs = list(zip(self._parts[:count], self._parts[count:], strict=True))
@@ -268,7 +269,7 @@ class Singles:
         for part, values in zip(self._parts, factors, strict=True):
             part.copy_(values)
         for both, lengths in zip(self._each, self._sums, strict=True):
-            if factors[0].dtype == torch.float64:
+            if self._double:
                 without_tiny_(both)
             torch.mul(both, both, out=self._squares)
             for some, into in lengths:
