@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from support.torch_world import dpsgd
 from torch import nn
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import Program, memory
+from dphypo.torch.engine import Program, layers, memory
 from dphypo.torch.engine.clipped_sum import Shape
+from dphypo.torch.engine.device import one_run
 
 EXAMPLE = torch.zeros(1, 64), torch.zeros(1, dtype=torch.int64)
 
@@ -39,6 +41,19 @@ def test_an_estimate_leaves_the_program_as_it_was():
     before = dict(made.flat)
     memory.of_piece(made, Shape(1, 32))
     assert made.flat == before
+
+
+def test_an_estimate_waits_for_a_run_of_another_thread():
+    """Products of the estimate are plain ones, which the other thread's must not become."""
+    made = program()
+    estimate = threading.Thread(target=memory.of_piece, args=(made, Shape(1, 32)))
+    before = layers._way
+    with one_run():
+        estimate.start()
+        estimate.join(1.0)
+        assert estimate.is_alive()
+        assert layers._way is before
+    estimate.join()
 
 
 MEASURED = """

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import layers
 from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
+from dphypo.torch.engine.device import one_run
 from dphypo.torch.engine.program import Program, Way
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
@@ -57,13 +58,14 @@ class Alive(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _one_way() -> Iterator[None]:
-    """Let products be plain ones: which way changes no bit is found by numbers."""
-    kept = layers._way
-    layers._way = lambda *_: torch.mm  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        layers._way = kept
+    """Let products be plain ones: which way changes no bit is found by numbers. No other thread trains meanwhile."""
+    with one_run():
+        kept = layers._way
+        layers._way = lambda *_: torch.mm  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            layers._way = kept
 
 
 def of_piece(program: Program, shape: Shape) -> int:
