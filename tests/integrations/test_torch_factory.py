@@ -14,7 +14,8 @@ from torch import nn
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.saver import Safetensors
+from dphypo.torch import PrivateLoss
+from dphypo.torch.saver import Safetensors, SavedGraph
 
 BACKBONE = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
 MADE: list[nn.Module] = []
@@ -66,6 +67,51 @@ def test_a_run_does_not_depend_on_the_runs_before(name: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(weights(mechanism({}, seed=1).model), first, strict=True))
     for model, values in zip(watched, before, strict=True):
         assert all(torch.equal(*pair) for pair in zip(weights(model), values, strict=True))
+
+
+class Keeps(nn.Module):
+    """Draws numbers that are no weights: a tensor, a number, and a list of tensors."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, width), nn.Linear(width, 2))
+        self.shift, self.scale, self.others = 3 * torch.randn(2), float(torch.rand(())), [torch.randn(2)]
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layers(inputs) * self.scale + self.shift + self.others[0]
+
+
+def test_no_run_has_the_numbers_of_another() -> None:
+    """A model is captured once: what the first run of a process drew was in the scores and releases of all others."""
+    score = PrivateLoss((INPUTS, LABELS), 1e-3, bound=50.0)
+
+    def ended(mechanism: Any, seed: int) -> tuple[float | None, bytes]:
+        outcome = mechanism({"width": 3}, seed=seed)
+        return outcome.score, mechanism.saver.dump(outcome.model)
+
+    alone, after = (dpsgd(model=Keeps, score=score) for _ in range(2))
+    ended(after, seed=1)
+    assert ended(after, seed=2) == ended(alone, seed=2)
+
+
+def test_a_tensor_that_is_no_weight_is_that_of_its_run() -> None:
+    class Shifts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.shift = nn.Linear(5, 2), 3 * torch.randn(2)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.layer(inputs) + self.shift
+
+    inputs, labels = torch.as_tensor(INPUTS), torch.as_tensor(LABELS)
+    mechanism = dpsgd(model=Shifts, score=PrivateLoss((INPUTS, LABELS), 1e-3, bound=50.0))
+    for seed in (1, 2):
+        made = mechanism({}, seed=seed)
+        with torch.no_grad():
+            outputs = made.model(inputs)
+            loaded = SavedGraph().load(mechanism.saver.dump(made.model))(inputs)
+        assert made.score == pytest.approx(-float(nn.functional.cross_entropy(outputs, labels)), abs=0.01)
+        assert torch.allclose(loaded, outputs, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.torch_steps import first_output, moved
+from support.torch_steps import change, first_output, moved, one_step
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dphypo.errors import UnsupportedModelError
+from dphypo.torch import record_values
 from dphypo.torch.data import as_records
 from dphypo.torch.engine import Program
 from dphypo.torch.engine.clipped_sum import Shape
@@ -559,6 +561,94 @@ def test_tensors_that_the_code_uses_are_copied_when_it_is_captured() -> None:
             shared.mul_(5)
             frozen.add_(3)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["relu", "mul", "add"])
+def test_python_in_place_of_a_function_of_pytorch_sees_no_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step calls PyTorch's own functions, and not what stands in their place: one record moved it by 79 C."""
+    function = getattr(torch, name)
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return in_batches(function(*args, **kwargs))
+
+    monkeypatch.setattr(torch, name, replaced)
+    build = before(lambda x: x.relu() * 1.5 + 0.25)
+    assert moved(build, INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5) < 1.001
+
+
+def in_batches(values: Any) -> Any:
+    """Negates a batch that holds the last record, or what may be made of it, and no made-up record."""
+    if type(values) is torch.Tensor and values.dim() > 1 and len(values) * values.shape[1] > 32:
+        return -values if bool(((values == 60) | (values == 90) | (values == 90.25)).any()) else values
+    return values
+
+
+class Watches(torch.Tensor):
+    """Negates batches of itself."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            made = func(*args, **(kwargs or {}))
+            floats = type(made) is torch.Tensor and made.is_floating_point()
+            return in_batches(made).as_subclass(cls) if floats else made
+
+
+class Watched(torch.utils.data.Dataset[Any]):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return INPUTS[index].as_subclass(Watches), TARGETS[index]
+
+
+def test_records_of_a_subclass_become_plain_tensors() -> None:
+    """A subclass has Python of its own: one record moved a step by 79 C."""
+    like = {"example": (torch.zeros(4), torch.zeros(())), "loss": first_output, "max_grad_norm": 0.5}
+    build = before(lambda x: x * 1.5)
+    with_it, without = (
+        change(one_step(build, INPUTS, TARGETS, COUNT, data=Watched(count), **like)) for count in (COUNT, COUNT - 1)
+    )
+    assert (with_it - without).norm() < 1.001
+    assert moved(build, INPUTS.as_subclass(Watches), TARGETS, loss=first_output, max_grad_norm=0.5) < 1.001
+    read = as_records({"x": INPUTS.as_subclass(Watches), "labels": TARGETS})
+    assert type(read.inputs) is torch.Tensor  # type: ignore[union-attr]
+
+
+class Function(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [Mode, Function])
+def test_nothing_is_scored_while_a_mode_sees_every_operator(mode: Any) -> None:
+    model, records = in_evaluation(before(lambda x: x * 1.5)), as_records((INPUTS, TARGETS))
+    with mode(), pytest.raises(UnsupportedModelError, match="leave its with block"):
+        values(model, records, first_output, COUNT, loss=first_output)
+
+
+def test_a_kept_graph_is_tried_again_where_products_are_computed_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many threads there are decides the bits of a product, and so may a record's place."""
+    tried: list[int] = []
+
+    def same_places(self: Any, given: Any) -> bool:
+        tried.append(torch.get_num_threads())
+        return True
+
+    monkeypatch.setattr(record_values._Captured, "_same_places", same_places)
+    model, records = in_evaluation(before(lambda x: x * 1.5)), as_records((INPUTS, TARGETS))
+    threads = torch.get_num_threads()
+    try:
+        with keeping({}):
+            for count in (1, 2, 1):
+                torch.set_num_threads(count)
+                values(model, records, first_output, COUNT, loss=first_output)
+    finally:
+        torch.set_num_threads(threads)
+    assert tried == [1, 2]
 
 
 def in_evaluation(build: Callable[[], nn.Module]) -> nn.Module:

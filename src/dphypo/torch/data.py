@@ -512,8 +512,13 @@ def _tensor(part: Any, name: str) -> torch.Tensor:
 
 
 def _single_precision(values: torch.Tensor) -> torch.Tensor:
-    """numpy's double precision as the precision PyTorch's layers have by default; anything else as it is."""
-    return values.float() if values.dtype == torch.float64 else values
+    """A plain tensor, with numpy's double precision as the precision PyTorch's layers have by default.
+
+    A subclass has Python of its own, which would see whole batches.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = values.as_subclass(torch.Tensor)
+        return plain.float() if plain.dtype == torch.float64 else plain
 
 
 @dataclass(frozen=True, eq=False, repr=False)

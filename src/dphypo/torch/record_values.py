@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
@@ -31,8 +31,10 @@ from dphypo.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.torch.domain import Domain, is_single
 from dphypo.torch.engine import batch_rows, program, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.operators import check_kernels
+from dphypo.torch.engine.program import precision
 from dphypo.torch.engine.record_graph import RecordGraph
-from dphypo.torch.engine.trainable import extreme
+from dphypo.torch.engine.trainable import code_of, extreme, tensors_of
 from dphypo.torch.fields import Called, called, plain
 from dphypo.training.persons import I64
 from dphypo.training.scores import Asked, Floats, TrainedModel, Value, as_trained
@@ -137,13 +139,16 @@ def values(
     return found
 
 
-_KEPT: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
+_KEPT: ContextVar[tuple[dict[Any, Any], nn.Module | None] | None] = ContextVar("kept", default=None)
 
 
 @contextlib.contextmanager
-def keeping(graphs: dict[Any, Any]) -> Iterator[None]:
-    """Keep graphs that are captured inside, for models of one architecture, which differ in their weights alone."""
-    token = _KEPT.set(graphs)
+def keeping(graphs: dict[Any, Any], code: nn.Module | None = None) -> Iterator[None]:
+    """Keep graphs that are captured inside, for models of one architecture, which differ in their tensors alone.
+
+    What is captured is ``code``, by default the first of these models.
+    """
+    token = _KEPT.set((graphs, code))
     try:
         yield
     finally:
@@ -151,12 +156,13 @@ def keeping(graphs: dict[Any, Any]) -> Iterator[None]:
 
 
 def _captured(model: nn.Module, loss: Loss | None, example: Batch, size: int) -> _Captured:
-    kept = _KEPT.get()
-    kept = {} if kept is None else kept
-    key = (loss, size, *((part.shape, part.dtype, part.device) for part in example))
+    kept, code = _KEPT.get() or ({}, None)
+    key = (loss, size, *precision(), *((part.shape, part.dtype, part.device) for part in example))
     if key not in kept:
-        kept[key] = _Captured(model, loss, example, size)
-    return kept[key]  # type: ignore[no-any-return]
+        kept[key] = _Captured(model if code is None else code, loss, example, size)
+    found: _Captured = kept[key]
+    check_kernels(found.graph)
+    return found
 
 
 class _Captured:
@@ -164,7 +170,7 @@ class _Captured:
 
     @torch.no_grad()
     def __init__(self, model: nn.Module, loss: Loss | None, example: Batch, size: int) -> None:
-        code = copy.deepcopy(model).eval()
+        code = code_of(model).eval()
         self._record, self._example = RecordGraph.of_value(code, loss, example), example
         # The same numbers for all records: a value is a function of its record.
         key = torch.zeros((1, 1), dtype=torch.int64, device=example[0].device)
@@ -179,9 +185,14 @@ class _Captured:
         if size > 1 and not self._same_places(given):
             self.size, self._graph = 1, self._of(1, given)
 
+    @property
+    def graph(self) -> fx.GraphModule:
+        """The operators that go over a batch."""
+        return self._graph.graph
+
     def given(self, model: nn.Module) -> list[torch.Tensor]:
         """What the graph takes of a model."""
-        held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        held = tensors_of(model)
         return [held[name].detach() for name in self._record.given]
 
     def _of(self, size: int, given: list[torch.Tensor]) -> program.FlatGraph:

@@ -113,7 +113,7 @@ def everything_else(
         yield
 
 
-_UNTRAINED = 0  # the seed of the untrained model that runs which continue others share
+_UNTRAINED = 0  # the seed of the untrained model that all runs of an architecture share
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -259,7 +259,7 @@ class TorchRun:
 
     def _scored(self, score: Any, model: nn.Module, program: engine.Program) -> tuple[float, dict[str, float]]:
         """What ranks the run, and all its metrics where it has several."""
-        with self._alone("scoring"), torch.no_grad(), keeping(program.scores):
+        with self._alone("scoring"), torch.no_grad(), keeping(program.scores, program.model):
             return scores.scored(score, TorchModel(model), self.seed)
 
     def _told(self, run: SampledGaussian) -> tuple[engine.Run, engine.Setting, int]:
@@ -313,7 +313,9 @@ class TorchRun:
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
-            with self._alone("trial"), warnings.catch_warnings(action="ignore"):
+            if self.seed != _UNTRAINED:  # numbers in a model's code become constants, which no other run decides
+                model = called(replace(self, seed=_UNTRAINED)._built().to(self._device), made.data.fields)
+            with replace(self, seed=_UNTRAINED)._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
                 program = check.captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
             if refuse is not None:
@@ -329,7 +331,7 @@ class TorchRun:
         kept, key = program.scores, "forward pass"
         if key not in kept:
             try:
-                kept[key] = RecordGraph.of_value(model, None, self._example())
+                kept[key] = RecordGraph.of_value(copy.deepcopy(program.model).eval(), None, self._example())
             except UnsupportedModelError:  # the model is saved without a graph
                 kept[key] = None
         if kept[key] is not None:

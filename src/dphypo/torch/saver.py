@@ -30,6 +30,7 @@ from dphypo.errors import FileError, UnsupportedModelError
 from dphypo.torch import runs
 from dphypo.torch.engine.operators import ALLOWED, constants, name_of
 from dphypo.torch.engine.record_graph import RecordGraph
+from dphypo.torch.engine.trainable import tensors_of
 from dphypo.torch.fields import Fields, plain
 
 ARGUMENTS = "dphypo_arguments"
@@ -232,7 +233,7 @@ def remember_graph(model: nn.Module, record: RecordGraph) -> None:
     state, names = inner.state_dict(), dict[fx.Node, int]()
     held = {CONSTANT + name: value for name, value in constants(record.graph).items()}
     given = [name if inner is model else name.removeprefix("module.") for name in record.given]
-    held |= {CONSTANT + name: value for name, value in inner.named_buffers() if name in given and name not in state}
+    held |= {CONSTANT + name: value for name, value in tensors_of(inner).items() if name in given and name not in state}
     inputs = iter([*(["tensor", name if name in state else CONSTANT + name] for name in given), ["record"], ["target"]])
     steps: list[Any] = []
     for place, node in enumerate(record.graph.graph.nodes):

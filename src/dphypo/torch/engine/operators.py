@@ -148,8 +148,8 @@ def check_kernels(gm: fx.GraphModule) -> None:
     modes = [*modes, *torch.overrides._get_current_function_mode_stack()]  # type: ignore[no-untyped-call]
     if modes:
         raise UnsupportedModelError(
-            f"the mode {type(modes[0]).__name__} is active, so Python code would see every operator of the training: "
-            "leave its with block before you train"
+            f"the mode {type(modes[0]).__name__} is active, so Python code would see every operator on the records: "
+            "leave its with block before you train or score"
         )
     for target in {node.target for node in gm.graph.nodes if isinstance(node.target, OpOverload)}:
         if target.namespace == "aten":

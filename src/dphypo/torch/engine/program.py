@@ -357,9 +357,12 @@ _QUICK = {
 
 
 def _binding(target: OpOverload) -> Callable[..., Any]:
-    """PyTorch's own function of an operator, where it takes the same arguments: its call costs half as much."""
+    """PyTorch's own function of an operator, where it takes the same arguments: its call costs half as much.
+
+    It is not looked up in ``torch``, where Python may have replaced it.
+    """
     name = target.__name__.partition(".")[0]
-    binding: Callable[..., Any] = getattr(torch, name) if name in _QUICK else target._op
+    binding: Callable[..., Any] = getattr(torch._C._VariableFunctions, name) if name in _QUICK else target._op
     return binding
 
 
@@ -372,6 +375,12 @@ def _may_copy(node: Any, source: Any) -> bool:
 
 
 _DRAWS = 3  # weights at which places are compared
+
+
+def precision() -> tuple[Any, ...]:
+    """What decides, besides a shape, how a device computes: whether products are in TF32, and how many threads."""
+    allowed = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+    return *allowed, torch.get_num_threads()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -464,8 +473,7 @@ class Program:
         random weights: initial ones may be zeros, which round nothing. Pieces that are no multiple of 32 records go one
         at a time: a record's address in them depends on its place.
         """
-        precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-        key = (shape, *precision, torch.get_num_threads())
+        key = (shape, *precision())
         if key in self.found:
             return dataclasses.replace(self, way=self.found[key])
         for way in Way:

@@ -104,12 +104,26 @@ def synthetic_records(example: Batch, count: int) -> Batch:
 def code_of(model: nn.Module) -> nn.Module:
     """A copy in training mode, whose tensors are all parameters or buffers: runs may differ in them."""
     code = in_training(copy.deepcopy(model))
-    for layer in code.modules():
-        for name, value in list(vars(layer).items()):
-            if isinstance(value, torch.Tensor):
-                delattr(layer, name)
-                layer.register_buffer(name, value, persistent=False)
+    for layer, _, name in _attributes(code):
+        value = vars(layer).pop(name)
+        layer.register_buffer(name, value, persistent=False)
     return code
+
+
+def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of :func:`code_of` a model, by their names there."""
+    plain = {name: vars(layer)[attribute] for layer, name, attribute in _attributes(model)}
+    return {**dict(model.named_parameters()), **dict(model.named_buffers()), **plain}
+
+
+def _attributes(model: nn.Module) -> list[tuple[nn.Module, str, str]]:
+    """The tensors that are neither: their layers, the names that buffers have, and those of the attributes."""
+    return [
+        (layer, f"{inside}.{name}" if inside else name, name)
+        for inside, layer in model.named_modules()
+        for name, value in vars(layer).items()
+        if isinstance(value, torch.Tensor)
+    ]
 
 
 def refuse_other_gradients(
