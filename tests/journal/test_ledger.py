@@ -8,6 +8,7 @@ import multiprocessing
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -327,3 +328,21 @@ def test_ledgers_in_a_database_are_told_apart_by_name(postgres: str) -> None:
     with pytest.raises(LedgerError, match="holds no ledger 'third'"):
         Ledger(postgres, name="third")
     assert Ledger(postgres, name="first of two").id == first.id
+
+
+def test_searches_that_use_a_ledger_at_once_do_not_disturb_each_other(postgres: str) -> None:
+    """A transaction reads several rows; between two of them another process must not commit."""
+    whole = Ledger.open(postgres, epsilon=4.0, delta=1e-6, name="used at once")
+
+    def search(number: int) -> None:
+        ledger = Ledger(postgres, name="used at once")
+        for place in range(6):
+            key = ledger.reserve(gaussian(500.0), name=f"{number}, {place}")
+            ledger.advance(key, "study", "", "1" * 64)
+            ledger.close(key, "study", "1" * 64)
+            assert ledger.entries
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(search, range(4)))
+    assert len(whole.entries) == 24
+    assert all(entry.released == ("study",) for entry in whole.entries)

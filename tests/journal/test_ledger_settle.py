@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dphypo import Ledger
 from dphypo.accounting import Composition, RoundedDp
 from dphypo.accounting.composition import account_published
 from dphypo.errors import LedgerError
+from dphypo.journal import store
 from dphypo.journal.ledger import Cost, Terms
 
 ADD = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -102,6 +104,42 @@ def test_only_the_journal_that_goes_on_settles_and_only_for_all_that_was_begun(l
     with pytest.raises(LedgerError, match="does not end where the ledger expects"):
         ledger.settle(key, "one", HEADS[0], rungs(8.0), made=["one"])
     assert ledger.entries[0].settled is None
+
+
+@pytest.mark.parametrize("first", ["settles", "climbs on"])
+def test_of_two_processes_one_settles_or_the_other_climbs_on(postgres: str, monkeypatch, first: str) -> None:
+    """Each decides by what it has read, and the other acts before it writes: both would be admitted."""
+    ledger = Ledger.open(postgres, epsilon=4.0, delta=1e-6, name=f"race, {first}")
+    key, other, refused = climbed(ledger, "one"), Ledger(postgres, name=f"race, {first}"), []
+
+    def settle() -> None:
+        ledger.settle(key, "one", HEADS[0], rungs(8.0), made=["one"])
+
+    def climb_on() -> None:
+        other.advance(key, "two", "", HEADS[1])
+
+    def second() -> None:
+        try:
+            (climb_on if first == "settles" else settle)()
+        except LedgerError as error:
+            refused.append(str(error))
+
+    thread, name = threading.Thread(target=second), "append" if first == "settles" else "read_some"
+    whole = getattr(store, name)
+
+    def in_the_middle(*given: Any, **named: Any) -> Any:
+        found = whole(*given, **named) if first == "climbs on" else None
+        if threading.current_thread() is not thread and thread.ident is None:
+            thread.start()
+            thread.join(0.5)  # it ends only if it does not wait for this transaction
+        return whole(*given, **named) if first == "settles" else found
+
+    monkeypatch.setattr(store, name, in_the_middle)
+    (settle if first == "settles" else climb_on)()
+    thread.join()
+    expected = "the entry of 'two' was settled" if first == "settles" else "does not end where the ledger expects"
+    assert [expected in said for said in refused] == [True]
+    assert (ledger.entries[0].settled is None) == (first == "climbs on")
 
 
 class Ladder:

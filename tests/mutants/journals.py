@@ -92,6 +92,17 @@ MUTANTS = (
         (f"{_SETTLE}::test_only_the_journal_that_goes_on_settles_and_only_for_all_that_was_begun",),
     ),
     Mutant(
+        "transactions of a ledger in PostgreSQL overlap",
+        "an entry is not settled while another process begins a part of it",
+        "journal/store.py",
+        'lock(:key)"), {"key": _key("ledgers of dphypo")})',
+        'lock_shared(:key)"), {"key": _key("ledgers of dphypo")})',
+        (
+            f"{_SETTLE}::test_of_two_processes_one_settles_or_the_other_climbs_on",
+            "journal/test_ledger.py::test_searches_that_use_a_ledger_at_once_do_not_disturb_each_other",
+        ),
+    ),
+    Mutant(
         "slack is returned with what was not climbed",
         "the slack of all searches is bounded",
         "journal/ledger.py",

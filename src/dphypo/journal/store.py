@@ -53,6 +53,7 @@ _LONGEST_NAME = 200  # bytes of a file name; the files next to it have longer na
 _WAIT_S = 2.0  # for another process that has the file open
 _WAIT_FOR_SERVER_S = 10.0  # for the first sign of life of another coordinator
 _LEASE_S = 60.0  # how long a coordinator may be silent before another one takes its study
+_LOCKED = "55P03"  # PostgreSQL's lock_timeout
 
 metadata = sql.MetaData()
 
@@ -320,6 +321,12 @@ class Database:
 
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
         """Give a sign of life for the studies that this process has."""
+
+    def alone(self, connection: Connection) -> None:
+        """Wait until no other transaction uses a ledger of this database; later ones wait for the end of this one.
+
+        A ledger reads several rows before it changes one, so transactions that overlap would decide by what is past.
+        """
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         """Remove the bytes of deleted rows; with ``everything``, of a whole study. Called outside a transaction."""
@@ -647,6 +654,13 @@ class PostgreSQL(Database):
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
         connection.execute(update(lease).where(lease.c.study.in_(list(names))).values(beat=secrets.token_hex(8)))
 
+    def alone(self, connection: Connection) -> None:
+        """A statement sees what was committed before it began, so those after the lock see all earlier transactions."""
+        connection.execute(text("SET LOCAL lock_timeout = '30s'"))  # the process that has the lock may be frozen
+        shared = text("SELECT pg_advisory_xact_lock_shared(:key)")  # the tables are not recreated meanwhile
+        connection.execute(shared, {"key": _key("tables of dphypo")})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key("ledgers of dphypo")})
+
     def forget(self, connection: Connection, *, everything: bool) -> None:
         if everything:
             self._create_anew(connection)
@@ -748,6 +762,8 @@ class Store:
 
         def transaction(connection: Connection) -> R:
             with connection.begin():
+                if self._kind == "ledger":
+                    self._database.alone(connection)
                 return work(connection)
 
         return self._use(transaction)
@@ -955,7 +971,7 @@ def translate(error: SQLAlchemyError | sqlite3.Error) -> JournalError:
     cause = getattr(error, "orig", error)
     code = getattr(cause, "sqlite_errorcode", -1) & 0xFF  # 255 elsewhere, which is none of SQLite's
     state = getattr(cause, "sqlstate", None)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or state == _LOCKED:
         return in_use()
     if code == sqlite3.SQLITE_READONLY or state == "25006":
         return not_writable()
