@@ -28,7 +28,7 @@ from dphypo import __version__, _files, _validate, plots
 from dphypo._files import is_folder, parsing
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
-from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks
+from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks, where_it_stopped
 from dphypo.accounting.profiles import round_up
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.tradeoff import RATES, lines, paper_sentence, percent
@@ -288,7 +288,8 @@ def _top(release: Release) -> Html:
 
 
 def _released(release: Release) -> Html:
-    parts = [tag("p", _capital(f"{release.ending}."))]
+    stopped = where_it_stopped(release.certificate.document)
+    parts = [tag("p", _capital(f"{release.ending}."), f" {stopped}" if stopped else "")]
     if release.params is not None:
         whose = "Its hyperparameters"
         if release.ending is not Ending.MODEL:
@@ -367,7 +368,9 @@ def _survey(survey: SurveyTable, space: Any) -> Html:
     space = space if isinstance(space, Mapping) else {}
     failed = sum(row.score is None for row in survey.rows)
     words = f"{len(survey)} runs were executed and all their results are published. {failed or 'None'} of them failed. "
-    if survey.best is not None:
+    if len(survey) == 1:
+        words = f"1 run was executed and its result is published. {'It failed. ' if failed else ''}"
+    elif survey.best is not None:
         words += f"The best score is {survey.best.score:.5g}. Scores are noisy, so the best may be due to chance. "
     words += at_edge(survey, space)
     return join(tag("p", words), table_of_runs(survey))

@@ -111,6 +111,15 @@ def test_a_score_whose_deviation_is_not_known_stops_no_ladder() -> None:
         dphypo.tune(training(score="loss"), until=0.8, epsilon=8.0, delta=1e-5, journal=None, progress=False)
 
 
+@pytest.mark.parametrize("scoring", [slice(None), slice(1000, None)], ids=["the same", "not known to be others"])
+def test_records_that_may_train_stop_no_ladder(scoring: slice) -> None:
+    """A model that has learnt its records by heart scores 1 on them, and the margin is that of records it never saw."""
+    inputs, labels = blobs(1)
+    mechanism = training(score=PrivateAccuracy((inputs[scoring], labels[scoring]), 5.0))
+    with pytest.raises(ValueError, match=r"until = 0\.8 is not valid: the records that score may train the model too"):
+        dphypo.tune(mechanism, until=0.8, epsilon=8.0, delta=1e-5, journal=None, progress=False)
+
+
 @pytest.mark.slow
 def test_an_accuracy_does_not_depend_on_how_many_records_were_declared() -> None:
     model = linear()

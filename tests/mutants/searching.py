@@ -34,6 +34,14 @@ MUTANTS = (
         ("survey/test_ladder.py::test_a_score_reaches_the_target_with_its_margin_or_not_at_all",),
     ),
     Mutant(
+        "records that train may stop a ladder",
+        "a target is said to be reached wrongly with a stated probability at most",
+        "search/ladder.py",
+        "    if mechanism.split is None:\n",
+        "    if mechanism.split is ladder:\n",
+        ("integrations/test_torch_ladder.py::test_records_that_may_train_stop_no_ladder",),
+    ),
+    Mutant(
         "the first rung of a ladder is not charged",
         "a ladder that stopped is charged for its rungs",
         "search/runner.py",
@@ -91,9 +99,9 @@ MUTANTS = (
         "T is logged",
         "nothing that a study writes depends on T",
         "search/runner.py",
-        "                self._log_release()\n                return self.release()\n",
+        "                self._log_release()\n                release = self.release()\n",
         '                note(f"released after {self.part(0).record().total} runs")\n'
-        "                return self.release()\n",
+        "                release = self.release()\n",
         (f"{_LEAKS}::test_all_that_a_study_writes_is_the_same_whatever_t_was[sqlite-1]",),
     ),
     Mutant(

@@ -15,12 +15,14 @@ from support.crash_server import KILLS_AFTER, serve
 from support.journal_world import contents
 from support.ladder_world import DELTA, EPSILON, SPACE, TOTALS, climb, make, train, training
 from support.slow import mostly_slow
+from typer.testing import CliRunner
 
 import dphypo
 from dphypo import Ledger
 from dphypo.accounting import Certificate, Composition
-from dphypo.accounting.certificate import statement
+from dphypo.accounting.certificate import statement, where_it_stopped
 from dphypo.accounting.composition import account_published
+from dphypo.cli.app import app
 from dphypo.errors import LedgerError
 from dphypo.search import Ladder, frontier, tune
 from dphypo.search.ladder import Climb
@@ -63,6 +65,9 @@ def test_it_stops_at_the_first_rung_that_reaches_the_target(reaches: int) -> Non
         (number, number == reaches) for number in range(1, made + 1)
     ]
     assert len(stated["releases"]) == 4
+    said = f"Run {made} of at most 4 reached" if reaches else "No run reached 0: the model of the last one, run 4,"
+    assert (where_it_stopped(release.certificate.document) or "").startswith(said)
+    assert ("target was reached" if reaches else "target was not reached") in repr(release)
     assert EPSILON - 2e-3 < release.certificate.epsilon <= EPSILON, "the whole ladder is certified, wherever it stopped"
     assert dphypo.verify(release.certificate)
 
@@ -134,6 +139,17 @@ def test_without_a_ledger_nothing_is_settled_and_the_journal_says_where_it_stopp
     assert sum(content[0] == "claim" for content in contents(tmp_path / "ladder.db")) == 3
 
 
+def test_people_are_told_where_it_stopped(tmp_path: Path, capsys) -> None:
+    release = make(tmp_path / "ladder.db").run(progress=True)
+    said = "Run 3 of at most 4 reached -"
+    assert capsys.readouterr().err.splitlines()[-1].startswith(said)
+    folder = release.save(tmp_path / "release")
+    assert CliRunner().invoke(app, ["explain", str(folder)]).output.count(f"Where it stopped: {said}") == 1
+    page = release.report(tmp_path / "report.html").read_text()
+    assert page.count(said) == 1
+    assert page.count("1 run was executed and its result is published.") == 3
+
+
 def test_asking_and_telling_stops_too(ledger: Ledger) -> None:
     release = _told(make(ledger=ledger))
     assert (release.reached, len(release.surveys)) == (True, 3)
@@ -153,7 +169,8 @@ def test_a_certificate_says_what_a_ladder_promises_and_its_totals_are_checked() 
     certificate = make().certificate
     said = certificate.statement()
     assert "at most 4 runs of a ladder" in said
-    assert "A filter, such as a ledger, charges this; by itself it is no guarantee." in said
+    assert where_it_stopped(certificate.document) is None, "before it has run"
+    assert "It is an entry in a filter, such as a ledger, and no (epsilon, delta) guarantee by itself." in said
     for name in ("epsilon", "ex post"):
         document = deepcopy(certificate.to_dict())
         rung = document["public"]["releases"][1]
@@ -189,30 +206,37 @@ def test_the_journal_says_that_it_stopped_before_the_entry_is_settled(ledger: Le
     assert [len(entry.released) for entry in ledger.entries] == [3]
 
 
-@pytest.mark.parametrize(("moment", "step"), mostly_slow(KILLS_AFTER))
-def test_killed_at_any_commit_of_any_rung_it_pays_in_full_until_it_has_stopped(server, tmp_path, moment, step) -> None:
-    seen = set()
+ON_RUNGS = [(*KILLS_AFTER[0], 3), *((*kill, reaches) for kill in KILLS_AFTER[1:] for reaches in (3, 1, 0))]
+"""When a process is killed, and at which rung its ladder stops: 0 if it climbs to its end."""
+
+
+@pytest.mark.parametrize(("moment", "step", "reaches"), mostly_slow(ON_RUNGS))
+def test_killed_at_any_commit_of_any_rung_it_pays_in_full_until_it_has_stopped(
+    server, tmp_path, moment, step, reaches
+) -> None:
+    seen, made, stops = set(), reaches or 4, reaches > 0
     for commit in itertools.count(1, 1 if step == 1 else 13):
         path, journal = tmp_path / f"ledger {commit}.db", tmp_path / f"{commit}.db"
         book = Ledger.open(path, epsilon=6.0, delta=1e-6)
-        settings = {"ledger": str(path)}
+        settings = {"ledger": str(path), "reaches": reaches}
         status = server.run(str(journal), settings=settings, at={moment: commit})
         changes = [content[0] for content in contents(journal)]
         settled = bool(book.entries) and book.entries[0].settled is not None
         assert "stop" in changes or not settled, "it was settled before the journal said that it had stopped"
-        assert settled or changes.count("release") < 3, "it released before it was settled"
+        assert settled or changes.count("release") < made or not stops, "it released before it was settled"
         seen.add((changes.count("claim"), "stop" in changes, settled))
         assert server.run(str(journal), settings=settings) == 0
         (entry,) = book.entries
-        assert entry.charged.renyi == pytest.approx(book.costs(alone(noises(climb())[:3])))
-        release = make(journal, name="study", ledger=book).run(progress=False)
-        assert (release.model["noise"], release.reached) == (noises(climb())[2], True)
-        assert [noise for _, noise in release.model["from"]] == noises(climb())[:2], "each began from the one before"
+        assert entry.charged.renyi == pytest.approx(book.costs(alone(noises(climb())[:made])))
+        release = make(journal, name="study", ledger=book, reaches=reaches).run(progress=False)
+        assert (release.model["noise"], release.reached) == (noises(climb())[made - 1], stops)
+        assert [noise for _, noise in release.model["from"]] == noises(climb())[: made - 1], "each from the one before"
         if status == 0:
             break
         assert status == -signal.SIGKILL
-    assert {0, 3} <= {made for made, _, _ in seen}
-    assert step > 1 or {(3, True, False), (3, True, True)} <= seen
+    assert {0, made} <= {claimed for claimed, _, _ in seen}
+    assert step > 1 or {claimed for claimed, _, _ in seen} == set(range(made + 1)), "it was killed on every rung"
+    assert step > 1 or not stops or {(made, True, False), (made, True, True)} <= seen
 
 
 def test_a_copy_cannot_climb_on_when_the_original_has_stopped(server, ledger: Ledger, tmp_path: Path) -> None:

@@ -402,17 +402,30 @@ def _ladder(rungs: Sequence[Json]) -> list[str]:
         f"When it stopped: runs were executed one after the other, until the published score of one was at least "
         f"{reached}. Up to each run the total is epsilon = {total}. No run was executed after that one; the guarantee "
         "is that of the whole ladder, wherever it stopped.",
-        f"What was realised: up to each run epsilon = {ex_post}, ex post. A filter, such as a ledger, charges "
-        "this; by itself it is no guarantee.",
+        f"What was realised: up to each run epsilon = {ex_post}, ex post. It is an entry in a filter, such as a "
+        "ledger, and no (epsilon, delta) guarantee by itself.",
     ]
     if all("wrong" in rung for rung in rungs):
         wrong = sum(rung["wrong"] for rung in rungs)
         lines.append(
             f"When it is wrong: a model that is said to reach {rungs[0]['until']:g} does not reach it with a "
-            f"probability of at most {wrong:.3g}, if the records that score were drawn from the same distribution as "
-            "new ones."
+            f"probability of at most {wrong:.3g}, if as many records score as were declared, drawn from the same "
+            "distribution as new ones."
         )
     return lines
+
+
+def where_it_stopped(document: Json) -> str | None:
+    """Of the certificate of a ladder that has released, which run was the last, in a sentence; None of any other."""
+    public = document["public"]
+    rungs = [part for part in public.get("releases", ()) if isinstance(part, Mapping) and "until" in part]
+    made = public.get("released")
+    if not (rungs and isinstance(made, list) and made and isinstance(made[-1], Mapping)):
+        return None
+    if made[-1].get("reached"):
+        one = f"Run {len(made)} of at most {len(rungs)}"
+        return f"{one} reached {rungs[0]['until']:g}: its model is released, and no run followed it."
+    return f"No run reached {rungs[0]['until']:g}: the model of the last one, run {len(made)}, is released."
 
 
 def _count(runs: int) -> str:

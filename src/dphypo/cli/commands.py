@@ -329,7 +329,7 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
     from dphypo.accounting import verify as verify_certificate
-    from dphypo.accounting.certificate import ASSUMPTIONS, assumptions, breaks
+    from dphypo.accounting.certificate import ASSUMPTIONS, assumptions, breaks, where_it_stopped
     from dphypo.accounting.tradeoff import paper_sentence
 
     found = Certificate.load(certificate)
@@ -339,6 +339,8 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     print("What it guarantees" if checked else "What it states")
     for line in found.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines():
         print(f"  {printable(line, 2000)}")
+    if checked and (stopped := where_it_stopped(found.document)):
+        print(f"  Where it stopped: {stopped}")
     for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
         print(f"\n{title}")
         for line in lines(found.document):

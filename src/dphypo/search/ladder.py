@@ -220,6 +220,12 @@ def _reaching(mechanism: Mechanism, ladder: Ladder, rungs: int) -> tuple[float, 
     """From which score on a rung reaches the target, and the probability that this is wrong."""
     if mechanism.score_event is None:
         return ladder.target, None
+    if mechanism.split is None:
+        remedy = (
+            "the records that score may train the model too, so that a score says little about new records: score by "
+            '"accuracy", which sets records apart, on the other part of split_by_hash, or on public records'
+        )
+        raise _validate.fail("until", ladder.target, remedy)
     wrong = ladder.wrong / rungs
     reaching = mechanism.score_reaching(ladder.target, wrong)
     if reaching is None:

@@ -128,7 +128,7 @@ _ERASE = "\r\x1b[2K"
 class LiveSteps:
     """Shows the steps of published runs, and writes the checkpoints of a last run."""
 
-    what: str  # "survey" or "last run"
+    what: str  # "survey", "last run", or the part of a ladder
     screen: bool = False  # whether to show them on a terminal
     log: bool = False  # whether to write lines where there is no terminal
     file: CheckpointFile | None = None  # where a run keeps its state
@@ -253,10 +253,10 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
         say(f"This search was {said} from {journal}.")
 
 
-def say_attempt(trial: Trial, *, last: bool) -> None:
-    """Say that a published run is repeated or resumed. In a log, this is said of a last run alone."""
+def say_attempt(trial: Trial, called: str, *, last: bool) -> None:
+    """Say that a published run is repeated or resumed. In a log, this is said of a part with one run alone."""
     if last or on_terminal():
-        what = "last run" if last else f"run {trial.number + 1}"
+        what = called if last else f"run {trial.number + 1}"
         if trial.attempts > 1:
             say(f"{what}: attempt {trial.attempts} of {MAX_ATTEMPTS} without progress")
         elif trial.steps:

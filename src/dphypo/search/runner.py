@@ -47,6 +47,7 @@ from typing import Any
 from dphypo import _stderr, _validate, errors
 from dphypo._stderr import note, on_terminal, say
 from dphypo.accounting import Certificate, Composition
+from dphypo.accounting.certificate import where_it_stopped
 from dphypo.entropy import Entropy, below
 from dphypo.errors import Refusal, Stopped
 from dphypo.executors import Executor, Withdrawn
@@ -246,7 +247,10 @@ class Runner:
                     )
                     number += 1
                 self._log_release()
-                return self.release()
+                release = self.release()
+                if progress and (stopped := where_it_stopped(release.certificate.document)):
+                    say(stopped)
+                return release
             finally:
                 if ours:
                     self._live.erase()
@@ -455,7 +459,7 @@ def execute_runs(
             part.stop_if_all_fail()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
                 if progress and part.runs.published:
-                    _progress.say_attempt(trial, last=part.last_run)
+                    _progress.say_attempt(trial, part.called, last=part.last_run)
                 workers.start(trial)
             if not workers.busy:
                 break  # T runs have ended
@@ -522,7 +526,7 @@ def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSte
     if part.last_run and part.checkpoint is not None and every is not None:
         file = CheckpointFile(part.checkpoint, every)
     log = show and part.declaration.timed
-    return LiveSteps("last run" if part.last_run else "survey", show, log, file, part.live)
+    return LiveSteps(part.called, show, log, file, part.live)
 
 
 def _executor(
@@ -568,6 +572,13 @@ class RunningPart:
         self._at_exit = False  # whether the end of the process closes the part
         self._handed: dict[int, Trial] = {}  # started and not finished yet
         self._groups: GroupSizes | None = None
+
+    @property
+    def called(self) -> str:
+        """What its runs are called while they are executed."""
+        if self._part.may_stop:
+            return f"part {self._number + 1}"
+        return "last run" if self.last_run else "survey"
 
     def record(self) -> Record:
         """What is committed. The first call takes the journal and, if the part is new, draws and commits T."""
