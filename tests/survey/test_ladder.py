@@ -22,7 +22,7 @@ from dphypo import Ledger
 from dphypo.accounting import Certificate, Composition
 from dphypo.accounting.certificate import statement, where_it_stopped
 from dphypo.accounting.composition import account_published
-from dphypo.cli.app import app
+from dphypo.cli import app
 from dphypo.errors import LedgerError
 from dphypo.search import Ladder, frontier, tune
 from dphypo.search.ladder import Climb
