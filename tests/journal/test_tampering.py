@@ -5,18 +5,15 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import shutil
 import sqlite3
 import stat
-import subprocess
-from contextlib import closing
 
 import pytest
 from sqlalchemy import make_url, text
 from support.journal_world import read_certificate
-from support.study_world import facts, make
+from support.study_world import make
 
-from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
+from dphypo.errors import JournalError, JournalMissingError, LedgerError
 from dphypo.journal import Ledger
 from dphypo.journal.journal import Journal, Trial, keeping
 from dphypo.journal.store import End, append, open_store
@@ -242,34 +239,13 @@ def test_a_name_is_a_line_of_text(name):
 # Reading
 
 
-def test_a_certificate_is_read_without_a_change(tmp_path):
-    path = tmp_path / "study.db"
-    with make(path) as study:
+def test_reading_creates_no_journal(tmp_path):
+    with make(tmp_path / "study.db") as study:
         certificate = study.run(progress=False).certificate
-    path.chmod(0o644)
-    before = snapshot(path)
-    assert read_certificate(path).to_dict() == certificate.to_dict()
-    assert snapshot(path) == before
-    assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
+    assert read_certificate(tmp_path / "study.db").to_dict() == certificate.to_dict()
     with pytest.raises(JournalMissingError):
         read_certificate(tmp_path / "other.db")
     assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
-
-
-def test_a_log_that_was_left_behind_is_read_without_a_change(tmp_path):
-    path, copy = tmp_path / "study.db", tmp_path / "copy.db"
-    with make(path) as study:
-        study.ask()
-        for end in ("", "-wal"):  # as a killed process leaves them
-            shutil.copy(f"{path}{end}", f"{copy}{end}")
-    before = {file.name: snapshot(file) for file in tmp_path.iterdir()}
-    with closing(open_store(copy, read_only=True)) as store:
-        assert store.names() == ["study"]
-        assert Journal(store, "study", shared=True).record.total is not None
-        with pytest.raises(JournalError, match="read-only"):
-            Journal(store, "other").begin({}, lambda: 1)
-    assert len(before["copy.db-wal"]) > 0
-    assert {file.name: snapshot(file) for file in tmp_path.iterdir()} == before
 
 
 def test_a_new_journal_in_a_folder_that_is_read_only_is_not_said_to_be_missing(tmp_path, monkeypatch):
@@ -288,73 +264,13 @@ def test_a_new_journal_in_a_folder_that_is_read_only_is_not_said_to_be_missing(t
     assert not isinstance(caught.value, JournalMissingError)
 
 
-def test_a_journal_that_is_written_is_not_read_where_no_lock_can_be_taken(tmp_path, monkeypatch):
-    """On a disk that only we cannot write: the lock of the writer is seen all the same."""
-    path, created = tmp_path / "study.db", os.open
-
-    def refused(name, flags, *mode, **more):
-        if flags & os.O_CREAT:
-            raise OSError(errno.EROFS, "read-only")
-        return created(name, flags, *mode, **more)
-
-    with make(path) as study:
-        study.ask()
-        with monkeypatch.context() as disk:
-            disk.setattr(os, "open", refused)
-            with pytest.raises(JournalInUseError):
-                open_store(path, read_only=True).names()
-        study.run(progress=False)
-    with monkeypatch.context() as disk:
-        disk.setattr(os, "open", refused)
-        assert read_certificate(path) is not None
-
-
 def test_a_certificate_is_read_from_a_database_without_a_journal(postgres):
     url = make_url(postgres).set(database="template1").render_as_string(hide_password=False)
     with pytest.raises(JournalMissingError):
         read_certificate(url)
 
 
-def test_a_released_journal_on_a_read_only_file_system_can_be_read(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("a file system can be mounted only by root")
-    try:
-        with make(disk / "study.db") as study:
-            study.run(progress=False)
-            expected = facts(study)
-        with make(disk / "unfinished.db") as study:
-            study.ask()
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        with make(disk / "study.db") as study:
-            study.run(progress=False)
-            assert facts(study) == expected
-            with pytest.raises(JournalError, match="read-only"):
-                study.shred()
-        assert read_certificate(disk / "study.db").to_dict() == expected[-1]
-        with make(disk / "unfinished.db") as study, pytest.raises(JournalError, match="copy the file"):
-            study.run(progress=False)
-        with make(disk / "new.db") as study, pytest.raises(JournalError):
-            study.run(progress=False)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
 # Other versions
-
-
-@pytest.mark.parametrize("tables", [("dphypo_study",), ("about", "entries")])
-def test_what_the_first_versions_wrote_is_refused_by_name_and_left_as_it_is(tmp_path, tables):
-    path = tmp_path / "study.db"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for table in tables:
-            connection.execute(f"CREATE TABLE {table} (name TEXT)")
-    before = snapshot(path)
-    with pytest.raises(JournalError, match=r"was written by dphypo 0\.1 or 0\.2, which this version does not read"):
-        Journal(open_store(path), "study").begin({}, lambda: 1)
-    assert snapshot(path)[0] == before[0]
 
 
 def test_a_journal_of_another_version_says_so(tmp_path):

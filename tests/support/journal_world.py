@@ -41,8 +41,8 @@ def contents(journal: str | os.PathLike[str], name: str | None = None) -> list[l
 
 
 def read_certificate(journal: str | Path, name: str = "study") -> Certificate:
-    """The certificate of a released study, read without a change of its journal."""
-    store = open_store(journal, read_only=True)
+    """The certificate of a released study."""
+    store = open_store(journal, create=False)
     try:
         found = Journal(store, name).record.certificate
     finally:

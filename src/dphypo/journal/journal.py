@@ -275,8 +275,6 @@ class Journal:
         alone: bool = False,
     ) -> Record:
         """Commit a change that the record allows; return the record with it. The arguments are those of ``append``."""
-        if not self._store.writable:
-            raise _store.not_writable()
         end, token, allowed = record.end, self._token or "", False
         after = Record() if alone else record
         with contextlib.suppress(JournalError):
@@ -305,13 +303,12 @@ class Journal:
 
     def _load(self) -> Record:
         """Take the study, so that its previous owner can commit nothing more, and read it."""
-        token, writable = self._store.hold(self._name), self._store.writable
+        token = self._store.hold(self._name)
 
         def work(connection: Connection) -> Any:
-            if writable and token == self._token:  # taken before: this process must still be the owner
+            if token == self._token:  # taken before: this process must still be the owner
                 _check_owner(connection, self._name, token)
-            if writable:
-                _store.take(connection, KIND, self._name, token)
+            _store.take(connection, KIND, self._name, token)
             return _store.read(connection, KIND, self._name)
 
         found = self._store.commit(work)
@@ -467,9 +464,8 @@ def keeping(journal: str | Path | Store | None, name: str) -> Iterator[Keep | No
             known = store.commit(lambda connection: connection.scalar(select(table.c.answer).filter_by(**where)))
             if known is None:
                 known = float(solve())
-                if store.writable:
-                    store.hold(name)
-                    store.commit(lambda connection: connection.execute(insert(table), {**where, "answer": known}))
+                store.hold(name)
+                store.commit(lambda connection: connection.execute(insert(table), {**where, "answer": known}))
             return float(known)
 
     try:

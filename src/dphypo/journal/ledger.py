@@ -260,7 +260,7 @@ class Ledger:
 
     def __init__(self, path: str | Path, *, name: str = "ledger") -> None:
         self.path, self._name = path, _validate.line(name=name)
-        self._store = open_store(path, kind=KIND)
+        self._store = open_store(path, kind=KIND, create=False)
         self._terms: Terms | None = None
         self._terms = self._read().terms
 

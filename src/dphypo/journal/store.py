@@ -47,7 +47,6 @@ R = TypeVar("R")
 FORMAT = 5
 PIECE = 2**24
 """Bytes of a secret in one row: neither database stores a model of 1 GB in one value."""
-_OLD = {"dphypo_study", "about"}  # tables of dphypo 0.1 and 0.2
 _SHORT = 64  # bytes; shorter secrets (keys, seeds) are read together with their book, models when they are needed
 _LONGEST_NAME = 200  # bytes of a file name; the files next to it have longer names, and 255 is the usual limit
 _WAIT_S = 2.0  # for another process that has the file open
@@ -304,12 +303,8 @@ class Database:
     address: str | None
     """Where it is, in words that may be printed (no password); None if it is in memory."""
 
-    def connect(self, *, read_only: bool = False) -> Connection:
-        """One connection; a commit that has returned survives a power failure.
-
-        With ``read_only`` nothing is created, converted or changed. Otherwise raises :func:`not_writable` if the
-        database cannot be written.
-        """
+    def connect(self) -> Connection:
+        """One connection; a commit that has returned survives a power failure."""
         raise NotImplementedError
 
     def prepare(self, connection: Connection, kind: str) -> None:
@@ -353,11 +348,11 @@ class SQLite(Database):
         # A path with an @ may be a mistyped URL with a password.
         self.address = None if self.path is None else "(not shown)" if "@" in str(self.path) else str(self.path)
 
-    def connect(self, *, read_only: bool = False) -> Connection:
+    def connect(self) -> Connection:
         if self.path is None:
-            return _open_sqlite(":memory:", read_only=False)
+            return _open_sqlite(":memory:")
         try:
-            return self._connect(self.path, read_only)
+            return self._connect(self.path)
         except JournalError:  # one of them is an OSError too
             raise
         except OSError as error:
@@ -366,43 +361,34 @@ class SQLite(Database):
                 f"{self.address} cannot be used: {error.strerror}. {remedy}", str(error.strerror)
             ) from None
 
-    def _connect(self, path: Path, read_only: bool) -> Connection:
+    def _connect(self, path: Path) -> Connection:
         if path.is_dir():
             raise JournalError(f"{self.address} is a folder: give the name of a file in it")
         if path.exists() and not path.is_file():
             raise JournalError(f"{self.address} is not an ordinary file: give the name of one")
-        if (read_only or not self._create) and not (path.exists() and path.stat().st_size):
+        if not self._create and not (path.exists() and path.stat().st_size):
             raise missing(str(self.address))
         lock = FileLock(Path(f"{path}-lock"))
+        lock.acquire(_WAIT_S)
         try:
-            lock.acquire(_WAIT_S)
-        except JournalError as error:
-            if error.reason != NOT_WRITABLE or not read_only:
-                raise
-            if _has_log(path) and os.access(path.parent, os.W_OK):  # reading it without a lock could remove the log
-                raise in_use() from None
-        try:
-            connection = self._connect_locked(path, read_only)
+            connection = self._connect_locked(path)
         except BaseException:
             lock.release()
             raise
         self._lock = lock
         return connection
 
-    def _connect_locked(self, path: Path, read_only: bool) -> Connection:
-        if not read_only:
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-                sync_name(path)
+    def _connect_locked(self, path: Path) -> Connection:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            sync_name(path)
         if (what := _something_else(path, empty=self._create)) is not None:
             raise JournalError(
                 f"{self.address} cannot be used: {what}. It was not changed; give another file name", what
             )
-        if not read_only and path.stat().st_mode & 0o077:
+        if path.stat().st_mode & 0o077:
             path.chmod(0o600)
-        # A log is read into memory, without SQLite's locks: they need a file that can be written.
-        only = "ro&vfs=unix-none" if _has_log(path) else "ro&immutable=1"
-        return _open_sqlite(f"{path.as_uri()}?mode={only if read_only else 'rw'}", read_only=read_only)
+        return _open_sqlite(f"{path.as_uri()}?mode=rw")
 
     def prepare(self, connection: Connection, kind: str) -> None:
         """A file holds journals or a ledger, not both: a journal is open during all its runs, a ledger for a moment."""
@@ -426,11 +412,6 @@ class SQLite(Database):
             self._lock = None
 
 
-def _has_log(path: Path) -> bool:
-    log = Path(f"{path}-wal")
-    return log.exists() and log.stat().st_size > 0
-
-
 def _something_else(path: Path, *, empty: bool) -> str | None:
     """What a file is that holds neither journals nor a ledger, so that a mistyped name destroys nothing."""
     with open(path, "rb") as file:
@@ -445,31 +426,25 @@ def _something_else(path: Path, *, empty: bool) -> str | None:
     except sqlite3.DatabaseError as error:
         other = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB) & 0xFF == sqlite3.SQLITE_NOTADB
         return "it is a file of another kind" if other else None  # it is damaged, which opening it will report
-    if book.name in names or (empty and not names):
-        return None
-    old = "it was written by dphypo 0.1 or 0.2, which this version does not read"
-    return old if names & _OLD else "it is a database of another program"
+    return None if book.name in names or (empty and not names) else "it is a database of another program"
 
 
-def _open_sqlite(uri: str, *, read_only: bool) -> Connection:
+def _open_sqlite(uri: str) -> Connection:
     engine = sql.create_engine(
         "sqlite://",
         creator=lambda: sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None, check_same_thread=False),
         poolclass=StaticPool,
         **_SILENT,
     )
-    sql.event.listen(engine, "connect", lambda connection, _: _configure(connection, read_only))
-    begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
-    sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    sql.event.listen(engine, "connect", lambda connection, _: _configure(connection))
+    sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine.connect()
 
 
-def _configure(connection: Any, read_only: bool) -> None:
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # before the log is used: then it needs no shared memory
-    connection.execute("PRAGMA temp_store = MEMORY")  # VACUUM would write a copy of everything to a temporary file
-    if read_only:
-        return
+def _configure(connection: Any) -> None:
     for pragma in (
+        "locking_mode = EXCLUSIVE",  # before the log is used: then it needs no shared memory
+        "temp_store = MEMORY",  # VACUUM would write a copy of everything to a temporary file
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
@@ -523,26 +498,12 @@ class FileLock:
                     f"the journal's file system cannot lock files ({error.strerror}): {remedy}"
                 ) from None
             if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-                if self._is_held():
-                    return False
                 raise not_writable() from None
             raise
         if self._replaced:  # the previous holder has removed this file
             self.leave()
             return False
         return True
-
-    def _is_held(self) -> bool:
-        """Whether another process has the lock, on a disk where this process cannot take one."""
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(descriptor)
-        return False
 
     @property
     def _replaced(self) -> bool:
@@ -591,7 +552,7 @@ class PostgreSQL(Database):
         self._url = url.set(drivername="postgresql+psycopg")
         self.address = f"postgresql://{self._url.host or ''}/{self._url.database or ''}"
 
-    def connect(self, *, read_only: bool = False) -> Connection:
+    def connect(self) -> Connection:
         try:
             engine = sql.create_engine(self._url, poolclass=NullPool, **_SILENT)
         except ModuleNotFoundError:
@@ -599,21 +560,14 @@ class PostgreSQL(Database):
             raise JournalError(needs) from None
         connection = engine.connect()
         connection.execute(text("SET synchronous_commit = on"))
-        if read_only:
-            connection.execute(text("SET default_transaction_read_only = on"))
         connection.commit()
         return connection
 
     def prepare(self, connection: Connection, kind: str) -> None:
         """One process at a time: PostgreSQL's CREATE TABLE IF NOT EXISTS fails if two processes execute it at once."""
-        tables = sql.inspect(connection).get_table_names()
+        found = sql.inspect(connection).has_table(book.name)
         connection.rollback()
-        if _OLD & set(tables):
-            raise JournalError(
-                f"{self.address} has journals of dphypo 0.1 or 0.2, which this version does not read: use another "
-                "database"
-            )
-        if book.name in tables:
+        if found:
             return
         with connection.begin():
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _key("tables of dphypo")})
@@ -714,9 +668,9 @@ class Store:
     parent has open.
     """
 
-    def __init__(self, database: Database, *, read_only: bool = False, kind: str = "journal") -> None:
+    def __init__(self, database: Database, *, create: bool = True, kind: str = "journal") -> None:
         self._database = database
-        self._read_only, self._kind = read_only, kind
+        self._create, self._kind = create, kind
         self._connection: Connection | None = None
         self._process: int | None = None  # which has opened it
         self._held: dict[str, str] = {}  # the token under which this process has each study
@@ -752,11 +706,6 @@ class Store:
         """Whether this process was forked from the one that opened the store."""
         return self._process not in (None, os.getpid())
 
-    @property
-    def writable(self) -> bool:
-        """Whether it was opened for writing, and could be."""
-        return self._use(lambda connection: not connection.info.get("read only", False))
-
     def commit(self, work: Callable[[Connection], R]) -> R:
         """Do ``work`` in one transaction. On return it is on the disk; on an error nothing of it is."""
 
@@ -780,10 +729,9 @@ class Store:
         """Take a study for this process; returns the token that every commit compares."""
         with self.turn():
             if name not in self._held:
-                if self.writable:
-                    self._use(lambda connection: self._database.hold(connection, name))
+                self._use(lambda connection: self._database.hold(connection, name))
                 self._held[name] = secrets.token_hex(16)
-                if self._database.beat_s is not None and self.writable and len(self._held) == 1:
+                if self._database.beat_s is not None and len(self._held) == 1:
                     self._end = threading.Event()
                     arguments = (weakref.ref(self), self._end, self._database.beat_s)
                     threading.Thread(target=_keep_beating, args=arguments, name="dphypo journal", daemon=True).start()
@@ -819,22 +767,12 @@ class Store:
 
     def _open(self) -> Connection:
         if self._connection is None:
+            connection = self._database.connect()
             try:
-                connection = self._database.connect(read_only=self._read_only)
-                read_only = self._read_only
-            except JournalError as error:
-                if error.reason != NOT_WRITABLE:
-                    raise
-                try:
-                    connection, read_only = self._database.connect(read_only=True), True
-                except JournalMissingError:
-                    raise error from None  # nothing to read, and no place for a new one
-            try:
-                connection.info["read only"] = read_only
-                if not read_only:
-                    self._database.prepare(connection, self._kind)
-                elif not sql.inspect(connection).has_table(book.name):
+                if not self._create and not sql.inspect(connection).has_table(book.name):
                     raise missing(self.address or "memory")
+                connection.rollback()
+                self._database.prepare(connection, self._kind)
                 connection.rollback()
             except BaseException:
                 self._database.disconnect(connection)
@@ -877,20 +815,19 @@ def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: floa
         del found
 
 
-def open_store(where: str | Path | Store | None, *, read_only: bool = False, kind: str = "journal") -> Store:
+def open_store(where: str | Path | Store | None, *, create: bool = True, kind: str = "journal") -> Store:
     """The store for what a user passes as a journal: a path, a URL, an open store, or None (memory).
 
-    With ``read_only`` nothing is created or changed there. ``kind`` is "journal" or "ledger"; opening a ledger does not
-    create one.
+    Unless ``create``, there must be one. ``kind`` is "journal" or "ledger".
     """
     if isinstance(where, Store):
         return where
-    database: Database = SQLite(None) if where is None else find_database(where, kind)
-    return Store(database, read_only=read_only and where is not None, kind=kind)
+    database: Database = SQLite(None) if where is None else find_database(where, kind, create=create)
+    return Store(database, create=create, kind=kind)
 
 
-def find_database(where: str | Path, kind: str = "journal") -> Database:
-    """The database at a path or a URL."""
+def find_database(where: str | Path, kind: str = "journal", *, create: bool = True) -> Database:
+    """The database at a path or a URL; a file that is missing is made if ``create``."""
     given: object = where
     remedy = "give a file name or a URL such as postgresql://user@host/database, or None to keep it in memory"
     if not isinstance(given, (str, Path)) or not str(given).strip() or "\0" in str(given) or given == Path():
@@ -898,18 +835,18 @@ def find_database(where: str | Path, kind: str = "journal") -> Database:
     written = str(where)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9_.-]+)(\+\w+)?:/", written)
     if scheme is None and (isinstance(where, Path) or "://" not in written):
-        return _file(Path(where), kind)
+        return _file(Path(where), kind, create)
     with contextlib.suppress(ArgumentError, ValueError):  # ValueError: a port that is not a number
         url = sql.make_url(written)
         if url.get_backend_name() == "postgresql":
             return PostgreSQL(url)
         if url.get_backend_name() == "sqlite" and url.database:
-            return _file(Path(url.database), kind)
+            return _file(Path(url.database), kind, create)
     raise _validate.fail(kind, "(not shown)", remedy)
 
 
-def _file(path: Path, kind: str) -> SQLite:
-    database = SQLite(path, create=kind == "journal")
+def _file(path: Path, kind: str, create: bool) -> SQLite:
+    database = SQLite(path, create=create)
     assert database.path is not None
     if len(os.fsencode(database.path.name)) > _LONGEST_NAME:
         raise _validate.fail(
@@ -930,15 +867,12 @@ def in_use() -> JournalInUseError:
     )
 
 
-NOT_WRITABLE = "it cannot be written"
-
-
 def not_writable() -> JournalError:
     """The error for a journal that can only be read."""
     return JournalError(
-        "the journal cannot be written: its file, its folder or its file system is read-only. A release that it holds "
-        "can be read. To start a search, give journal= in a writable folder; to resume one, copy the file there first",
-        NOT_WRITABLE,
+        "the journal cannot be written: its file, its folder or its file system is read-only. To start a search, give "
+        "journal= in a writable folder; to resume one, or to read its release, copy the file there first",
+        "it cannot be written",
     )
 
 

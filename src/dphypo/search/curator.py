@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -199,9 +198,11 @@ def open_journal(journal: str | Path, name: str | None = None) -> StoredSearch:
     """
     if not isinstance(journal, (str, Path)):
         raise _validate.fail("journal", journal, "give the file name or the URL of a journal")
-    with contextlib.closing(open_store(journal, read_only=True)) as store:
-        names = _chosen(store.names(), name)
-    return StoredSearch(open_store(journal), names)
+    store = open_store(journal, create=False)
+    try:
+        return StoredSearch(store, _chosen(store.names(), name))
+    finally:
+        store.rest()
 
 
 def _chosen(names: list[str], name: str | None) -> list[str]:
