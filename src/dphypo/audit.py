@@ -47,7 +47,7 @@ from dphypo.accounting.events import canonical, ideal
 from dphypo.accounting.tradeoff import Tradeoff, curve
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
-from dphypo.mechanisms.mechanism import Pace, followed_by
+from dphypo.mechanisms.mechanism import Follower, followed_by
 
 if TYPE_CHECKING:
     import torch
@@ -466,7 +466,7 @@ def _correlation(moves: Floats, lag: int) -> float:
     return float(np.corrcoef(moves[:-lag].ravel(), moves[lag:].ravel())[0, 1])
 
 
-class _Weights:
+class _Weights(Follower):
     """Keeps the weights of the canaries, which are the last of the model's parameters, after every step of a run."""
 
     def __init__(self, canaries: int) -> None:
@@ -477,9 +477,6 @@ class _Weights:
 
         self._first = Layout.of(model).starts[-2]
 
-    def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
-        return None
-
     def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
         import torch
 
@@ -489,8 +486,6 @@ class _Weights:
             file.seek(0)
             row = torch.load(file, weights_only=True)["state"]["rows"][0]
             self._kept.append(row[self._first : self._first + self._canaries].double().cpu().numpy())
-
-    def end(self) -> None: ...
 
     def rows(self) -> Floats:
         if len(self._kept) < 2:

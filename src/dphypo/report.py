@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dphypo import __version__, _files, _validate, plots
-from dphypo._files import is_folder, parsing
+from dphypo._files import is_folder
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks, where_it_stopped
@@ -33,7 +33,6 @@ from dphypo.accounting.profiles import round_up
 from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.tradeoff import RATES, lines, paper_sentence, percent
 from dphypo.accounting.verify import guarantee_of
-from dphypo.errors import FileError
 from dphypo.search import Release
 from dphypo.search.release import Ending, SurveyTable, at_edge, read_description, read_surveys
 
@@ -223,24 +222,9 @@ def read_folder(folder: str | os.PathLike[str]) -> Release:
     outcome = verify(source)
     if not outcome:
         raise ValueError(f"no report was written, because the release does not verify: {outcome}")
-    surveys, certificate = read_tables(source)
-    described = read_description(source)
+    described, surveys = read_description(source), read_surveys(source)
+    certificate = Certificate.load(source)
     return Release(described["params"], None, described["score"], certificate, described["ending"], surveys=surveys)
-
-
-def read_tables(folder: str | os.PathLike[str]) -> tuple[tuple[SurveyTable, ...], Certificate]:
-    """The tables of the surveys of a saved release, and the certificate, which has the hash of each.
-
-    The numbers of the certificate are not recomputed.
-    """
-    source = _validate.path(folder=folder)
-    certificate, surveys, path = Certificate.load(source), read_surveys(source), source / "surveys.json"
-    with parsing(path, "the certificate of its release is damaged"):
-        known = {one.get("sha256") for one in certificate.document["public"].get("released", [])}
-    for survey in surveys:
-        if survey.hash not in known:
-            raise FileError(f"{printable(path)} holds a table that the certificate does not name: it was changed")
-    return surveys, certificate
 
 
 def release_page(release: Release, *, verified: bool = False) -> str:

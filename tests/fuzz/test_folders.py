@@ -61,7 +61,6 @@ def wrong_with(rng: random.Random, good: Path, folder: Path) -> str | None:
     for act in (
         lambda: dphypo.load_release(target),
         lambda: bool(dphypo.verify(target)),
-        lambda: report_folder.read_tables(target),
         lambda: report_folder.read_folder(target),
     ):
         try:

@@ -7,6 +7,7 @@ import itertools
 import os
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 from sqlalchemy import make_url, text
@@ -239,13 +240,21 @@ def test_a_name_is_a_line_of_text(name):
 # Reading
 
 
-def test_reading_creates_no_journal(tmp_path):
+def test_reading_creates_no_journal_and_leaves_other_files_as_they_are(tmp_path):
     with make(tmp_path / "study.db") as study:
         certificate = study.run(progress=False).certificate
     assert read_certificate(tmp_path / "study.db").to_dict() == certificate.to_dict()
     with pytest.raises(JournalMissingError):
         read_certificate(tmp_path / "other.db")
     assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
+    foreign = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(foreign)) as connection, connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    foreign.chmod(0o644)
+    before = snapshot(foreign)
+    with pytest.raises(JournalError, match="a database of another program"):
+        read_certificate(foreign)
+    assert snapshot(foreign) == before
 
 
 def test_a_new_journal_in_a_folder_that_is_read_only_is_not_said_to_be_missing(tmp_path, monkeypatch):

@@ -179,8 +179,8 @@ MUTANTS = (
         "the lock is dropped",
         "one process at a time has a journal",
         "journal/store.py",
-        "            lock.acquire(_WAIT_S)\n",
-        "            pass\n",
+        "        lock.acquire(_WAIT_S)\n",
+        "",
         (f"{_FENCE}::test_a_second_process_is_refused_after_the_file_was_opened_and_closed",),
     ),
     Mutant(
@@ -251,8 +251,8 @@ MUTANTS = (
         "the outcome of another run is believed",
         "a run has its own score and model",
         "executors/executor.py",
-        "            if isinstance(outcome, Outcome) and outcome.started_with == (trial.params, trial.seed):\n",
-        "            if isinstance(outcome, Outcome):\n",
+        "        if isinstance(outcome, Outcome) and outcome.started_with == (trial.params, trial.seed):\n",
+        "        if isinstance(outcome, Outcome):\n",
         (
             "executors/test_conformance.py::"
             "test_an_executor_that_does_not_return_what_it_was_given_is_an_error_and_loses_nothing[mixes-up]",

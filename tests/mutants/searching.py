@@ -12,7 +12,7 @@ MUTANTS = (
         "what an executor takes back counts no attempt",
         "search/runner.py",
         "            for trial in taken:\n                if trial.number not in",
-        "            for trial in taken:\n                self._handed.pop(trial.number, None)\n"
+        "            for trial in taken:\n                self.handed.pop(trial.number, None)\n"
         "                if trial.number not in",
         ("executors/test_interrupts.py::test_a_run_that_could_not_be_taken_back_at_once_counts_no_attempt",),
     ),

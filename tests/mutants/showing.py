@@ -96,14 +96,6 @@ MUTANTS = (
         (f"{_REPORTS}::test_no_number_on_the_page_is_smaller_than_the_certificate_says",),
     ),
     Mutant(
-        "a table is shown whatever its hash",
-        "a page of a folder shows what was certified, or is not written",
-        "report.py",
-        "if survey.hash not in known:",
-        "if not known:",
-        (f"{_REPORTS}::test_tables_that_were_changed_are_not_read",),
-    ),
-    Mutant(
         "a report replaces other pages",
         "a report replaces reports only",
         "report.py",

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from dphypo.cli import app
 from dphypo.entropy import SYSTEM
-from dphypo.report import read_tables, release_page, short, write, write_folder_report
+from dphypo.report import release_page, short, write, write_folder_report
 from dphypo.search.release import Ending, Row, SurveyTable
 
 RUN = CliRunner()
@@ -249,12 +249,6 @@ def test_a_folder_that_was_changed_gives_no_page(folder, tmp_path, name, change,
     with pytest.raises(ValueError, match=f"(?s){why}"):
         write_folder_report(copy, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-
-
-def test_tables_that_were_changed_are_not_read(folder, tmp_path):
-    copy = changed(folder, tmp_path, "surveys.json", lambda data: data[0]["rows"][0].update(score=0.99))
-    with pytest.raises(ValueError, match="a table that the certificate does not name"):
-        read_tables(copy)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):

@@ -84,38 +84,3 @@ def test_the_representation_and_description():
 def test_what_is_not_optunas_is_refused(distributions, message):
     with pytest.raises(ValueError, match=message):
         Space.from_optuna(distributions)
-
-
-def test_a_study_gives_its_space_with_the_conditions_of_its_trials():
-    def objective(trial):
-        optimizer = trial.suggest_categorical("optimizer", ["sgd", "adam", "lion"])
-        value = trial.suggest_float("lr", 1e-4, 1.0, log=True)
-        if optimizer != "adam":
-            value += trial.suggest_float("momentum", 0.0, 0.9)
-            if trial.suggest_categorical("nesterov", [True, False]):
-                value += trial.suggest_int("warm", 1, 3)
-        return value
-
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=60)
-    by_hand = (
-        Space.from_optuna({name: study.trials[0].distributions[name] for name in ("optimizer", "lr")})
-        .when("optimizer", ["sgd", "lion"], {"momentum": st.uniform(0.0, 0.9)})
-        .when("optimizer", ["sgd", "lion"], {"nesterov": [True, False]})
-        .when("nesterov", True, {"warm": st.randint(1, 4)})
-    )
-    assert Space.from_optuna(study).to_dict() == by_hand.to_dict()
-
-
-def test_a_study_that_no_space_describes_is_refused():
-    empty = optuna.create_study()
-    with pytest.raises(ValueError, match="no complete trial"):
-        Space.from_optuna(empty)
-    ranged = optuna.create_study()
-    ranged.optimize(lambda trial: trial.suggest_float("lr", 0, 1 + trial.number), n_trials=2)
-    with pytest.raises(ValueError, match="'lr' has two distributions"):
-        Space.from_optuna(ranged)
-    loose = optuna.create_study()
-    loose.optimize(lambda t: t.suggest_float("x", 0, 1) + (t.suggest_float("y", 0, 1) if t.number else 0), n_trials=3)
-    with pytest.raises(ValueError, match=r"'y' is in some trials.*when\(parent"):
-        Space.from_optuna(loose)

@@ -97,7 +97,7 @@ def test_a_machine_that_goes_away_is_no_outcome(tmp_path, monkeypatch):
         monkeypatch.setattr("dphypo.search.runner.machine", lambda: machine)
         with make(path, fragile, runs=Pmf({4: 1.0})) as study:
             found = act(study)
-            study._runner.part(0)._handed.clear()  # the machine goes down: nothing is taken back
+            study._runner.part(0).handed.clear()  # the machine goes down: nothing is taken back
             return found, [(row["attempts"], row["failure"]) for row in study.curator().trials()]
 
     assert on("A", lambda study: [study.ask().number for _ in range(3)])[0] == [0, 1, 2]
@@ -117,7 +117,7 @@ def test_machines_may_go_away_any_number_of_times(tmp_path, monkeypatch, lost):
         monkeypatch.setattr("dphypo.search.runner.machine", lambda number=number: f"machine {number}")
         with make(path, fragile, runs=Pmf({4: 1.0}), lost=lost) as study:
             assert study.ask().number == 0
-            study._runner.part(0)._handed.clear()  # the machine goes down: nothing is taken back
+            study._runner.part(0).handed.clear()  # the machine goes down: nothing is taken back
             assert study.curator().trials()[0]["attempts"] == 1
 
 

@@ -84,7 +84,7 @@ def test_three_deaths_without_progress_are_a_failure(server, tmp_path):
         assert server.run(journal, at_checkpoint={"before": 1}, **order) == KILLED
         with make(journal) as search:
             said.append(search._runner.part(1).record().trials[0])
-            search._runner.part(1)._handed.clear()
+            search._runner.part(1).handed.clear()
     assert [(trial.attempts, trial.steps) for trial in said] == [(1, 3), (2, 3), (3, 3)]
     release = make(journal).run(checkpoint_every=1)
     assert release.model is None

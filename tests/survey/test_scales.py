@@ -43,16 +43,6 @@ def test_a_uniform_prior_over_a_decade_becomes_log_uniform():
     assert middle["lr"] == pytest.approx(10**-1.5)
 
 
-def test_a_list_of_numbers_is_weighed_by_its_logarithm():
-    values = [round(0.3 * step, 1) for step in range(1, 21)]
-    for listed in (values, values[::-1]):
-        scaled = on_scales(Space({"clip": listed}))
-        places = scaled.features(scaled.to_unit([{"clip": value} for value in values]))[:, 0]
-        logs = np.log(np.array(values) / 0.3) / np.log(20)
-        assert np.corrcoef(places, logs)[0, 1] > 0.99
-        assert places[values.index(1.5)] > 0.45
-
-
 def test_conditions_and_shaped_priors_are_kept():
     space = Space({"optimizer": ["sgd", "adam"]}).when("optimizer", "sgd", {"clip": CLIP})
     scaled = on_scales(space)

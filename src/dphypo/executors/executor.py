@@ -117,42 +117,19 @@ class InProcess:
         self._trial = None
 
 
-class Checked:
-    """An executor whose results are checked: each must be the outcome of a run that was started here.
+def checked(ended: object, started: Mapping[int, Trial]) -> tuple[Trial, Outcome | Withdrawn | None]:
+    """What an executor returned, refused unless it is the outcome of a run that was started and has not ended.
 
     An executor that mixed up two results would give a run the score and the model of another λ.
     """
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self._started: dict[int, Trial] = {}
-
-    @property
-    def idle(self) -> bool:
-        return self._executor.idle
-
-    @property
-    def busy(self) -> bool:
-        return self._executor.busy
-
-    def start(self, trial: Trial) -> None:
-        self._started[trial.number] = trial
-        self._executor.start(trial)
-
-    def wait(self) -> tuple[Trial, Outcome | Withdrawn | None]:
-        ended: object = self._executor.wait()
-        pair = ended if isinstance(ended, tuple) and len(ended) == 2 else (None, None)
-        trial = self._started.pop(pair[0].number, None) if isinstance(pair[0], Trial) else None
-        if trial is not None:
-            outcome = pair[1]
-            if outcome is None or isinstance(outcome, Withdrawn):
-                return trial, outcome
-            if isinstance(outcome, Outcome) and outcome.started_with == (trial.params, trial.seed):
-                return trial, replace(outcome, started_with=None)
-        raise ExecutorError(MIXED_UP)
-
-    def close(self) -> None:
-        self._executor.close()
+    given, outcome = ended if isinstance(ended, tuple) and len(ended) == 2 else (None, None)
+    trial = started.get(given.number) if isinstance(given, Trial) else None
+    if trial is not None:
+        if outcome is None or isinstance(outcome, Withdrawn):
+            return trial, outcome
+        if isinstance(outcome, Outcome) and outcome.started_with == (trial.params, trial.seed):
+            return trial, replace(outcome, started_with=None)
+    raise ExecutorError(MIXED_UP)
 
 
 def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome | UnsupportedModelError:
@@ -233,7 +210,7 @@ class Execution:
         opened: object = factory(mechanism, **given)
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must return an Executor when it is called with a mechanism")
-        return contextlib.closing(Checked(opened))
+        return contextlib.closing(opened)
 
 
 def _named(name: str) -> Factory | None:

@@ -31,7 +31,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral
-from typing import IO, TYPE_CHECKING, Any, Protocol, Required, TypedDict, TypeVar, Unpack, overload
+from typing import IO, TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, overload
 
 import dp_accounting
 
@@ -776,16 +776,18 @@ class Pace:
     batch_size: float
 
 
-class Follower(Protocol):
+class Follower:
     """Is notified of the steps of runs that are executed at once. What it raises never reaches the runs."""
 
     def begin(self, runs: Sequence[Pace]) -> IO[bytes] | None:
         """The runs begin. Returns a file with what :meth:`step` stored of a killed run, or None to begin at step 0."""
+        return None
 
     def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
         """This many steps are complete; ``state`` writes all that is needed to resume after them to a file."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """The runs have ended."""
 
 
 _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
@@ -808,7 +810,7 @@ def followed_by(follower: Follower) -> Iterator[None]:
         shielded.end()
 
 
-class _ShieldedFollower:
+class _ShieldedFollower(Follower):
     """A follower that never raises: otherwise what only watches a run could become its outcome."""
 
     def __init__(self, follower: Follower) -> None:

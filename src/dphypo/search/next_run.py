@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +38,7 @@ from dphypo.samplers.sampler import Array, basis, description
 from dphypo.search import progress
 from dphypo.search.release import OnRun, Row
 from dphypo.space import Candidates, Grid, Space
-from dphypo.space.dimension import CELLS, Finite, Parameter, is_number, nearest_value, plain
+from dphypo.space.dimension import Finite, Parameter, is_number, nearest_value, plain
 from dphypo.space.space import MOST_CANDIDATES
 
 if TYPE_CHECKING:
@@ -319,14 +318,12 @@ def nearest(space: Space, params: Mapping[str, Any], within: Within, entropy: En
 
 
 DECADE = 10.0
-_FEWEST = 5  # values of a list of numbers, for it to be taken as a scale
 
 
 def on_scales(space: Space) -> Space:
     """The same values with another prior: log-uniform where it was uniform on a positive range of a decade or more.
 
-    A list of five fractional numbers or more, all equally likely, is taken likewise. Other parameters stay as they are,
-    and so does a prior that was shaped around a point.
+    Other parameters stay as they are, and so does a prior that was shaped around a point.
 
     >>> from scipy.stats import uniform
     >>> on_scales(Space({"clip": uniform(0.5, 9.5), "dropout": uniform(0, 0.9), "layers": [1, 2, 4]}))
@@ -340,26 +337,10 @@ def _logarithmic(parameter: Parameter) -> Any:
     """The prior of a parameter on a logarithmic scale; None if it stays."""
     stated, dimension = parameter.description, parameter.dimension
     if isinstance(dimension, Finite):
-        return None if "probabilities" in stated or "distribution" in stated else _weighed(dimension)
+        return None
     low, high = (float(end) for end in dimension.prior.support())
     wide = stated.get("distribution") == "uniform" and 0 < DECADE * low <= high
     return loguniform(low, high) if wide else None
-
-
-def _weighed(dimension: Finite) -> Any:
-    """A list of numbers, each with the share of the logarithmic scale that is nearest to it."""
-    choices = dimension.choices
-    if not dimension.ordered or len(choices) < _FEWEST or not any(isinstance(value, float) for value in choices):
-        return None
-    values = np.array(choices, dtype=np.float64)
-    if values.min() <= 0 or values.max() < DECADE * values.min():
-        return None
-    rank = np.argsort(values)
-    gaps = np.diff(np.log(values[rank]))
-    widths = np.empty(len(values))
-    widths[rank] = (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1])) / 2
-    shares = widths / widths.sum()
-    return (list(choices), shares.tolist()) if shares.min() >= 1 / CELLS else None  # a space has no smaller ones
 
 
 Floats = npt.NDArray[np.float64]
@@ -405,49 +386,6 @@ class Past:
         """The λ of the runs that were drawn and whose results may not be used."""
         used = record.results if usable is None else range(usable)
         return [dict(trial.params) for trial in record.trials if trial.number not in used]
-
-
-class Runs(ABC):
-    """What decides the runs of a part: how many there are, λ of each, and what λ may depend on.
-
-    Attributes:
-        space: the space in which the search rule sees λ.
-        lag: how many of the latest runs λ of the next one may not depend on; None: as many as are under way.
-        published: whether all results are published.
-        in_order: whether the guarantee assumes that results are used in the order of the runs, not in that of their
-            ends.
-    """
-
-    space: Space
-    lag: int | None
-    published: ClassVar[bool]
-
-    @property
-    @abstractmethod
-    def in_order(self) -> bool: ...
-    @abstractmethod
-    def draw_total(self, entropy: Entropy) -> int:
-        """How many runs there are."""
-
-    @abstractmethod
-    def possible(self, total: int) -> bool:
-        """Whether there may be this many runs: a journal that says otherwise was tampered with."""
-
-    @abstractmethod
-    def groups(self, workers: int) -> GroupSizes | None:
-        """How many runs a mechanism that executes many at once is given at a time; None if one by one."""
-
-    @abstractmethod
-    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        """On how many of the first runs λ of this one depends; None if on all that have ended."""
-
-    @abstractmethod
-    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        """λ of the next run."""
-
-    @abstractmethod
-    def display(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Display:
-        """A block that shows runs as they end, as far as they are published."""
 
 
 @dataclass(frozen=True)
@@ -527,7 +465,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class DrawnRuns(Runs):
+class DrawnRuns:
     """What decides the runs of a study: T is drawn from its law, and λ inside the band.
 
     With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, fresh candidates are
@@ -537,26 +475,31 @@ class DrawnRuns(Runs):
 
     law: Law
     policy: Policy
-    space: Space
+    space: Space  # in which the search rule sees λ
     grid: Grid | None
     lag: int | None  # how many of the latest runs λ of the next one may not depend on; None: as many as are under way
 
-    published: ClassVar[bool] = False
+    published: ClassVar[bool] = False  # whether all results are
 
     @property
     def in_order(self) -> bool:
+        """Whether the guarantee assumes that results are used in the order of the runs, not in that of their ends."""
         return self.policy.history_only
 
     def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are."""
         return self.law.sample(entropy.child("T"))
 
     def possible(self, total: int) -> bool:
+        """Whether there may be this many runs: a journal that says otherwise was tampered with."""
         return bool(self.law.pmf(total) > 0)
 
     def groups(self, workers: int) -> GroupSizes | None:
+        """How many runs a mechanism that executes many at once is given at a time; None if one by one."""
         return GroupSizes(workers, workers) if workers > 1 else None
 
     def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        """On how many of the first runs λ of this one depends; None if on all that have ended."""
         return max(number - lag, 0) if self.in_order else None
 
     def display(self, record: Callable[[], Record], *, show: bool, on_run: object) -> Display:
@@ -602,7 +545,7 @@ _LARGEST_GROUP = 64
 
 
 @dataclass(frozen=True)
-class DeclaredRuns(Runs):
+class DeclaredRuns:
     """What decides published runs, those of a survey or the last one."""
 
     runs: int
@@ -615,10 +558,7 @@ class DeclaredRuns(Runs):
     table: bool = True  # whether rows are shown as runs end
 
     published: ClassVar[bool] = True
-
-    @property
-    def in_order(self) -> bool:
-        return False
+    in_order: ClassVar[bool] = False
 
     def draw_total(self, entropy: Entropy) -> int:
         return self.runs
@@ -645,6 +585,10 @@ class DeclaredRuns(Runs):
     def display(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Display:
         told, show = on_run if self.table else None, show and self.table
         return progress.rows(record, self.runs, self.prior.to_dict(), told, show=show, public=self.arriving)
+
+
+Runs: TypeAlias = DrawnRuns | DeclaredRuns
+"""What decides the runs of a part: how many there are, λ of each, and what λ may depend on."""
 
 
 def _checked_sampler(sampler: object) -> Sampler:

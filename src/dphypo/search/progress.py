@@ -41,7 +41,7 @@ from dphypo.executors.executor import Every
 from dphypo.journal.journal import MAX_ATTEMPTS, Record, Trial
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, Outcome, Saver
-from dphypo.mechanisms.mechanism import Pace, followed_by
+from dphypo.mechanisms.mechanism import Follower, Pace, followed_by
 from dphypo.search.release import OnRun, Row, SurveyTable, at_edge, table_of
 from dphypo.space import Space
 
@@ -125,7 +125,7 @@ _ERASE = "\r\x1b[2K"
 
 
 @dataclass
-class LiveSteps:
+class LiveSteps(Follower):
     """Shows the steps of published runs, and writes the checkpoints of a last run."""
 
     what: str  # "survey", "last run", or the part of a ladder

@@ -438,11 +438,7 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     source = _validate.path(folder=folder)
     described = read_description(source)
     saver = _saver(described.pop("format"), saver, model, source)
-    path = source / "certificate.json"
-    found = read_json(path, "certificate", within=source)
-    with _files.parsing(path, "it is not a certificate"):
-        certificate = Certificate.from_dict(found)
-    loaded = None
+    certificate, loaded = Certificate.load(source), None
     if described["ending"] is Ending.MODEL:
         path = source / _model_name(saver.format)
         content = _files.read(path, "model of this release", most=_files.MOST_MODEL_BYTES, within=source)

@@ -51,7 +51,7 @@ from dphypo.accounting.certificate import where_it_stopped
 from dphypo.entropy import Entropy, below
 from dphypo.errors import Refusal, Stopped
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.executor import Execution, Groups, Lost, Processes
+from dphypo.executors.executor import Execution, Groups, Lost, Processes, checked
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
 from dphypo.journal.ledger import Reservation, make_reservation
@@ -463,7 +463,7 @@ def execute_runs(
                 workers.start(trial)
             if not workers.busy:
                 break  # T runs have ended
-            trial, outcome = workers.wait()
+            trial, outcome = checked(workers.wait(), part.handed)
             if outcome is None:
                 part.lost(trial)
             elif isinstance(outcome, Withdrawn):
@@ -570,7 +570,7 @@ class RunningPart:
         self.last_run = isinstance(runs, DeclaredRuns) and runs.runs == 1  # which keeps checkpoints
         self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
-        self._handed: dict[int, Trial] = {}  # started and not finished yet
+        self.handed: dict[int, Trial] = {}  # started and not finished yet
         self._groups: GroupSizes | None = None
 
     @property
@@ -637,14 +637,14 @@ class RunningPart:
                 if (died := self._died(deaths)) is None:
                     trial = replace(trial, attempts=self._attempts(deaths), machine=machine(), steps=steps)
                     self._journal.attempted(trial)
-                    self._handed[trial.number] = trial
+                    self.handed[trial.number] = trial
                     return trial
                 self.finish(trial, Outcome.failed(died))
             if len(record.trials) == record.total or self.waiting:
                 return None
             trial = self._draw(record)
             self._journal.claim(trial)
-            self._handed[trial.number] = trial
+            self.handed[trial.number] = trial
             if self.lost_runs is Lost.FAILED and not self._at_exit:
                 self._at_exit = True
                 atexit.register(_close, weakref.ref(self), os.getpid())
@@ -682,9 +682,9 @@ class RunningPart:
 
     def _lost_run(self, record: Record) -> Trial | None:
         """A run that was started, is not in progress, and has no outcome."""
-        if len(record.results) + len(self._handed) == len(record.trials):
+        if len(record.results) + len(self.handed) == len(record.trials):
             return None
-        under_way = record.results.keys() | self._handed.keys()
+        under_way = record.results.keys() | self.handed.keys()
         return next((trial for trial in record.trials if trial.number not in under_way), None)
 
     def _draw(self, record: Record) -> Trial:
@@ -711,7 +711,7 @@ class RunningPart:
             best = beats(trial, outcome, record, self.declaration.sign)
             model = outcome.model if best or self._part.models else None
             self._journal.finish(trial, outcome, model, best=best, erase_seed=self.runs.published)
-            self._handed.pop(trial.number, None)
+            self.handed.pop(trial.number, None)
             if self.last_run:
                 erase(self.checkpoint)
             elif self.runs.published and self.live.due(len(record.results)):
@@ -732,7 +732,7 @@ class RunningPart:
     def lost(self, trial: Trial) -> None:
         """Handle a run whose process, another than this one, died."""
         with self._turn.short():
-            self._handed.pop(trial.number, None)
+            self.handed.pop(trial.number, None)
             if self.lost_runs is Lost.FAILED:
                 self.finish(trial, Outcome.failed("the process that executed this run died"))
 
@@ -742,14 +742,14 @@ class RunningPart:
         For a clean shutdown, and if an executor took a worker back. With ``lost="failed"`` the count becomes zero.
         """
         with self._turn.short():
-            taken = trials or tuple(self._handed.values())
+            taken = trials or tuple(self.handed.values())
             if not trials:  # before a commit, which may fail: a run that counts as started is never repeated
-                self._handed = {}
+                self.handed = {}
             for trial in taken:
                 if trial.number not in self.record().results:
                     before = trial.attempts - 1 if self.lost_runs is Lost.AGAIN else 0
                     self._journal.attempted(replace(trial, attempts=max(before, 0)))
-                self._handed.pop(trial.number, None)  # if the commit fails, ``executing`` takes it back
+                self.handed.pop(trial.number, None)  # if the commit fails, ``executing`` takes it back
 
     @contextlib.contextmanager
     def executing(self, groups: GroupSizes | None, *, here: bool) -> Iterator[None]:
@@ -810,7 +810,7 @@ class RunningPart:
             if self.lost_runs is Lost.FAILED:  # an orderly end does not count as a death
                 with contextlib.suppress(errors.JournalError):
                     self.withdraw()
-            self._open, self._handed = False, {}
+            self._open, self.handed = False, {}
             self._journal.rest()
 
 

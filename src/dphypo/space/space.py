@@ -81,11 +81,10 @@ class Space:
         return space
 
     @classmethod
-    def from_optuna(cls, distributions: Any) -> Space:
+    def from_optuna(cls, distributions: Mapping[str, Any]) -> Space:
         """The space of a dict of Optuna's distributions, with the priors Optuna's random sampler has.
 
-        A study of Optuna does too: its finished trials say which parameters there are, and on which others they depend.
-        The space must be fixed before anybody looks at the data, so the study is one on public data, or published.
+        Parameters that depend on others are added by :meth:`when`.
 
         >>> from optuna.distributions import CategoricalDistribution, FloatDistribution
         >>> Space.from_optuna({"lr": FloatDistribution(1e-4, 10, log=True), "act": CategoricalDistribution(["relu"])})
@@ -93,13 +92,7 @@ class Space:
         """
         from dphypo.space import from_optuna
 
-        if not hasattr(distributions, "trials"):
-            return cls(from_optuna.priors(distributions))
-        always, conditions = from_optuna.parts(distributions)
-        space = cls(always)
-        for parent, values, added in conditions:
-            space = space.when(parent, values, added)
-        return space
+        return cls(from_optuna.priors(distributions))
 
     def when(self, parent: str, values: Any, parameters: Mapping[str, Any]) -> Space:
         """A larger space: these parameters exist only while ``parent`` has one of ``values`` (one value, or a list).
