@@ -57,7 +57,7 @@ class Classifier(nn.Module):
     def __init__(self, kind: str, given: dict[str, int], layers: int, targets: Sequence[str] | None) -> None:
         super().__init__()
         number = "n_layer" if kind == "gpt2" else "num_hidden_layers"
-        options = {"pad_token_id": 0, "use_cache": False, **given, number: layers}
+        options: dict[str, Any] = {"pad_token_id": 0, "use_cache": False, **given, number: layers}
         for name in ("resid_pdrop", "embd_pdrop", "attn_pdrop") if kind == "gpt2" else ():
             options[name] = 0.0
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob") if kind == "bert" else ():
@@ -172,7 +172,7 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
     rows = program.layout.stacked([model], device)
     with pinned(1):
         program = program.on(rows, Shape(1, piece))
-        yield f"ready after {time.perf_counter() - start:.1f} s, records {program.way.name.lower().replace('_', ' ')}"
+        yield f"ready after {time.perf_counter() - start:.1f} s, records {'one by one' if program.alone else 'together'}"
         passed, given = program.bound(rows, Shape(1, piece)), (records.inputs[:piece], records.targets[:piece])
         keys = torch.zeros((1, piece), dtype=torch.int64, device=device)
         with torch.inference_mode():

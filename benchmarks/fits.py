@@ -1,89 +1,112 @@
-"""What fits into the memory of a GPU: the largest piece, estimated from the graph of a step, not measured on a GPU.
+"""What fits into the memory of a GPU: the largest piece by the engine's estimate, and with --measure what it takes.
 
     python -m benchmarks.fits [--tokens 128 512] [--memory 24 80 141]
+    python -m benchmarks.fits --measure --tokens 128      on a GPU, of which so much memory may be used
 
-The models are built from configurations of transformers, with random weights. Each is captured with one and with two
-layers, and what a layer adds is multiplied. The graph is that of a CPU, in single precision: attention holds its matrix
-of tokens × tokens. Two thirds of the memory are used (``memory._ROOM``), and the weights are counted three times: a run
-holds two copies of the model beside its program.
+Without --measure each model is captured with one and with two layers on a CPU, and what a layer adds is multiplied. Two
+thirds of the memory are proposed (``memory._ROOM``), and weights are counted three times: a run holds two copies of the
+model beside its program. With it a run of three steps is made with the piece that is proposed.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
+import gc
+from collections.abc import Iterator, Sequence
 
-import peft
 import torch
-import transformers
-from torch import nn
 
-from dphypo.torch.engine import Program, memory
+from benchmarks.finetuning import MODELS, Classifier, losses
+from dphypo.torch.engine import Program, Run, Setting, Tensors, memory
+from dphypo.torch.engine.device import pinned
+from dphypo.torch.engine.run import Group
 
 NUMBERS = 3 * 4  # bytes of a weight, in three copies
-BERT = {"vocab_size": 30522, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
-GPT2 = {"vocab_size": 50257, "n_embd": 768, "n_head": 12}
-LLAMA = {"vocab_size": 32000, "hidden_size": 2048, "num_attention_heads": 32, "intermediate_size": 5632}
-LLAMA |= {"num_key_value_heads": 32, "pad_token_id": 0}
-ROWS = [
-    ("BERT-base", 12, "bert", BERT, ["query", "value"]),
-    ("GPT-2", 12, "gpt2", GPT2, ["c_attn"]),
-    ("a decoder of 1.3 billion", 24, "llama", LLAMA, ["q_proj", "v_proj"]),
-]
+MOST = 512  # records of a piece that are tried at most
 
 
-class Classifier(nn.Module):
-    def __init__(self, kind: str, given: dict[str, Any], layers: int, targets: Sequence[str] | None) -> None:
-        super().__init__()
-        number = "n_layer" if kind == "gpt2" else "num_hidden_layers"
-        config = transformers.AutoConfig.for_model(kind, **given, **{number: layers}, pad_token_id=0)
-        made: Any = transformers.AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
-        if targets is not None:
-            turned, names = kind == "gpt2", list(targets)
-            how = peft.LoraConfig(r=8, target_modules=names, task_type="SEQ_CLS", fan_in_fan_out=turned)
-            made = peft.get_peft_model(made, how)
-        self.model = made
-
-    def forward(self, tokens: torch.Tensor) -> Any:
-        return self.model(input_ids=tokens).logits
+def kinds() -> Iterator[tuple[str, bool]]:
+    """The names of models, and whether an adapter is trained, or all weights."""
+    for name in list(MODELS)[1:]:
+        yield from ((name, lora) for lora in ((True,) if name.startswith("a decoder") else (False, True)))
 
 
-def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def needs(kind: str, given: dict[str, Any], layers: int, targets: Sequence[str] | None, tokens: int) -> list[float]:
-    """Weights, trained numbers, and bytes of pieces of 1, 32 and 512 records, of a model with so many layers."""
-    model = Classifier(kind, {k: v for k, v in given.items() if k != "pad_token_id"}, layers, targets)
+def captured(name: str, lora: bool, tokens: int, layers: int | None, device: str) -> Program:
+    number, kind, given, targets = MODELS[name]
+    model = Classifier(kind, given, number if layers is None else layers, targets if lora else None).to(device)
     example = torch.ones((1, tokens), dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
-    program = Program.of(model, loss, example)
-    sizes = [float(memory.needed(program, size)) for size in (1, 32, 512)]
-    return [float(sum(one.numel() for one in model.parameters())), float(program.layout.size), *sizes]
+    return Program.of(model, losses, (example[0].to(device), example[1].to(device)))
 
 
-def main(tokens: Sequence[int] = (128, 512), gigabytes: Sequence[int] = (24, 80, 141)) -> None:
-    print(f"| model | trained | tokens | {' | '.join(f'{one} GB' for one in gigabytes)} |", flush=True)
-    print(f"|---|---|---|{'---|' * len(gigabytes)}", flush=True)
-    for name, layers, kind, given, targets in ROWS:
-        for some in [targets] if kind == "llama" else [None, targets]:
-            for length in tokens:
-                one, two = (needs(kind, given, count, some, length) for count in (1, 2))
-                weights, trained, *sizes = (a + (layers - 1) * (b - a) for a, b in zip(one, two, strict=True))
-                each = (sizes[2] - sizes[1]) / 480
-                cells = []
-                for room in gigabytes:
-                    free = room * 1e9 / memory._ROOM - NUMBERS * weights
-                    most = int(sizes[0] <= free)
-                    if sizes[1] <= free:
-                        most = 32 * (1 + int((free - sizes[1]) / (32 * each)))
-                    cells.append(str(most) if most else "none")
-                what = f"all, {trained / 1e6:.0f} million" if some is None else f"LoRA, {trained / 1e6:.1f} million"
-                print(f"| {name} | {what} | {length} | {' | '.join(cells)} |", flush=True)
+def weights_of(program: Program) -> float:
+    return float(sum(one.numel() for one in program.model.parameters()))
+
+
+def estimated(name: str, lora: bool, tokens: int, gigabytes: Sequence[int]) -> tuple[float, list[str]]:
+    """How many numbers are trained, and the largest piece for each size of memory, from one and two layers."""
+    found = []
+    for count in (1, 2):
+        program = captured(name, lora, tokens, count, "cpu")
+        sizes = [float(memory.needed(program, size)) for size in (1, 32, MOST)]
+        found.append([weights_of(program), float(program.layout.size), *sizes])
+    layers = MODELS[name][0]
+    weights, trained, *sizes = (one + (layers - 1) * (two - one) for one, two in zip(*found, strict=True))
+    each, cells = (sizes[2] - sizes[1]) / (MOST - 32), []
+    for room in gigabytes:
+        free = room * 1e9 / memory._ROOM - NUMBERS * weights
+        most = int(sizes[0] <= free)
+        if sizes[1] <= free:
+            most = 32 * (1 + int((free - sizes[1]) / (32 * each)))
+        cells.append(str(most) if most else "none")
+    return trained, cells
+
+
+def measured(name: str, lora: bool, tokens: int, gigabytes: Sequence[int]) -> tuple[float, list[str]]:
+    """The same on a GPU for the model as it is, with the memory that a run takes at most."""
+    program = captured(name, lora, tokens, None, "cuda")
+    generator, cells = torch.Generator().manual_seed(0), []
+    for room in gigabytes:
+        program.flat.clear()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, room * 1e9 / torch.cuda.mem_get_info()[1]))
+        free = room * 1e9 - NUMBERS * weights_of(program)
+        piece = memory.largest_piece(program, free / memory._ROOM, MOST)
+        cell = str(piece) if piece else "none"
+        if piece > 1:
+            inputs = torch.randint(1, 30_000, (8 * piece, tokens), generator=generator).cuda()
+            records = Tensors(inputs, torch.zeros(8 * piece, dtype=torch.int64).cuda())
+            run = Run(
+                seed=1, records=8 * piece, rate=0.2, steps=3, batch_size=1.6 * piece, noise_multiplier=1.0,
+                max_grad_norm=1.0, learning_rate=0.1,
+            )  # fmt: skip
+            try:
+                rows = program.layout.stacked([program.model], torch.device("cuda"))
+                with pinned(1):
+                    Group(program, rows, records, [run], Setting(physical_batch_size=piece)).finish()
+                cell += f" ({torch.cuda.max_memory_reserved() / 1e9:.0f} GB used)"
+            except torch.cuda.OutOfMemoryError:
+                cell += " (out of memory)"
+        print("   ", name, lora, tokens, f"{room} GB:", cell, flush=True)
+        cells.append(cell)
+    return float(program.layout.size), cells
+
+
+def main(tokens: Sequence[int] = (128, 512), gigabytes: Sequence[int] = (24, 80, 141), measure: bool = False) -> None:
+    table = [f"| model | trained | tokens | {' | '.join(f'{one} GB' for one in gigabytes)} |"]
+    table.append(f"|---|---|---|{'---|' * len(gigabytes)}")
+    for name, lora in kinds():
+        for length in tokens:
+            trained, cells = (measured if measure else estimated)(name, lora, length, gigabytes)
+            what = f"LoRA, {trained / 1e6:.1f} million" if lora else f"all, {trained / 1e6:.0f} million"
+            table.append(f"| {name} | {what} | {length} | {' | '.join(cells)} |")
+    print("\n".join(table))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", type=int, nargs="+", default=[128, 512])
     parser.add_argument("--memory", type=int, nargs="+", default=[24, 80, 141], dest="gigabytes")
+    parser.add_argument("--measure", action="store_true")
     main(**vars(parser.parse_args()))

@@ -14,7 +14,7 @@ from support.slow import mostly_slow
 from torch import nn
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import Program, Run, Setting, Tensors, train, trainable
+from dphypo.torch.engine import Program, Run, Setting, Tensors, layers, train, trainable
 from dphypo.torch.engine import program as program_module
 from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.program import FlatGraph
@@ -217,3 +217,31 @@ def test_global_settings_are_as_before():
     after = (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_rng_state())
     assert before[:2] == after[:2]
     assert np.array_equal(before[2].numpy(), after[2].numpy())
+
+
+@pytest.mark.parametrize("runs", [None, 1, 3])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_product_of_all_records_and_one_of_each_are_the_same(runs, together, monkeypatch):
+    """What a GPU computes, on a CPU: ``left`` has two rows of each of four records."""
+    lead = () if runs is None else (runs,)
+    left, right = torch.randn(*lead, 8, 5), torch.randn(*lead, 5, 3)
+    bias = torch.randn(3) if runs is None else torch.randn(runs, 1, 3)
+    monkeypatch.setattr(layers, "steady", lambda *_: together)
+    made = layers.steady_product(4)
+    assert torch.allclose(made(left, right), left @ right, atol=1e-6)
+    assert torch.allclose(made(left, right, bias), left @ right + bias, atol=1e-6)
+
+
+def test_a_product_whose_bits_depend_on_the_place_is_noticed(monkeypatch):
+    """As in a GPU's kernel that divides the inner sums of the last tiles otherwise."""
+    left, right = torch.randn(64, 256), torch.randn(256, 16)
+    assert layers.steady(left, right, None, 32)
+    halves = torch.mm
+
+    def otherwise(one, other):
+        made = halves(one, other)
+        made[-2:] = halves(one[-2:, :100], other[:100]) + halves(one[-2:, 100:], other[100:])
+        return made
+
+    monkeypatch.setattr(torch, "mm", otherwise)
+    assert not layers.steady(left, right, None, 32)

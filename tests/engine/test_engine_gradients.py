@@ -153,3 +153,27 @@ def test_the_norm_of_an_embedding_has_room_for_all_its_roundings():
     square = layers.rows(Slot(0, 3 * width), (3, width), tokens, slopes).square.item()
     spread = positions * width**0.5
     assert square - positions * width >= 0.99 * (positions * width + positions + 4) * 2.0**-53 * spread**2
+
+
+class Attention(nn.Module):
+    def __init__(self, masked_from: int | None) -> None:
+        super().__init__()
+        self.masked_from, self.last = masked_from, nn.Linear(6, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        heads = inputs[:, None]
+        mask = None if self.masked_from is None else torch.full((4, 4), -torch.inf).triu(self.masked_from)
+        made = nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+        return self.last(made[:, 0].mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("masked_from", "careful"), [(None, False), (4, False), (1, False), (0, True)])
+def test_attention_is_careful_about_rows_that_are_masked_whole_where_there_are_some(masked_from, careful):
+    """From 0 on, the first row is masked whole: its softmax is zero."""
+    records = torch.randn(COUNT, 4, 6), torch.arange(COUNT) % 3
+    model = Attention(masked_from)
+    program = Program.of(model, cross_entropy, (records[0][:1], records[1][:1]))  # compares with plain autograd
+    names = {str(node.target) for node in program.record.graph.graph.nodes}
+    assert ("aten._safe_softmax.default" in names) is careful
+    found, _, _ = gradients(program, model, *records)
+    assert bool(found.isfinite().all())

@@ -12,7 +12,7 @@ the bias. Three ways to its norm, p and r being the widths and L the number of p
 * *ghost*, 2L² < pr: n̂² = Σ_{l,l′} ⟨a_l, a_l′⟩⟨g_l, g_l′⟩ in double precision. The terms cancel, so what is used is
   n̄² = max(0, n̂²) + γ(p + r + L² + 4)·A², A = Σ_l ‖a_l‖‖g_l‖.
 * *held* otherwise: the gradients themselves (:func:`held`). A GPU, which waits for its memory, does so where they
-  are fewer numbers than three times what they are made of.
+  are fewer numbers than five times what they are made of.
 
 An embedding is a linear layer on one-hot inputs. With t_l the token at position l, A = Σ_l ‖g_l‖ and
 n̂² = Σ_{l,l′ : t_l = t_l′} ⟨g_l, g_l′⟩, summed over l′, then over l and the width r: n̄² = max(0, n̂²) + γ(Lr + L + 4)·A².
@@ -40,6 +40,7 @@ from dphypo.training.sum_on_grid import UNIT
 
 _TINY = 2.0**-300
 _TILE = 16
+_LESS = 5  # a GPU makes gradients that are fewer times as many numbers as their factors
 _CHUNK = 2**24  # numbers converted to double precision at a time
 
 
@@ -80,6 +81,59 @@ def product_by_run() -> Callable[..., torch.Tensor]:
 def batched(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """left · right of every run, plus its bias."""
     return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
+
+
+def steady_product(records: int) -> Callable[..., torch.Tensor]:
+    """left · right on a GPU at one shape, plus a bias; the rows of ``left`` are those of so many records, in each run.
+
+    Of one large product a library may compute the tiles in different ways, those of a batch in one. So where the place
+    of a record changes a bit, there is a product for each record. That is found out in the first call.
+    """
+    together: bool | None = None
+
+    def made(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        nonlocal together
+        if together is None:
+            together = steady(left, right, bias, records)
+        return _together(left, right, bias) if together else _by_record(left, right, bias, records)
+
+    return made
+
+
+def _together(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    if left.dim() == 2:
+        return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
+    if len(left) == 1:
+        return _together(left[0], right[0], None if bias is None else bias[0, 0])[None]
+    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias, left, right)
+
+
+def _by_record(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, records: int) -> torch.Tensor:
+    made = left.new_empty((*left.shape[:-1], right.shape[-1]))
+    runs = (left, right, made) if left.dim() == 3 else (left[None], right[None], made[None])
+    for one, matrix, into in zip(*runs, strict=True):
+        rows, width = one.reshape(records, -1, one.shape[-1]), into.shape[-1]
+        torch.bmm(rows, matrix.expand(records, *matrix.shape), out=into.view(records, -1, width))
+    return made if bias is None else made.add_(bias)
+
+
+def steady(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, records: int) -> bool:
+    """Whether the place of a record changes no bit of the product of all records, on random numbers."""
+    generator = torch.Generator(left.device).manual_seed(0)
+
+    def random(like: torch.Tensor) -> torch.Tensor:
+        like = like if all(like.stride()) else like.contiguous()
+        made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+        return made.copy_(torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device))
+
+    given, matrix = random(left), random(right)
+    made = _together(given, matrix, bias)
+    each = torch.arange(left.shape[-2], device=left.device).view(records, -1)
+    for order in (each.roll(records // 3 + 1, 0), each.roll(1, 0), each.flip(0)):
+        moved = random(left).copy_(given.index_select(-2, order.flatten()))
+        if not torch.equal(made.index_select(-2, order.flatten()), _together(moved, matrix, bias)):
+            return False
+    return True
 
 
 Way = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -197,7 +251,7 @@ def outer(weight: Slot, bias: Slot | None, inputs: torch.Tensor, gradients: torc
     left, right = gradients, inputs
     single = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
     biases = [] if bias is None else [held(bias, gradients.sum(2, dtype=single))]
-    if 2 * positions**2 >= p * r or (inputs.is_cuda and 3 * positions * (p + r) >= p * r):
+    if 2 * positions**2 >= p * r or (inputs.is_cuda and _LESS * positions * (p + r) >= p * r):
         whole = tiled(left.to(single)).transpose(2, 3) @ tiled(right.to(single))
         return [held(weight, whole[..., : left.shape[-1], : right.shape[-1]]), *biases]
     left, right = wide(left), wide(right)

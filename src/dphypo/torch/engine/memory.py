@@ -24,7 +24,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import layers
 from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
 from dphypo.torch.engine.device import one_run
-from dphypo.torch.engine.program import Program, Way
+from dphypo.torch.engine.program import Program
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
 
@@ -60,12 +60,12 @@ class Alive(TorchDispatchMode):
 def _one_way() -> Iterator[None]:
     """Let products be plain ones: which way changes no bit is found by numbers. No other thread trains meanwhile."""
     with one_run():
-        kept = layers._way
-        layers._way = lambda *_: torch.mm  # type: ignore[assignment]
+        kept = layers._way, layers.steady
+        layers._way, layers.steady = lambda *_: torch.mm, lambda *_: True  # type: ignore[assignment]
         try:
             yield
         finally:
-            layers._way = kept
+            layers._way, layers.steady = kept
 
 
 def of_piece(program: Program, shape: Shape) -> int:
@@ -111,8 +111,8 @@ def rough(program: Program, shape: Shape) -> int:
 
 def needed(program: Program, size: int) -> int:
     """Bytes that a run needs at least with pieces of so many records, besides the weights that it does not train."""
-    given = dataclasses.replace(program, way=Way.ALONE if size < MULTIPLE else program.way)
-    return program.layout.width * PARAMETER + of_piece(given, Shape(1, size, program.views))
+    way = dataclasses.replace(program, alone=size < MULTIPLE)
+    return program.layout.width * PARAMETER + of_piece(way, Shape(1, size, program.views))
 
 
 def largest_piece(program: Program, available: float, size: int) -> int:

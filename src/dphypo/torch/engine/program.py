@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import enum
 import math
 import operator
 import warnings
@@ -29,19 +28,11 @@ from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators,
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.factors import Part
-from dphypo.torch.engine.layers import product, product_by_run
+from dphypo.torch.engine.layers import product, product_by_run, steady_product
 from dphypo.torch.engine.record_graph import Augment, RecordGraph
 from dphypo.training.poisson_draws import MULTIPLE
 
 A = torch.ops.aten
-
-
-class Way(enum.Enum):
-    """How the records of a piece go through the graph: in the first way in which a place changes no bit."""
-
-    TOGETHER = "products of matrices have the positions of all records as rows"
-    BY_RECORD = "on a GPU: products of matrices are batches of one product for each record"
-    ALONE = "one record after the other"
 
 
 class FlatGraph(NamedTuple):
@@ -61,7 +52,6 @@ def flatten(
     record: Sequence[torch.Tensor],
     runs: int,
     rows: int,
-    way: Way = Way.TOGETHER,
 ) -> FlatGraph:
     """The graph of so many runs and rows of each, from tensors that stand for its arguments.
 
@@ -92,8 +82,8 @@ def flatten(
     else:
         if kernels.AVAILABLE:
             _pools_by_kernels(made.graph)
-        if way is Way.BY_RECORD:
-            _products_by_record(made.graph, runs, rows)
+        _steady_products(made.graph, runs, rows)
+        _simplify(made.graph)
     for node in made.graph.nodes:
         node.target = layers.EAGER.get(node.target, node.target)
     made.graph.eliminate_dead_code()
@@ -143,7 +133,8 @@ def _simplify(graph: Any) -> None:
         turned = node.target is A.transpose.int and source.target is node.target
         if turned and {*source.args[1:]} == {*node.args[1:]}:
             source, same = source.args[0], True
-        same = same or (node.target is A.mul.Scalar and node.args[1] == 1 and value.dtype == source.meta["val"].dtype)
+        times = node.target in (A.mul.Scalar, A.mul.Tensor) and not isinstance(node.args[1], fx.Node)
+        same = same or (times and node.args[1] == 1 and value.dtype == source.meta["val"].dtype)
         key = (node.target, str(node.args), str(node.kwargs))
         before = source if same else known.setdefault(key, node)
         if before is not node:
@@ -202,8 +193,7 @@ def _products_by_run(graph: Any, runs: int) -> None:
     for node in list(graph.nodes):
         if node.target is A.bmm.default and node.meta["val"].shape[0] == runs:
             node.target = product
-            _add_bias(graph, node)
-            _by_run(graph, node)
+            _by_run(graph, _with_bias(graph, node))
         elif node.target is A.mm.default and node.meta["val"].shape[0] % runs == 0:
             left, right = node.args
             node.target, node.args = _common_product, (left, right, runs)
@@ -227,29 +217,31 @@ def _pools_by_kernels(graph: Any) -> None:
         back.target, back.args = kernels.unpool, (slopes, which, sizes, tuple(kernel), tuple(stride))
 
 
-def _add_bias(graph: Any, node: Any) -> None:
-    """Let a product add what is added to it, if that is one row for each run."""
+def _with_bias(graph: Any, node: Any) -> Any:
+    """A product, or one in its place that adds what is added to it, if that is one row for each run."""
     users = list(node.users)
     while len(users) == 1 and users[0].target is A.reshape.default:
         users = list(users[0].users)
     if len(users) != 1 or users[0].target is not A.add.Tensor or users[0].kwargs:
-        return
+        return node
     (total,) = users
     made, value = total.meta["val"], node.meta["val"]
+    sizes = [len(value), 1, value.shape[2]] if value.dim() == 3 else [value.shape[1]]
     for bias in total.args:
         shape: Any = bias.meta["val"].shape if isinstance(bias, fx.Node) else ()
-        row = len(shape) == made.dim() and shape[0] == made.shape[0] == len(value) and shape[-1] == value.shape[2]
-        if row and made.shape[-1] == value.shape[2] and made.numel() == value.numel() and set(shape[1:-1]) <= {1}:
+        own = value.dim() == 2 or (len(shape) == made.dim() and shape[0] == made.shape[0] == len(value))
+        row = shape[-1:] == made.shape[-1:] == value.shape[-1:] and math.prod(shape) == math.prod(sizes)
+        if own and row and made.numel() == value.numel() and _dtype(bias) == value.dtype:
             with graph.inserting_before(total):
-                shift = graph.call_function(A.reshape.default, (bias, [len(value), 1, value.shape[2]]))
-                sums = graph.call_function(product, (*node.args, shift))
+                shift = graph.call_function(A.reshape.default, (bias, sizes))
+                sums = graph.call_function(node.target, (*node.args, shift))
                 result = graph.call_function(A.reshape.default, (sums, list(made.shape)))
-            shift.meta["val"] = bias.meta["val"].reshape(len(value), 1, value.shape[2])
+            shift.meta["val"] = bias.meta["val"].reshape(sizes)
             sums.meta["val"], result.meta["val"] = value, made
             total.replace_all_uses_with(result)
             graph.erase_node(total)
-            _by_run(graph, sums)
-            return
+            return sums
+    return node
 
 
 def _by_run(graph: Any, node: Any) -> None:
@@ -262,29 +254,16 @@ def _by_run(graph: Any, node: Any) -> None:
     node.target = product_by_run()
 
 
-def _products_by_record(graph: Any, runs: int, rows: int) -> None:
-    """Replace products whose rows are the positions of all records by batches of one product for each record.
-
-    Libraries compute the tiles of one large product in different ways, those of a batch in one.
-    """
+def _steady_products(graph: Any, runs: int, rows: int) -> None:
+    """On a GPU: let products of all records be such that a record's place changes no bit."""
     for node in list(graph.nodes):
         if node.target not in (A.mm.default, A.bmm.default):
             continue
-        sizes = node.meta["val"].shape
-        common = node.target is A.mm.default
-        among = runs * rows if common else rows
-        if (common or sizes[0] == runs) and sizes[-2] % among == 0 and sizes[-2] > among:
-            node.target, node.args = product_by_record, (*node.args, among)
-
-
-def product_by_record(left: torch.Tensor, right: torch.Tensor, records: int) -> torch.Tensor:
-    """left · right, of every run if there are several; the rows of ``left`` belong to so many records, in order."""
-    made = left.new_empty((*left.shape[:-1], right.shape[-1]))
-    runs = (left, right, made) if left.dim() == 3 else (left[None], right[None], made[None])
-    for one, matrix, into in zip(*runs, strict=True):
-        rows, width = one.reshape(records, -1, one.shape[-1]), into.shape[-1]
-        torch.bmm(rows, matrix.expand(records, *matrix.shape), out=into.view(records, -1, width))
-    return made
+        value = node.meta["val"]
+        records = rows if value.dim() == 3 else runs * rows
+        if (value.dim() == 2 or len(value) == runs) and value.shape[-2] % records == 0:
+            node.target = steady_product(records)
+            _with_bias(graph, node)
 
 
 def _common_product(left: torch.Tensor, right: torch.Tensor, runs: int) -> torch.Tensor:
@@ -394,8 +373,8 @@ class Program:
         record: the graph of one record; its outputs are what the ``parts`` of the gradient are made of.
         terms: how many terms the longest sum of one record's gradient has.
         elements: how many numbers the parts of one record's gradient hold.
-        way: how records go through the graph.
-        found: the way at a shape (:meth:`on`).
+        alone: whether records go through the graph one by one.
+        found: whether they must at a shape (:meth:`on`).
         flat: the graphs of shapes that were asked for.
         scores: graphs of this architecture in evaluation mode, which whoever scores it keeps here.
     """
@@ -411,9 +390,9 @@ class Program:
     autocast: torch.dtype | None = None
     views: int = 1
     augment: Augment | None = None
-    way: Way = Way.TOGETHER
-    found: dict[tuple[Any, ...], Way] = field(default_factory=dict)
-    flat: dict[tuple[int, int, Way], FlatGraph] = field(default_factory=dict)
+    alone: bool = False
+    found: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+    flat: dict[tuple[int, int], FlatGraph] = field(default_factory=dict)
     scores: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
@@ -453,11 +432,6 @@ class Program:
         return cls(code, loss, layout, record, parts, terms, numbers, example, autocast, views, augment)
 
     @property
-    def alone(self) -> bool:
-        """Whether records go through the graph one after the other."""
-        return self.way is Way.ALONE
-
-    @property
     def random(self) -> bool:
         """Whether a pass uses random numbers."""
         return bool(self.record.uniforms)
@@ -467,23 +441,24 @@ class Program:
         return piece * self.terms * self.views + len(self.parts)
 
     def on(self, rows: torch.Tensor, shape: Shape) -> Program:
-        """The program in the fastest way in which, at this shape, a record's place changes no bit.
+        """The program in the faster way in which, at this shape, a record's place changes no bit.
 
-        It is found out once for each shape, precision and number of threads, which decide how a device computes, at
-        random weights: initial ones may be zeros, which round nothing. Pieces that are no multiple of 32 records go one
-        at a time: a record's address in them depends on its place.
+        All records at once, or one at a time. It is found out once for each shape, precision and number of threads,
+        which decide how a device computes, at random weights: initial ones may be zeros, which round nothing. Pieces
+        that are no multiple of 32 records go one at a time: a record's address in them depends on its place.
         """
-        key = (shape, *precision())
-        if key in self.found:
-            return dataclasses.replace(self, way=self.found[key])
-        for way in Way:
-            if (way is Way.BY_RECORD and not rows.is_cuda) or (shape.records % MULTIPLE and way is not Way.ALONE):
+        precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+        key = (shape, *precision, torch.get_num_threads())
+        for alone in (False, True):
+            way = dataclasses.replace(self, alone=alone)
+            if self.found.get(key) is alone:
+                return way
+            if key in self.found or (shape.records % MULTIPLE and not alone):
                 continue
-            program = dataclasses.replace(self, way=way)
             tried = (trainable.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
-            if all(trainable.same_places(program, some, shape) for some in tried):
-                self.found[key] = way
-                return program
+            if all(trainable.same_places(way, some, shape) for some in tried):
+                self.found[key] = alone
+                return way
         raise UnsupportedModelError(
             "a record's gradient changes in its last bits with its place, even if each record is differentiated alone: "
             "this device does not compute the same twice, and one bit can flip a decision of the model, which no noise "
@@ -510,7 +485,7 @@ class Pass:
         held = {**dict(program.model.named_parameters()), **dict(program.model.named_buffers())}
         given = [held[name].detach() for name in record.given]
         at_once = 1 if program.alone else shape.records * shape.views
-        self._key = key = (shape.runs, at_once, program.way)
+        self._key = key = (shape.runs, at_once)
         if key not in program.flat:
             one = [part[0] for part in program.example]
             one += [torch.empty(size, device=rows.device) for size in record.uniforms]

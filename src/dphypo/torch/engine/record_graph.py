@@ -131,6 +131,7 @@ class RecordGraph:
         held = operators.constants(graph)  # before constants are computed from them
         _shorten_losses(graph)
         plain(graph)
+        _shorten_attention(graph)
         operators.check_graph(graph)
         if device.type != "cpu":
             _to_device(graph, device)
@@ -357,3 +358,31 @@ def _shorten_losses(graph: fx.GraphModule) -> None:
         hit = insert(node, A.eq.Tensor, insert(node, A.unsqueeze.default, target, 1), classes)
         slope = insert(node, A.unsqueeze.default, insert(node, A.neg.default, slopes), 1)
         node.replace_all_uses_with(insert(node, A.mul.Tensor, hit, slope))
+
+
+def _shorten_attention(graph: fx.GraphModule) -> None:
+    """Drop masks that are zero everywhere, and the care for rows of a softmax that are masked whole, if none is."""
+    for node in graph.graph.find_nodes(op="call_function", target=A.add.Tensor):
+        for mask, other in (node.args, node.args[::-1]):
+            same = isinstance(other, fx.Node) and other.meta["val"].shape == node.meta["val"].shape
+            numbers = _constant(graph, mask)
+            if same and numbers is not None and not node.kwargs and not numbers.any():
+                node.replace_all_uses_with(other)
+                break
+    for node in graph.graph.find_nodes(op="call_function", target=A._safe_softmax.default):
+        source, dim = node.args[0], node.args[1] % node.meta["val"].dim()
+        made = source.args[0] if source.target is A.reshape.default else source
+        masks = [_constant(graph, one) for one in made.args] if made.target is A.add.Tensor else []
+        whole = [
+            (one == -torch.inf).expand(source.meta["val"].shape).all(dim).any() for one in masks if one is not None
+        ]
+        if not node.kwargs and (made.target in (A.bmm.default, A.mm.default) or (whole and not any(whole))):
+            node.target, node.args = A._softmax.default, (source, dim, False)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _constant(graph: fx.GraphModule, node: Any) -> torch.Tensor | None:
+    """The numbers of a node that is a constant of the graph."""
+    found = getattr(graph, str(node.target)) if isinstance(node, fx.Node) and node.op == "get_attr" else None
+    return found if isinstance(found, torch.Tensor) and found.is_floating_point() else None

@@ -191,7 +191,7 @@ class Group:
             whole = sums.rows.round().long()
             optimiser = optimisers.build(first.optimizer, rows, [run.options for run in self._runs], program.layout)
             optimiser.step(rows, sums.rows.mul_(self._units).to(rows.dtype), self._rates[0])
-        return _digest(repr(shape), program.way.name, whole, rows)
+        return _digest(repr(shape), repr(program.alone), whole, rows)
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
