@@ -23,7 +23,9 @@ import torch
 from support.designs_world import certified
 
 from dphypo import LastRun, Ledger, Pmf, Space, Split, Stages, SurveyPlan, noise, tune
-from dphypo.accounting import RoundedDp, account
+from dphypo.accounting import Composition, RoundedDp, account
+from dphypo.accounting.composition import account_published
+from dphypo.accounting.verify import from_json, guarantee_of
 from dphypo.errors import ChangedStudy, LedgerError, UnfitRecordsError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
@@ -467,3 +469,45 @@ def test_17_predictions_that_raise(row: Row) -> None:
             [[0.0]] * 100, labels
         )
     row(17, "an encoder of texts and numbers", "ε spent, predict raises", "refused, with the Schema")
+
+
+# 18. Certificates of two forms of the same records
+
+
+def test_18_certificates_of_two_forms_of_the_records(row: Row) -> None:
+    """A quarter of the records train in one search and score in the other, where both state the same split."""
+    from accounting.test_sides import of_two_forms
+
+    searches, documents = of_two_forms()
+    splits = {split for search in searches for term in search.terms for split, _ in term.side.conditions}
+    assert len({json.dumps(split.to_json()) for split in splits}) == 1
+    real = Composition.of(account_published(dp_accounting.GaussianDpEvent(1.5), 2)).epsilon(1e-5)
+    before, now = (Composition.of(*(read(one) for one in documents)).epsilon(1e-5) for read in (as_it_is, guarantee_of))
+    row(18, f"two certificates that cost {real:.2f}", f"{before:.2f}", f"{now:.2f}")
+    assert before < 0.7 * real
+    assert now >= 0.999 * real
+
+
+def as_it_is(document: Any) -> Composition:
+    """What a document states, with the splits that it states."""
+    return from_json(document, math.inf)
+
+
+# 19. Python in training
+
+
+def test_19_python_in_place_of_functions_of_pytorch(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python that is called for every operator of a step decides by one record for all."""
+    from integrations.test_torch_hostile import INPUTS, TARGETS, before, in_batches
+    from support.torch_steps import first_output, moved
+
+    from dphypo.torch.engine import program
+
+    build, function = before(lambda x: x.relu() * 1.5 + 0.25), torch.relu
+    monkeypatch.setattr(torch, "relu", lambda *args: in_batches(function(*args)))
+    now = moved(build, INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5)
+    monkeypatch.setattr(program, "_binding", lambda target: getattr(torch, target.__name__.partition(".")[0]))
+    was = moved(build, INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5)
+    row(19, "one record moves a step by", f"{was:.0f} C", f"{now:.3f} C")
+    assert was > 50
+    assert now < 1.001

@@ -29,9 +29,10 @@ from dphypo.accounting.composition import (
     account_published,
     read_sides,
 )
+from dphypo.accounting.verify import guarantee_of
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms.mechanism import Declared
-from dphypo.training.split import Origin, sides_of, split_by_hash
+from dphypo.training.split import Origin, hash_split, sides_of, split_by_hash
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 SPLITS = (Split("even numbers score"), Split("hash", key="a", share=0.2), Split("hash", key="a", share=0.3))
@@ -283,6 +284,39 @@ def test_a_search_of_parts_on_differently_scaled_splits_is_refused():
     Stages(space, [Survey(first, 2), LastRun(first, score=True)], delta=1e-6, journal=None)
     with pytest.raises(ValueError, match="different records were split with the same key"):
         Stages(space, [Survey(first, 2), LastRun(last, score=True)], delta=1e-6, journal=None)
+
+
+def on_two_sides(split, training, scoring):
+    trains, scores = (account_published(dp.GaussianDpEvent(sigma), 1) for sigma in (training, scoring))
+    return Composition((Term(trains, split.training), Term(scores, split.scoring, scores=True)))
+
+
+def of_two_forms():
+    """Two searches on the same records, scaled for the second, and their certificates, which state the same split."""
+    inputs = np.random.default_rng(0).normal(size=(400, 3))
+    (train, _), (_, scored) = (split_by_hash(form, np.zeros(400), share=0.5) for form in (inputs, 2 * inputs))
+    trained = {row.tobytes() for row in train[0]}
+    assert any((row / 2).tobytes() in trained for row in scored[0]), "records train in one and score in the other"
+    searches = on_two_sides(train.split, 1.5, 40.0), on_two_sides(scored.split, 40.0, 1.5)
+    return searches, [one.certificate(1e-5).document for one in searches]
+
+
+def test_certificates_of_two_forms_of_the_records_are_composed_as_two_splits():
+    """A record may train in one search and score in the other: 2.76 was printed for 4.09."""
+    searches, documents = of_two_forms()
+    both = Composition.of(*map(guarantee_of, documents))
+    assert both.epsilon(1e-5) >= Composition.of(account_published(dp.GaussianDpEvent(1.5), 2)).epsilon(1e-5) * 0.999
+    for one, document in zip(searches, documents, strict=True):
+        assert guarantee_of(document).epsilon(1e-5) == one.epsilon(1e-5)
+    stated = [Split("records whose number is odd score").sides] * 2
+    said = [on_two_sides(split, 1.5, 40.0).certificate(1e-5).document for split in stated]
+    named = Composition.of(*map(guarantee_of, said))
+    assert set(named.costs(1e-5)) == {"training", "scoring"}, "a rule in words is the same rule everywhere"
+
+
+def test_every_split_by_a_hash_has_a_name_of_its_own():
+    one, other = (hash_split(INPUTS, share=0.2).sides for _ in range(2))
+    assert not one.training.apart_from(other.scoring)
 
 
 def test_a_side_has_one_part_of_a_split():

@@ -203,12 +203,20 @@ MUTANTS = (
         "splits of different records are one",
         "other targets or other values give another split",
         "training/split.py",
-        "replace(split, of=secrets.token_hex(16))\n",
-        'replace(split, of="")\n',
+        ", of=secrets.token_hex(16))\n",
+        ")\n",
         (
             "integrations/test_split.py::test_another_split_of_the_same_array_is_not_taken_for_one",
             "integrations/test_split.py::test_a_data_set_that_reads_its_records_otherwise_is_another_one",
         ),
+    ),
+    Mutant(
+        "splits of two documents are one",
+        "other targets or other values give another split",
+        "accounting/verify.py",
+        "side=term.side.of_records(name)",
+        "side=term.side.of_records('')",
+        ("accounting/test_sides.py::test_certificates_of_two_forms_of_the_records_are_composed_as_two_splits",),
     ),
     Mutant(
         "1 − p from a rounded p",

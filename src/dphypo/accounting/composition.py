@@ -26,7 +26,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -68,8 +68,8 @@ class Split:
         share: about how much is set apart for scoring.
         key: SHA-256 of the key, in hexadecimal.
         data: the public name of the data set, where several are used together.
-        of: a random name of one call of ``split_by_hash``, which is no part of any document. Splits of different
-            records are different ones, whatever is stated of them.
+        of: a random name of one call of ``split_by_hash``, or of one document, which is no part of any document. Splits
+            of different records are different ones, whatever is stated of them.
 
     >>> by_number, by_key = Split("patients whose number ends in 9 score").sides, Split("hash", key="ab").sides
     >>> by_number.training.apart_from(by_number.scoring), by_number.training.apart_from(by_key.scoring)
@@ -131,6 +131,11 @@ class Side:
         """Whether no record can be on both sides: some split puts them on different parts."""
         splits = {split for split, _ in self.conditions}
         return any((split, part) not in self.conditions for split, part in other.conditions if split in splits)
+
+    def of_records(self, name: str) -> Side:
+        """The same, where splits by a hash of values are of the records with this name (:attr:`Split.of`)."""
+        named = ((replace(split, of=name) if split.key else split, part) for split, part in self.conditions)
+        return Side(frozenset(named))
 
     def to_json(self) -> list[dict[str, Any]]:
         """The conditions; an empty list is all records."""

@@ -15,8 +15,9 @@ import json
 import math
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -294,14 +295,18 @@ def _is_release(value: object) -> bool:
 def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Composition:
     """The guarantee that a certificate states, recomputed: to compose or reserve it.
 
-    It is what the document *says*; whether its numbers are right is for :func:`verify`.
+    It is what the document *says*; whether its numbers are right is for :func:`verify`. Two documents that state the
+    same split by a hash may be of two forms of the records, whose values differ: a record that trains in one search may
+    score in the other. So their splits are different ones.
     """
     given = certificate.document if isinstance(certificate, Certificate) else certificate
     document = given if isinstance(given, Mapping) else read(Path(given))
     Certificate.from_dict(document)
     check(document)
+    name = secrets.token_hex(16)
     try:
-        return from_json(document, BUDGET)
+        whole = from_json(document, BUDGET)
+        return Composition(tuple(replace(term, side=term.side.of_records(name)) for term in whole.terms))
     except (KeyError, TypeError) as error:
         raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
 

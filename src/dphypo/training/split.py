@@ -19,7 +19,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
@@ -304,8 +304,6 @@ def split_within(
     if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another key, or all records"
         raise _validate.fail("key", key, remedy)
-    # A name of its own for each split: a name by the values would tell whether two forms of the records are equal.
-    split = replace(split, of=secrets.token_hex(16))
     sides = Sides(whole.inside(split, Role.TRAINING), whole.inside(split, Role.SCORING))
 
     def part(chosen: npt.NDArray[np.bool_], side: Side) -> Any:
@@ -400,7 +398,8 @@ def hash_split(inputs: Any, *, share: float, key: str = "", persons: bool = Fals
 
 
 def _split(hashed: str, share: float, key: str) -> Split:
-    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest())
+    # A name of its own for each split: a name by the values would tell whether two forms of the records are equal.
+    return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest(), of=secrets.token_hex(16))
 
 
 def _name(dataset: object) -> str:
