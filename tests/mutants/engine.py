@@ -31,8 +31,8 @@ MUTANTS = (
         "records of small pieces go together",
         "a contribution does not depend on the address of its record",
         "torch/engine/program.py",
-        "if (way is Way.BY_RECORD and not rows.is_cuda) or (shape.records % MULTIPLE and way is not Way.ALONE):",
-        "if way is Way.BY_RECORD and not rows.is_cuda:",
+        "if key in self.found or (shape.records % MULTIPLE and not alone):",
+        "if key in self.found:",
         (f"{_PLACES}::test_records_of_small_pieces_are_differentiated_one_by_one",),
     ),
     Mutant(

@@ -447,8 +447,7 @@ class Program:
         which decide how a device computes, at random weights: initial ones may be zeros, which round nothing. Pieces
         that are no multiple of 32 records go one at a time: a record's address in them depends on its place.
         """
-        precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-        key = (shape, *precision, torch.get_num_threads())
+        key = (shape, *precision())
         for alone in (False, True):
             way = dataclasses.replace(self, alone=alone)
             if self.found.get(key) is alone:
