@@ -24,7 +24,7 @@ from support.slow import mostly_slow
 from dphypo import Geometric, Ledger, account
 from dphypo.accounting import ApproximateDp, Guarantee, PureDp, RdpCurve, RoundedDp
 from dphypo.errors import LedgerError
-from dphypo.journal.ledger import ORDERS, Cost, Terms, budget
+from dphypo.journal.ledger import ORDERS, Charge, Terms, budget
 from dphypo.laws import Pmf
 
 ONE = Pmf({1: 1.0})
@@ -60,8 +60,8 @@ def test_what_is_admitted_is_within_the_total_however_it_is_accounted(tmp_path: 
 def test_delta_is_shared_between_the_orders(tmp_path: Path) -> None:
     """The mutant that gives every order all of δ admits more than the filter is proven for."""
     ledger = opened(tmp_path)
-    for order, found in zip(ledger.orders, ledger.budgets, strict=True):
-        assert found == pytest.approx(budget(order, 2.0, 0.99e-6 / len(ledger.orders)))
+    for order, found in zip(ledger.terms.orders, ledger.terms.budgets(), strict=True):
+        assert found == pytest.approx(budget(order, 2.0, 0.99e-6 / len(ledger.terms.orders)))
         assert found < budget(order, 2.0, 1e-6)
 
 
@@ -112,16 +112,16 @@ def test_a_guarantee_without_a_renyi_curve_or_of_another_relation_is_refused(tmp
 def test_plans_and_compositions_are_held_too(tmp_path: Path) -> None:
     ledger = opened(tmp_path, 8.0)
     first, second = account(dp.GaussianDpEvent(10.0), Geometric(mean=3)), account(dp.GaussianDpEvent(9.0), ONE)
-    together = ledger.costs(first.compose(second))
-    np.testing.assert_allclose(together, np.add(ledger.costs(first), ledger.costs(second)))
+    together = ledger.charge(first.compose(second)).renyi
+    np.testing.assert_allclose(together, np.add(ledger.charge(first).renyi, ledger.charge(second).renyi))
     ledger.reserve(first.compose(second), name="declared together")
 
 
 def test_an_order_that_is_infinite_does_not_help(tmp_path: Path) -> None:
     ledger = opened(tmp_path, 8.0)
     curve = RdpCurve((2.0, 4.0), (0.1, 0.3))
-    costs = ledger.costs(account(curve, ONE))
-    assert sum(cost < 1e299 for cost in costs) == sum(1 < order <= 4 for order in ledger.orders)
+    costs = ledger.charge(account(curve, ONE)).renyi
+    assert sum(cost < 1e299 for cost in costs) == sum(1 < order <= 4 for order in ledger.terms.orders)
     assert all(math.isfinite(cost) for cost in costs)
 
 
@@ -182,21 +182,21 @@ def test_a_refusal_names_the_epsilon_that_fits(tmp_path: Path, search: Callable[
 
 
 @st.composite
-def searches(draw: st.DrawFn) -> list[Cost]:
+def searches(draw: st.DrawFn) -> list[Charge]:
     """What searches cost at the orders of a ledger: curves that never decrease, with or without slack."""
     made = []
     for _ in range(draw(st.integers(1, 6))):
         scale, bend = 10 ** draw(st.floats(-4, 1)), draw(st.floats(0, 2))
         slack = draw(st.sampled_from([0.0, 1e-22, 1e-17, 1e-14, 1e-11, 1e-8]))
-        made.append(Cost(tuple(scale * order**bend for order in ORDERS), slack * draw(st.floats(0.5, 2))))
+        made.append(Charge(tuple(scale * order**bend for order in ORDERS), slack * draw(st.floats(0.5, 2))))
     return made
 
 
 @settings(max_examples=300)
 @given(searches(), st.floats(0.5, 60.0), st.floats(0.0, 40.0), st.sampled_from([1e-4, 1e-6, 1e-9]))
-def test_a_larger_total_never_holds_less(made: list[Cost], total: float, more: float, delta: float) -> None:
+def test_a_larger_total_never_holds_less(made: list[Charge], total: float, more: float, delta: float) -> None:
     terms = [Terms("", dp.NeighboringRelation.ADD_OR_REMOVE_ONE, one, delta, ORDERS) for one in (total, total + more)]
-    spent = Cost((0.0,) * len(ORDERS), 0.0)
+    spent = Charge((0.0,) * len(ORDERS), 0.0)
     for cost in made:
         spent += cost
         assert spent.fits(terms[1]) or not spent.fits(terms[0])
@@ -243,7 +243,7 @@ def test_slack_is_charged_where_it_costs_most() -> None:
                 else loss
                 for a in ORDERS
             ]
-            if Cost(tuple(max(0.0, one) for one in renyi), float(slack)).fits(terms):
+            if Charge(tuple(max(0.0, one) for one in renyi), float(slack)).fits(terms):
                 real = min(1.0, ideal[0] + slack), max(0.0, ideal[1] - slack)
                 assert real[0] - math.exp(total) * real[1] <= delta, (total, delta, slack, loss)
 
@@ -269,11 +269,11 @@ class Finite:
         real[1][worst - 1] += slack
         return cls(ideal, (real[0] / real[0].sum(), real[1] / real[1].sum()))
 
-    def cost(self, orders: tuple[float, ...]) -> Cost:
+    def cost(self, orders: tuple[float, ...]) -> Charge:
         (p, q), pairs = self.ideal, zip(self.ideal, self.real, strict=True)
         both = [[math.log(float(np.sum(a**o * b ** (1 - o)))) / (o - 1) for o in orders] for a, b in ((p, q), (q, p))]
         slack = max(float(np.abs(a - b).sum()) / 2 for a, b in pairs)
-        return Cost(tuple(max(0.0, *one) * (1 + 1e-12) for one in zip(*both, strict=True)), slack)
+        return Charge(tuple(max(0.0, *one) * (1 + 1e-12) for one in zip(*both, strict=True)), slack)
 
 
 @pytest.mark.parametrize("orders", [(2.0,), (1.5, 3.0), (1.5, 2.0, 4.0, 8.0)])
@@ -287,7 +287,7 @@ def test_what_is_admitted_adaptively_is_within_the_total_exactly(orders: tuple[f
         pool = [Finite.draw(random, delta) for _ in range(12)]
         costs = [one.cost(orders) for one in pool]
 
-        def ends(spent: Cost, at: tuple[float, float], depth: int) -> Iterator[tuple[float, float]]:
+        def ends(spent: Charge, at: tuple[float, float], depth: int) -> Iterator[tuple[float, float]]:
             fitting = [number for number, cost in enumerate(costs) if (spent + cost).fits(terms)]  # noqa: B023
             if depth == 4 or not fitting:
                 yield at
@@ -296,7 +296,7 @@ def test_what_is_admitted_adaptively_is_within_the_total_exactly(orders: tuple[f
             for a, b in zip(*pool[number].real, strict=True):  # noqa: B023
                 yield from ends(spent + costs[number], (at[0] * a, at[1] * b), depth + 1)  # noqa: B023
 
-        made = np.array(list(ends(Cost((0.0,) * len(orders), 0.0), (1.0, 1.0), 0)))
+        made = np.array(list(ends(Charge((0.0,) * len(orders), 0.0), (1.0, 1.0), 0)))
         assert made.sum(axis=0) == pytest.approx(1.0)
         for p, q in (made.T, made.T[::-1]):
             exact = float(np.maximum(p - math.exp(total) * q, 0.0).sum())

@@ -82,7 +82,7 @@ def test_a_plan_is_reserved_for_as_a_whole_before_its_first_part(ledger, tmp_pat
     plan = make(journal, kind="stages", ledger=ledger)
     plan.run(progress=False)
     (entry,) = ledger.entries
-    assert entry.costs == tuple(ledger.costs(plan.guarantee))
+    assert entry.declared.renyi == ledger.charge(plan.guarantee).renyi
 
 
 def test_searches_at_once_are_admitted_as_far_as_they_fit(ledger, tmp_path):
@@ -141,7 +141,7 @@ def test_a_ledger_that_forgot_a_search_is_told_again(ledger, tmp_path):
     shutil.copy(before, ledger.path)
     ledger = Ledger(ledger.path)
     make(tmp_path / "study.db", ledger=ledger).run(progress=False)
-    assert [one.costs for one in ledger.entries] == [entry.costs]
+    assert [one.declared.renyi for one in ledger.entries] == [entry.declared.renyi]
 
 
 def test_every_search_in_memory_is_a_new_one(ledger):
@@ -151,7 +151,7 @@ def test_every_search_in_memory_is_a_new_one(ledger):
 
 
 def test_what_no_filter_can_hold_is_refused_where_it_is_declared(ledger):
-    @dphypo.mechanism(event=ApproximateDp(0.1, 1e-9), relation=ledger.relation)
+    @dphypo.mechanism(event=ApproximateDp(0.1, 1e-9), relation=ledger.terms.relation)
     def pair(params, *, seed):
         return None, 0.0
 

@@ -17,7 +17,7 @@ from dphypo.accounting import Composition, RoundedDp
 from dphypo.accounting.composition import account_published
 from dphypo.errors import LedgerError
 from dphypo.journal import store
-from dphypo.journal.ledger import Cost, Terms
+from dphypo.journal.ledger import Charge, Terms
 
 ADD = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 HEADS = [f"{number:064x}" for number in range(1, 9)]
@@ -50,8 +50,8 @@ def test_a_settled_entry_is_charged_for_what_was_made(ledger: Ledger) -> None:
         ledger.settle(key, "two", HEADS[1], rungs(8.0, 4.0), made=["one", "two"])
     assert [entry.key for entry in ledger.entries] == [before, key, after]
     first, entry, last = ledger.entries
-    assert entry.charged.renyi == pytest.approx(ledger.costs(rungs(8.0, 4.0)))
-    assert entry.costs == tuple(ledger.costs(rungs(8.0, 4.0, 2.0))), "what was declared is still stated"
+    assert entry.charged.renyi == pytest.approx(ledger.charge(rungs(8.0, 4.0)).renyi)
+    assert entry.declared.renyi == ledger.charge(rungs(8.0, 4.0, 2.0)).renyi, "what was declared is still stated"
     assert entry.released == ("one", "two")
     assert "it stopped early and is charged for what was run" in str(ledger)
     spent = ledger._read().spent
@@ -153,19 +153,19 @@ class Ladder:
             self.rungs.append((one, tilted / tilted.sum()))
         self.costs = [_renyi(pair, orders) for pair in self.rungs]
 
-    def cost(self, made: int) -> Cost:
+    def cost(self, made: int) -> Charge:
         total = self.costs[0]
         for one in self.costs[1:made]:
             total += one
         return total
 
 
-def _renyi(pair: tuple[np.ndarray, np.ndarray], orders: tuple[float, ...]) -> Cost:
+def _renyi(pair: tuple[np.ndarray, np.ndarray], orders: tuple[float, ...]) -> Charge:
     both = [
         [math.log(float(np.sum(a**order * b ** (1 - order)))) / (order - 1) for order in orders]
         for a, b in (pair, pair[::-1])
     ]
-    return Cost(tuple(max(0.0, *one) * (1 + 1e-12) for one in zip(*both, strict=True)), 0.0)
+    return Charge(tuple(max(0.0, *one) * (1 + 1e-12) for one in zip(*both, strict=True)), 0.0)
 
 
 def _worlds(
@@ -177,8 +177,8 @@ def _worlds(
     every node, so that it may depend on the whole transcript.
     """
 
-    def spent(entries: tuple[tuple[int, int, bool], ...]) -> Cost:
-        total = Cost((0.0,) * len(terms.orders), 0.0)
+    def spent(entries: tuple[tuple[int, int, bool], ...]) -> Charge:
+        total = Charge((0.0,) * len(terms.orders), 0.0)
         for which, made, is_open in entries:
             whole = is_open or not settle
             total += pool[which].cost(len(pool[which].rungs) if whole else made)

@@ -25,15 +25,15 @@ def test_rows_cost_a_person_at_least_what_a_group_of_them_costs(tmp_path, rows):
     book = Ledger.open(tmp_path / "ledger.db", epsilon=20, delta=1e-6, unit="person", rows_per_person=rows)
     bound = 2 ** math.ceil(math.log2(rows))
     finite = 0
-    for order, cost in zip(book.orders, book.costs(published(slack=1e-20), "record"), strict=True):
+    for order, cost in zip(book.terms.orders, book.charge(published(slack=1e-20), "record").renyi, strict=True):
         if cost < 1e300:
             finite += 1
             assert order * rows**2 / (2 * SIGMA**2) <= cost <= 3 * order * bound**3 / (2 * SIGMA**2)
-    assert finite >= len(book.orders) - 2
+    assert finite >= len(book.terms.orders) - 2
     book.reserve(published(slack=1e-20), name="rows")
     assert book.entries[0].cost.slack >= rows * 1e-20
     plain = Ledger.open(tmp_path / "plain.db", epsilon=20, delta=1e-6)
-    assert rows > 1 or book.costs(published(), "record") == plain.costs(published())
+    assert rows > 1 or book.charge(published(), "record").renyi == plain.charge(published()).renyi
 
 
 def test_units_are_not_mixed_without_a_stated_bound(tmp_path):

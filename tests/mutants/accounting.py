@@ -449,8 +449,8 @@ MUTANTS = (
         "a ledger admits any slack",
         "a filter keeps a part of delta for slack",
         "journal/ledger.py",
-        "        return Cost(renyi, float(guarantee.slack) * 2.0**doublings)\n",
-        "        return Cost(renyi, 0.0)\n",
+        "        return Charge(renyi, float(guarantee.slack) * 2.0**doublings)\n",
+        "        return Charge(renyi, 0.0)\n",
         (f"{_SLACK}::test_a_ledger_keeps_a_part_of_delta_for_slack",),
     ),
     # Calibration.

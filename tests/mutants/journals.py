@@ -106,8 +106,8 @@ MUTANTS = (
         "slack is returned with what was not climbed",
         "the slack of all searches is bounded",
         "journal/ledger.py",
-        "            less = Cost(tuple(map(min, cost.renyi, entry.cost.renyi)), entry.cost.slack)\n",
-        "            less = Cost(tuple(map(min, cost.renyi, entry.cost.renyi)), cost.slack)\n",
+        "            less = Charge(tuple(map(min, cost.renyi, entry.declared.renyi)), entry.declared.slack)\n",
+        "            less = Charge(tuple(map(min, cost.renyi, entry.declared.renyi)), cost.slack)\n",
         (f"{_SETTLE}::test_slack_is_not_returned",),
     ),
     Mutant(

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from dphypo._stderr import on_terminal, say
 from dphypo.cli import options as o
-from dphypo.cli.options import RunOptions, Search
+from dphypo.cli.options import RunOptions, SearchOptions
 
 if TYPE_CHECKING:
     from dphypo.accounting import Composition, Guarantee
@@ -42,7 +42,7 @@ def account(
             "--from", help="Start from the search of this certificate or release folder; the other options change it."
         ),
     ] = None,
-    search: Search,
+    search: SearchOptions,
     delta: Annotated[
         float | None,
         o.number("δ of the guarantee: the certificate's, or 1e-5.", 1e-300, 0.1, "--delta", zero=True),
@@ -58,7 +58,7 @@ def account(
     title, stated = "privacy of the whole search", {}
     guarantee: Any
     if file is not None:
-        if not no_run or from_certificate is not None or search != Search():
+        if not no_run or from_certificate is not None or search != SearchOptions():
             raise typer.BadParameter("the certificate describes the search: remove the options that describe one")
         document, guarantee, delta = _read(file, delta)
         title = printable(document.get("name", file.name), 200)
@@ -79,7 +79,7 @@ def calibrate(
     *,
     epsilon: o.Epsilon,
     run: RunOptions,
-    search: Search,
+    search: SearchOptions,
     delta: o.Delta = 1e-5,
     as_json: o.AsJson = False,
     certificate: o.CertificateOut = None,
@@ -107,7 +107,7 @@ def _read(path: Path, delta: float | None) -> tuple[dict[str, Any], Composition,
     return document, guarantee, float(at)
 
 
-def _what_if(path: Path, whole: Composition, search: Search) -> Guarantee:
+def _what_if(path: Path, whole: Composition, search: SearchOptions) -> Guarantee:
     """The search of a certificate with another law or band. What is not given stays as stated."""
     from dphypo.accounting import Guarantee
 
@@ -177,7 +177,7 @@ def _show(
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingOptions:
     """The training to plan for."""
 
     records: Annotated[int, o.RECORDS]
@@ -197,7 +197,7 @@ class Task:
 @o.grouped
 def plan(
     *,
-    task: Task,
+    task: TrainingOptions,
     as_json: o.AsJson = False,
 ) -> None:
     """Compare designs to tune a DP-SGD model under a total (ε, δ), and recommend one. Takes about ten seconds.
@@ -466,7 +466,7 @@ def _stated(path: Path) -> tuple[Any, float | None, str]:
     return guarantee, delta if isinstance(delta, float) else None, printable(str(public.get("unit", "record")))
 
 
-class Kind(StrEnum):
+class CanaryKind(StrEnum):
     """What a canary is."""
 
     GRADIENT = "gradient"
@@ -485,7 +485,9 @@ def audit(
         str, typer.Argument(help="FILE.py:NAME or MODULE:NAME, a DPSGD, an OwnTraining or a function that returns one.")
     ],
     canaries: Annotated[int, o.number("Number of canaries.", 10, 100_000, whole=True)] = 1000,
-    kind: Annotated[Kind, typer.Option(help="What a canary is: a gradient, or a random record.")] = Kind.GRADIENT,
+    kind: Annotated[
+        CanaryKind, typer.Option(help="What a canary is: a gradient, or a random record.")
+    ] = CanaryKind.GRADIENT,
     see: Annotated[See | None, typer.Option(help="What the auditor sees: all steps, or the final model.")] = None,
     param: Annotated[
         list[str] | None, typer.Option(help="A hyperparameter of the run, as NAME=VALUE; may be repeated.")

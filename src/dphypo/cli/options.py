@@ -174,7 +174,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """The law of T and the band."""
 
     runs: Annotated[
@@ -210,12 +210,12 @@ class Search:
         """The law of T of a certificate, with the changes that the options state.
 
         >>> from dphypo.laws import NegativeBinomial
-        >>> Search(mean=20).law_like(NegativeBinomial(8, mean=6))
+        >>> SearchOptions(mean=20).law_like(NegativeBinomial(8, mean=6))
         NegativeBinomial(shape=8, mean=20)
         """
         from dphypo import laws
 
-        if dataclasses.replace(self, cap=None, band=None) == Search():
+        if dataclasses.replace(self, cap=None, band=None) == SearchOptions():
             return found if self.cap is None else found.capped(self.cap)
         changes: dict[str, Any] = {}
         if self.runs is None:

@@ -30,7 +30,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.errors import Stopped
 from dphypo.executors.executor import Executor, Withdrawn
-from dphypo.executors.futures import Ended, Futures, Task, package, sendable
+from dphypo.executors.futures import Ended, Futures, Start, package, sendable
 from dphypo.mechanisms import Mechanism
 
 _REMEDY = (
@@ -187,7 +187,7 @@ class Ray:
         host = self._host or ray.util.get_node_ip_address()
         sent = ray.put(sendable(mechanism))  # once, for all runs
 
-        def submit(make: Callable[..., Any], start: Task, _: Mechanism) -> Future[Any]:
+        def submit(make: Callable[..., Any], start: Start, _: Mechanism) -> Future[Any]:
             task = ray.remote(**self._options)(make).options(name="dphypo").remote(start, sent)
             future = task.future()
 
@@ -332,7 +332,7 @@ class _Job(Future[Any]):
                 file.unlink()
 
 
-def _make_preemptible(make: Callable[[Task, Any], Ended], task: Task, mechanism: Mechanism) -> Ended:
+def _make_preemptible(make: Callable[[Start, Any], Ended], task: Start, mechanism: Mechanism) -> Ended:
     """Execute a run; if the batch system preempts the job, withdraw the run instead of requeueing the job.
 
     A job that has exceeded its time limit is lost: how long a run takes may depend on the data.

@@ -62,7 +62,7 @@ class Futures:
         self._died, self._gone = died, gone
         self._early_deaths = 0
         self._withdrawals: Counter[int] = Counter()  # of runs that were begun
-        self._working: dict[Future[Ended], tuple[Trial, Task]] = {}
+        self._working: dict[Future[Ended], tuple[Trial, Start]] = {}
         self._claims = Claims(host)
 
     @property
@@ -187,7 +187,7 @@ def sendable(mechanism: Mechanism) -> Mechanism:
 
 
 @dataclass(frozen=True, repr=False)
-class Task:
+class Start:
     """One start of a run, as it is given to a cluster. Its ``repr`` shows nothing, because clusters log arguments."""
 
     address: tuple[str, int]  # where to ask for permission
@@ -210,14 +210,14 @@ class Claims:
         self.address: tuple[str, int] = self._listener.getsockname()  # where workers ask
         threading.Thread(target=self._serve, name="dphypo claims", daemon=True).start()
 
-    def issue(self, params: dict[str, Any], seed: int) -> Task:
+    def issue(self, params: dict[str, Any], seed: int) -> Start:
         """Create a start of a run, which is granted once."""
         start = secrets.token_hex(16)
         with self._lock:
             self._open.add(start)
-        return Task(self.address, self._key, start, params, seed)
+        return Start(self.address, self._key, start, params, seed)
 
-    def withdraw(self, task: Task) -> tuple[bool, bool]:
+    def withdraw(self, task: Start) -> tuple[bool, bool]:
         """Refuse a start from now on; whether its run was begun, and whether it has ended."""
         with self._lock:
             over = task.start in self._over
@@ -258,12 +258,12 @@ class Claims:
         self._listener.close()
 
 
-def claim(task: Task) -> bool:
+def claim(task: Start) -> bool:
     """Whether this start of the run is the first; False also if the coordinator is gone."""
     return _ask(task, _BEGIN)
 
 
-def _ask(task: Task, word: str) -> bool:
+def _ask(task: Start, word: str) -> bool:
     asked = False
     for tried in range(_TRIES):
         try:
@@ -294,7 +294,7 @@ def _limit(end: Any) -> None:
 Ended = Outcome | Withdrawn | UnsupportedModelError | None
 
 
-def make_once(task: Task, mechanism: Mechanism) -> Ended:
+def make_once(task: Start, mechanism: Mechanism) -> Ended:
     """Execute a run unless it has begun elsewhere; then return None. If a signal stops the worker, withdraw the run."""
     try:
         if not claim(task):

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import dp_accounting
@@ -56,8 +56,6 @@ from dphypo.journal import store as _store
 from dphypo.journal.store import End, SQLite, Store, find_database, open_store, part
 
 R = TypeVar("R")
-Declared: TypeAlias = Guarantee | Composition
-"""What a search declares: its guarantee."""
 
 KIND = "ledger"
 LEDGER = "ledger"
@@ -136,15 +134,15 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a search costs, or several: ε(α) at each order of the ledger, and slack."""
+class Charge:
+    """What a search is charged, or several: ε(α) at each order of the ledger, and slack."""
 
     renyi: tuple[float, ...]
     slack: float
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: Charge) -> Charge:
         renyi = tuple(_above(a, b) for a, b in zip(self.renyi, other.renyi, strict=True))
-        return Cost(renyi, _above(self.slack, other.slack))
+        return Charge(renyi, _above(self.slack, other.slack))
 
     def fits(self, terms: Terms) -> bool:
         """Whether the filter admits this much in all."""
@@ -162,23 +160,18 @@ class Entry:
 
     name: str
     key: str
-    cost: Cost
+    declared: Charge
     epsilon: float
     delta: float
     day: str
     released: tuple[str, ...] = ()  # the parts that have released
-    settled: Cost | None = None  # what it is charged instead, if it stopped early
+    settled: Charge | None = None  # what it is charged instead, if it stopped early
     unit: str = "record"
 
     @property
-    def charged(self) -> Cost:
+    def charged(self) -> Charge:
         """What it is charged: what was declared, or less if it stopped early."""
-        return self.cost if self.settled is None else self.settled
-
-    @property
-    def costs(self) -> tuple[float, ...]:
-        """ε(α) at each order of the ledger, as declared."""
-        return self.cost.renyi
+        return self.declared if self.settled is None else self.settled
 
     def __str__(self) -> str:
         end = ", released" if self.released else ""
@@ -194,7 +187,7 @@ class _State:
 
     end: End
     terms: Terms
-    spent: Cost
+    spent: Charge
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def left(self) -> float:
@@ -272,7 +265,6 @@ class Ledger:
         epsilon: float,
         delta: float,
         relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        orders: tuple[float, ...] = ORDERS,
         unit: str = "record",
         rows_per_person: int | None = None,
         name: str = "ledger",
@@ -283,7 +275,6 @@ class Ledger:
             path: a file that does not exist yet, or the URL of a database.
             epsilon, delta: the total for everything that will ever be released of the data set.
             relation: which data sets are neighbours; every search must be accounted for the same one.
-            orders: the Rényi orders of the filter. Fixed here: choosing them later would be a choice after the fact.
             unit: who is protected, "record" or "person"; every search must protect the same one.
             rows_per_person: of a ledger of persons, the most rows that any person has in the data set, if that is
                 enforced. Searches over single records are then admitted as what they cost a group of so many.
@@ -292,8 +283,6 @@ class Ledger:
         epsilon, delta, _ = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta), _validate.line(name=name)
         if not delta > 0:
             raise _validate.fail("delta", delta, "a Rényi filter needs a δ above 0")
-        listed = _validate.sequence(orders=orders)
-        given = tuple(sorted({_validate.within(1.0, math.inf, orders=order) for order in listed}))
         _validate.choice(dp_accounting.NeighboringRelation, relation=relation)
         if unit not in UNITS:
             raise _validate.fail("unit", unit, f"it is one of {', '.join(UNITS)}")
@@ -301,16 +290,11 @@ class Ledger:
             if unit != "person":
                 raise _validate.fail("rows_per_person", rows_per_person, 'it is for persons: give unit="person" too')
             rows_per_person = _validate.integer(at_least=1, rows_per_person=rows_per_person)
-        terms = Terms(secrets.token_hex(16), relation, epsilon, delta, given, unit, rows_per_person)
-        if not given or max(terms.budgets()) <= 0:
-            raise _validate.fail("orders", orders, "no order leaves a budget at this total: give larger orders")
+        terms = Terms(secrets.token_hex(16), relation, epsilon, delta, ORDERS, unit, rows_per_person)
+        if max(terms.budgets()) <= 0:
+            raise _validate.fail("epsilon", epsilon, "no Rényi order leaves a budget at this total: give a larger one")
         _create(path, name, {**vars(terms), "relation": relation.name})
         return cls(path, name=name)
-
-    @property
-    def id(self) -> str:
-        """A random name that stays with the ledger: a journal records in which ledger its search is."""
-        return self.terms.id
 
     @property
     def terms(self) -> Terms:
@@ -327,26 +311,13 @@ class Ledger:
         return self.terms.delta
 
     @property
-    def relation(self) -> dp_accounting.NeighboringRelation:
-        return self.terms.relation
-
-    @property
-    def orders(self) -> tuple[float, ...]:
-        return self.terms.orders
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """What the Rényi costs may add up to at each order, without slack."""
-        return self.terms.budgets()
-
-    @property
     def entries(self) -> tuple[Entry, ...]:
         """Everything that was reserved, in order."""
         return tuple(self._read().entries.values())
 
     def reserve(
         self,
-        guarantee: Declared,
+        guarantee: Guarantee | Composition,
         *,
         name: str,
         key: str | None = None,
@@ -369,12 +340,12 @@ class Ledger:
         """
         name, its_key = _validate.line(name=name), _validate.line(key=secrets.token_hex(16) if key is None else key)
         delta = self.delta if delta is None else _validate.delta(delta=delta)
-        cost, epsilon = self._cost(guarantee, unit), float(guarantee.epsilon(delta))
+        cost, epsilon = self.charge(guarantee, unit), float(guarantee.epsilon(delta))
 
         def work(connection: Connection, found: _State) -> tuple[str, _State | None] | None:
             known = _store.read_some(connection, KIND, self._name, its_key)
             if known:
-                if not _covers(_entry(known[0], found.terms).cost, cost):
+                if not _covers(_entry(known[0], found.terms).declared, cost):
                     raise LedgerError(
                         f"{name!r} costs more than what was reserved under its key: a key identifies one search, as it "
                         "was declared. Nothing was reserved; leave the key out for a new search"
@@ -392,14 +363,18 @@ class Ledger:
             raise self._refusal(full, name, guarantee, delta, unit)
         return its_key
 
-    def check(self, guarantee: Declared, *, name: str, delta: float | None = None, unit: str = "record") -> None:
+    def check(
+        self, guarantee: Guarantee | Composition, *, name: str, delta: float | None = None, unit: str = "record"
+    ) -> None:
         """Raise the error that :meth:`reserve` would raise now, if any; reserve nothing."""
-        cost, delta = self._cost(guarantee, unit), self.delta if delta is None else delta
+        cost, delta = self.charge(guarantee, unit), self.delta if delta is None else delta
         found = self._commit(lambda _, found: found)
         if not (found.spent + cost).fits(found.terms):
             raise self._refusal(found, name, guarantee, delta, unit)
 
-    def _refusal(self, found: _State, name: str, guarantee: Declared, delta: float, unit: str) -> LedgerError:
+    def _refusal(
+        self, found: _State, name: str, guarantee: Guarantee | Composition, delta: float, unit: str
+    ) -> LedgerError:
         return LedgerError(
             f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}. It asks for "
             f"epsilon={guarantee.epsilon(delta):.4g}; {self._fitting(found, guarantee, delta, unit)}. Nothing was "
@@ -407,11 +382,11 @@ class Ledger:
             "computes"
         )
 
-    def _fitting(self, found: _State, guarantee: Declared, delta: float, unit: str) -> str:
+    def _fitting(self, found: _State, guarantee: Guarantee | Composition, delta: float, unit: str) -> str:
         """What would fit, in the ε that a search states at its δ: the same search with more noise."""
 
         def fits(factor: float) -> bool:
-            return (found.spent + self._cost(_with_noise(guarantee, factor), unit)).fits(found.terms)
+            return (found.spent + self.charge(_with_noise(guarantee, factor), unit)).fits(found.terms)
 
         low, high = 1.0, 1.1
         while not fits(high):
@@ -427,19 +402,16 @@ class Ledger:
         digit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
         return f"epsilon={math.floor(epsilon / digit) * digit:.3g} fits, with {high:.3g} times its noise"
 
-    def costs(self, guarantee: Declared, unit: str = "record") -> list[float]:
-        """ε(α) of a guarantee at each order of the ledger; an error if none is finite."""
-        return list(self._cost(guarantee, unit).renyi)
-
-    def _cost(self, guarantee: Declared, unit: str) -> Cost:
+    def charge(self, guarantee: Guarantee | Composition, unit: str = "record") -> Charge:
+        """What a guarantee is charged; an error if ε(α) is finite at no order of the ledger."""
         if not isinstance(guarantee, (Guarantee, Composition)):
             raise _validate.fail("guarantee", guarantee, "give what dphypo.account(...) returns")
-        if guarantee.relation is not self.relation:
+        if guarantee.relation is not self.terms.relation:
             raise LedgerError(
-                f"the ledger is kept under {self.relation.name}, and the search is accounted for under "
-                f"{guarantee.relation.name}: account for it under {self.relation.name}"
+                f"the ledger is kept under {self.terms.relation.name}, and the search is accounted for under "
+                f"{guarantee.relation.name}: account for it under {self.terms.relation.name}"
             )
-        orders = np.array(self.orders)
+        orders = np.array(self.terms.orders)
         doublings = 0 if unit == self.terms.unit else self._doublings(guarantee, unit)
         costs = np.asarray(guarantee.rdp(2.0**doublings * orders), dtype=np.float64)
         if doublings:  # group privacy: Mironov, Rényi differential privacy, 2017, Proposition 2
@@ -450,9 +422,9 @@ class Ledger:
                 "state the event of a run (or an RdpCurve) instead of an (ε, δ) pair, and a law of T that can be 1"
             )
         renyi = tuple(max(0.0, float(cost)) if math.isfinite(cost) else _INFINITE for cost in costs)
-        return Cost(renyi, float(guarantee.slack) * 2.0**doublings)
+        return Charge(renyi, float(guarantee.slack) * 2.0**doublings)
 
-    def _doublings(self, guarantee: Declared, unit: str) -> int:
+    def _doublings(self, guarantee: Guarantee | Composition, unit: str) -> int:
         """c, if 2ᶜ records are at least as many as any person has; refused if that is not known."""
         if (self.terms.unit, unit) != ("person", "record") or self.terms.rows_per_person is None:
             bound = ', or open the ledger with unit="person" and rows_per_person=, the most rows that any person has'
@@ -505,7 +477,9 @@ class Ledger:
 
         self._commit(work)
 
-    def settle(self, key: str, name: str, head: str, guarantee: Declared, *, made: Collection[str]) -> None:
+    def settle(
+        self, key: str, name: str, head: str, guarantee: Guarantee | Composition, *, made: Collection[str]
+    ) -> None:
         """Close an entry and charge it for what was run: its parts ``made``, whose guarantee this is.
 
         Only the journal that ends at ``head`` settles, and only if no other part has begun. Afterwards no part of the
@@ -515,14 +489,14 @@ class Ledger:
 
         def work(connection: Connection, found: _State) -> bool | None:
             entry = found.entries[key]
-            cost = self._cost(guarantee, entry.unit)
+            cost = self.charge(guarantee, entry.unit)
             rows = {row.part: row for row in connection.execute(select(part).where(*mine[:2]))}
             is_open = {one for one, row in rows.items() if not row.closed}
             if name not in rows or rows[name].head != head or not rows.keys() <= set(made) or is_open - {name}:
                 raise LedgerError(_COPY.format(printable(name)))
             if entry.settled is not None:
                 return True
-            less = Cost(tuple(map(min, cost.renyi, entry.cost.renyi)), entry.cost.slack)
+            less = Charge(tuple(map(min, cost.renyi, entry.declared.renyi)), entry.declared.slack)
             settled = {**found.entries, key: replace(entry, settled=less)}
             content = [SETTLE, key, name, vars(less), vars(_sum(settled.values(), found.terms))]
             if _store.append(connection, found.end, content, about=key) is None:
@@ -601,7 +575,7 @@ class Ledger:
         return printable(self._store.address)
 
 
-def _covers(reserved: Cost, asked: Cost) -> bool:
+def _covers(reserved: Charge, asked: Charge) -> bool:
     each = zip(asked.renyi, reserved.renyi, strict=True)
     return asked.slack <= reserved.slack * (1 + 1e-6) and all(a <= b * (1 + 1e-6) + 1e-12 for a, b in each)
 
@@ -631,12 +605,12 @@ def _read(connection: Connection, name: str) -> _State | None:
             case ["reserve", key, _, after]:
                 _require(key not in entries)
                 entries[key] = _entry(change.content, terms)
-                spent += entries[key].cost
+                spent += entries[key].declared
             case [kind, key, name_of_part, charged, after] if kind == SETTLE:
                 _require(entries[key].settled is None and name_of_part not in entries[key].released)
                 released = (*entries[key].released, _validate.line(part=name_of_part))
                 entries[key] = replace(entries[key], released=released, settled=_cost(charged, terms))
-                _require(_covers(entries[key].cost, entries[key].charged))
+                _require(_covers(entries[key].declared, entries[key].charged))
                 spent = _sum(entries.values(), terms)
             case ["release", key, name_of_part, after]:
                 _require(entries[key].settled is None and name_of_part not in entries[key].released)
@@ -678,19 +652,19 @@ def _entry(content: Any, terms: Terms) -> Entry:
     return Entry(name, key, _cost(stated, terms), epsilon, delta, day.isoformat(), unit=unit)
 
 
-def _cost(found: Any, terms: Terms) -> Cost:
+def _cost(found: Any, terms: Terms) -> Charge:
     renyi = tuple(_validate.non_negative(cost=cost) for cost in found["renyi"])
     _require(len(renyi) == len(terms.orders))
-    return Cost(renyi, _validate.non_negative(slack=found["slack"]))
+    return Charge(renyi, _validate.non_negative(slack=found["slack"]))
 
 
-def _nothing(terms: Terms) -> Cost:
-    return Cost((0.0,) * len(terms.orders), 0.0)
+def _nothing(terms: Terms) -> Charge:
+    return Charge((0.0,) * len(terms.orders), 0.0)
 
 
-def _sum(entries: Iterable[Entry], terms: Terms) -> Cost:
+def _sum(entries: Iterable[Entry], terms: Terms) -> Charge:
     """What all entries are charged together, rounded up, in the order in which they were reserved."""
-    return reduce(Cost.__add__, (entry.charged for entry in entries), _nothing(terms))
+    return reduce(Charge.__add__, (entry.charged for entry in entries), _nothing(terms))
 
 
 def _require(holds: bool) -> None:
@@ -771,7 +745,12 @@ class Reservation:
     """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it."""
 
     def __init__(
-        self, ledger: Ledger, guarantee: Declared, name: str, delta: float | None = None, unit: str = "record"
+        self,
+        ledger: Ledger,
+        guarantee: Guarantee | Composition,
+        name: str,
+        delta: float | None = None,
+        unit: str = "record",
     ) -> None:
         self._ledger, self._guarantee, self._name, self._delta, self._unit = ledger, guarantee, name, delta, unit
         self._key: str | None = None
@@ -781,7 +760,7 @@ class Reservation:
         """The declaration of a new part, with the key of the search; refused if the search does not fit the ledger."""
         if self._key is None:
             self._ledger.check(self._guarantee, name=self._name, delta=self._delta, unit=self._unit)
-        return {**declaration, LEDGER: {"id": self._ledger.id, "key": self._key or secrets.token_hex(16)}}
+        return {**declaration, LEDGER: {"id": self._ledger.terms.id, "key": self._key or secrets.token_hex(16)}}
 
     def enter(self, declaration: Mapping[str, Any]) -> str:
         """Reserve for a search whose ``declaration`` is committed, before it continues; returns its key."""
@@ -791,7 +770,7 @@ class Reservation:
                 "this search was begun without a ledger, so no ledger knows what it may have spent: reserve its "
                 "cost with `dphypo ledger reserve` and its certificate, and resume it without ledger="
             )
-        if entry["id"] != self._ledger.id:
+        if entry["id"] != self._ledger.terms.id:
             raise LedgerError("this search was begun with another ledger: pass that one to resume it")
         key = str(entry["key"])
         if self._key != key:
@@ -815,7 +794,7 @@ class Reservation:
         assert self._key is not None
         self._ledger.close(self._key, name, head)
 
-    def settle(self, name: str, head: str, guarantee: Declared, made: Collection[str]) -> None:
+    def settle(self, name: str, head: str, guarantee: Guarantee | Composition, made: Collection[str]) -> None:
         """Close the entry of a ladder that stopped at the part ``name``; it is charged for the parts ``made``."""
         assert self._key is not None
         self._ledger.settle(self._key, name, head, guarantee, made=made)
@@ -823,7 +802,7 @@ class Reservation:
 
 def make_reservation(
     ledger: Ledger | str | Path,
-    guarantee: Declared,
+    guarantee: Guarantee | Composition,
     name: str,
     *,
     private: bool,
@@ -838,5 +817,5 @@ def make_reservation(
     book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
     if not isinstance(book, Ledger):
         raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open created")
-    book.costs(guarantee, unit)  # refuses a guarantee that no filter can hold
+    book.charge(guarantee, unit)  # refuses a guarantee that no filter can hold
     return Reservation(book, guarantee, name, delta, unit)
