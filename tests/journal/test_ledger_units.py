@@ -31,7 +31,7 @@ def test_rows_cost_a_person_at_least_what_a_group_of_them_costs(tmp_path, rows):
             assert order * rows**2 / (2 * SIGMA**2) <= cost <= 3 * order * bound**3 / (2 * SIGMA**2)
     assert finite >= len(book.terms.orders) - 2
     book.reserve(published(slack=1e-20), name="rows")
-    assert book.entries[0].cost.slack >= rows * 1e-20
+    assert book.entries[0].declared.slack >= rows * 1e-20
     plain = Ledger.open(tmp_path / "plain.db", epsilon=20, delta=1e-6)
     assert rows > 1 or book.charge(published(), "record").renyi == plain.charge(published()).renyi
 

@@ -127,10 +127,10 @@ def test_a_ladder_that_stopped_is_charged_for_its_rungs(ledger: Ledger, tmp_path
         make(tmp_path / f"{reaches}.db", ledger=ledger, reaches=reaches).run(progress=False)
         entry = ledger.entries[-1]
         made = reaches or 4
-        assert entry.charged.renyi == pytest.approx(ledger.costs(alone(noises(climb())[:made])))
+        assert entry.charged.renyi == pytest.approx(ledger.charge(alone(noises(climb())[:made])).renyi)
         assert (entry.settled is None) == (made == 4)
         assert len(entry.released) == made
-    assert ledger._read().spent.renyi[0] < 4 * ledger.entries[0].costs[0]
+    assert ledger._read().spent.renyi[0] < 4 * ledger.entries[0].declared.renyi[0]
 
 
 def test_without_a_ledger_nothing_is_settled_and_the_journal_says_where_it_stopped(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_killed_at_any_commit_of_any_rung_it_pays_in_full_until_it_has_stopped(
         seen.add((changes.count("claim"), "stop" in changes, settled))
         assert server.run(str(journal), settings=settings) == 0
         (entry,) = book.entries
-        assert entry.charged.renyi == pytest.approx(book.costs(alone(noises(climb())[:made])))
+        assert entry.charged.renyi == pytest.approx(book.charge(alone(noises(climb())[:made])).renyi)
         release = make(journal, name="study", ledger=book, reaches=reaches).run(progress=False)
         assert (release.model["noise"], release.reached) == (noises(climb())[made - 1], stops)
         assert [noise for _, noise in release.model["from"]] == noises(climb())[: made - 1], "each from the one before"
