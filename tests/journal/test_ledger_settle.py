@@ -55,10 +55,10 @@ def test_a_settled_entry_is_charged_for_what_was_made(ledger: Ledger) -> None:
     assert entry.released == ("one", "two")
     assert "it stopped early and is charged for what was run" in str(ledger)
     spent = ledger._read().spent
-    assert spent == first.cost + entry.charged + last.cost
+    assert spent == first.declared + entry.charged + last.declared
     assert Ledger(ledger.path)._read().spent == spent
     ledger.reserve(rungs(20.0), name="and another")
-    assert ledger._read().spent == spent + ledger.entries[-1].cost
+    assert ledger._read().spent == spent + ledger.entries[-1].declared
 
 
 def test_what_is_returned_can_be_spent(tmp_path: Path) -> None:
