@@ -111,6 +111,17 @@ def test_a_score_whose_deviation_is_not_known_stops_no_ladder() -> None:
         dphypo.tune(training(score="loss"), until=0.8, epsilon=8.0, delta=1e-5, journal=None, progress=False)
 
 
+def test_only_a_score_with_its_noise_stops_a_ladder() -> None:
+    """The same model, scored again: what is compared with the target varies as the noise that is paid for."""
+    mechanism = training()
+    rung = plan_ladder(mechanism.default_space(), mechanism, Ladder(0.8, rungs=2), epsilon=4.0, delta=1e-5).rungs[0]
+    score, model = rung.mechanism.ranking_score, linear()
+    found = np.array([score(model, seed=seed) for seed in range(60)])
+    records, right = rung.mechanism.score_records, found.mean()
+    expected = rung.mechanism.score_noise_multiplier / records * np.hypot(right, 1 - right)
+    assert 0.5 < found.std() / expected < 1.7  # false alarms: below 1e-6
+
+
 @pytest.mark.parametrize("scoring", [slice(None), slice(1000, None)], ids=["the same", "not known to be others"])
 def test_records_that_may_train_stop_no_ladder(scoring: slice) -> None:
     """A model that has learnt its records by heart scores 1 on them, and the margin is that of records it never saw."""

@@ -34,6 +34,14 @@ MUTANTS = (
         ("survey/test_ladder.py::test_a_score_reaches_the_target_with_its_margin_or_not_at_all",),
     ),
     Mutant(
+        "a score is compared with the target before its noise is added",
+        "only paid numbers stop a ladder",
+        "training/scores.py",
+        "        wrong, right = noisy_matrix(each, (2,), self.sigma, words, owners)\n",
+        "        wrong, right = np.bincount(np.asarray(each)[np.asarray(each) >= 0], minlength=2)\n",
+        ("integrations/test_torch_ladder.py::test_only_a_score_with_its_noise_stops_a_ladder",),
+    ),
+    Mutant(
         "records that train may stop a ladder",
         "a target is said to be reached wrongly with a stated probability at most",
         "search/ladder.py",
