@@ -18,6 +18,7 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from torch import nn
 
+from dphypo.accounting.events import ideal
 from dphypo.noise import Table
 from dphypo.torch import DPSGD
 
@@ -77,7 +78,7 @@ def lower_bound(without: np.ndarray, with_it: np.ndarray, confidence: float) -> 
 
 def claimed(sigma: float) -> float:
     accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(mechanism(True, sigma).event({}))
+    accountant.compose(ideal(mechanism(True, sigma).event({})))
     return float(accountant.get_epsilon(DELTA))
 
 
