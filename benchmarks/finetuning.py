@@ -30,6 +30,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from dphypo.mechanisms.mechanism import Follower
 from dphypo.torch.engine import Program, Run, Setting, Tensors
 from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.device import pinned
@@ -134,20 +135,15 @@ class Way:
                 self._optimizer.zero_grad()
 
 
-class Marks:
+class Marks(Follower):
     """Notes when steps of a group end."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def begin(self, runs: Sequence[Any]) -> None:
-        return None
-
     def step(self, made: int, state: Callable[..., object] | None = None) -> None:
         torch.cuda.synchronize()
         self.times.append(time.perf_counter())
-
-    def end(self) -> None: ...
 
 
 def timed(step: Callable[[], object], steps: int) -> float:
@@ -172,7 +168,8 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
     rows = program.layout.stacked([model], device)
     with pinned(1):
         program = program.on(rows, Shape(1, piece))
-        yield f"ready after {time.perf_counter() - start:.1f} s, records {'one by one' if program.alone else 'together'}"
+        ready, how = time.perf_counter() - start, "one by one" if program.alone else "together"
+        yield f"ready after {ready:.1f} s, records {how}"
         passed, given = program.bound(rows, Shape(1, piece)), (records.inputs[:piece], records.targets[:piece])
         keys = torch.zeros((1, piece), dtype=torch.int64, device=device)
         with torch.inference_mode():

@@ -19,6 +19,7 @@ from typing import IO, Any
 import torch
 from torch import nn
 
+from dphypo.mechanisms.mechanism import Follower
 from dphypo.torch.engine import Program, Run, Setting, Tensors, distributed, train
 
 TOKENS, WORDS, WIDTH, RECORDS, BATCH = 64, 500, 128, 4000, 160
@@ -40,19 +41,14 @@ def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-class Clock:
+class Clock(Follower):
     """Notes the time of every step, and the processor time of this process in it."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[float, float]] = []
 
-    def begin(self, runs: Sequence[Any]) -> IO[bytes] | None:
-        return None
-
     def step(self, made: int, state: Callable[[IO[bytes]], object] | None = None) -> None:
         self.marks.append((time.perf_counter(), time.process_time()))
-
-    def end(self) -> None: ...
 
     def each(self) -> list[tuple[float, float]]:
         pairs = list(zip(self.marks[_FIRST:], self.marks[_FIRST + 1 :], strict=False))

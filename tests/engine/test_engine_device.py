@@ -18,6 +18,7 @@ pytest.importorskip("triton")
 
 from scipy import stats
 from support.dpsgd_models import KINDS, cross_entropy
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from dphypo import noise
 from dphypo.torch.engine import Program, Run, Setting, Tensors, cuda_graph, run, train, trainable
@@ -200,3 +201,20 @@ def test_a_graph_makes_the_steps_that_it_captured_with_fresh_noise(name, monkeyp
     monkeypatch.setattr(run, "replay", lambda *given, capture, told: cuda_graph.replay(*given, capture=False))
     assert torch.equal(replayed, end())
     assert not torch.equal(replayed, end(seed=8))
+
+
+def test_kernels_are_not_started_on_tensors_without_values():
+    """The memory that a step needs is counted on such tensors; a kernel would read where there is nothing."""
+    with FakeTensorMode():
+        values, weights = torch.empty(1, 4, 300, device=DEVICE), torch.empty(1, 4, dtype=torch.float64, device=DEVICE)
+        layer_kernels.add_weighted(torch.empty(1, 300, dtype=torch.float64, device=DEVICE), values, weights)
+        pictures = torch.empty(2, 3, 9, 12, device=DEVICE)
+        made, taken = layer_kernels.pool(pictures, (2, 2), (1, 1))
+        columns = layer_kernels.unfold(pictures, (4, 11), (3, 2), (2, 1))
+        found = [
+            *(layer_kernels.squares(values), made, columns),
+            layer_kernels.unpool(made, taken, (9, 12), (2, 2), (1, 1)),
+            layer_kernels.fold(columns.reshape(-1, 6, 3), pictures.shape, (4, 11), (3, 2), (2, 1)),
+        ]
+    assert [tuple(one.shape) for one in found] == [(1, 4), (2, 3, 8, 11), (2, 44, 18), (2, 3, 9, 12), (2, 3, 9, 12)]
+    assert all(isinstance(one, FakeTensor) for one in found)

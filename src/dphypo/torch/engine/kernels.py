@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from dphypo.torch.engine.cuda_graph import AVAILABLE as AVAILABLE
 from dphypo.torch.engine.cuda_graph import jit
@@ -134,12 +135,18 @@ def _weighted(  # type: ignore[no-untyped-def]
     tl.store(into, tl.load(into, mask=place < size, other=0.0) + found, mask=place < size)
 
 
+def _launch(kernel: Any, grid: tuple[int, ...], *given: Any, **sizes: int) -> None:
+    """Start a kernel; tensors without values have no memory that it could read."""
+    if not isinstance(given[0], FakeTensor):
+        kernel[grid](*given, **sizes)
+
+
 def unfold(pictures: torch.Tensor, places: Sequence[int], kernel: Sequence[int], stride: Any) -> torch.Tensor:
     """The patches of pictures, [rows, places, channels × kernel]."""
     rows, channels = pictures.shape[:2]
     columns = pictures.new_empty((rows, places[0] * places[1], channels * kernel[0] * kernel[1]))
     grid = (rows, triton.cdiv(columns[0].numel(), _BLOCK))
-    _unfold[grid](pictures.contiguous(), columns, *pictures.shape[1:], *places, *kernel, *stride, BLOCK=_BLOCK)
+    _launch(_unfold, grid, pictures.contiguous(), columns, *pictures.shape[1:], *places, *kernel, *stride, BLOCK=_BLOCK)
     return columns
 
 
@@ -149,7 +156,7 @@ def fold(columns: torch.Tensor, sizes: Sequence[int], places: Sequence[int], ker
     channels = min(32, triton.next_power_of_2(sizes[1]))
     pixels = _BLOCK // channels
     grid = (sizes[0], triton.cdiv(sizes[2] * sizes[3], pixels), triton.cdiv(sizes[1], channels))
-    _fold[grid](columns, made, *sizes[1:], *places, *kernel, *stride, PIXELS=pixels, CHANNELS=channels)
+    _launch(_fold, grid, columns, made, *sizes[1:], *places, *kernel, *stride, PIXELS=pixels, CHANNELS=channels)
     return made
 
 
@@ -160,7 +167,7 @@ def pool(pictures: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int
     made = pictures.new_empty((*pictures.shape[:2], *places))
     taken = torch.empty(made.shape, dtype=torch.int8, device=made.device)
     grid, planes = (triton.cdiv(made.numel(), _BLOCK),), pictures.shape[0] * pictures.shape[1]
-    _pool[grid](pictures.contiguous(), made, taken, planes, *sizes, *places, *kernel, *stride, BLOCK=_BLOCK)
+    _launch(_pool, grid, pictures.contiguous(), made, taken, planes, *sizes, *places, *kernel, *stride, BLOCK=_BLOCK)
     return made, taken
 
 
@@ -171,7 +178,7 @@ def unpool(
     made = gradient.new_empty((*gradient.shape[:2], *sizes))
     grid, planes = (triton.cdiv(made.numel(), _BLOCK),), gradient.shape[0] * gradient.shape[1]
     given = (*sizes, *gradient.shape[2:], *kernel, *stride)
-    _unpool[grid](gradient.contiguous(), taken.contiguous(), made, planes, *given, BLOCK=_BLOCK)
+    _launch(_unpool, grid, gradient.contiguous(), taken.contiguous(), made, planes, *given, BLOCK=_BLOCK)
     return made
 
 
@@ -181,7 +188,7 @@ def squares(values: torch.Tensor) -> torch.Tensor:
     each = min(16, triton.cdiv(size, _BLOCK))
     splits = triton.cdiv(size, each * _BLOCK)
     made = torch.empty((splits, runs, records), dtype=torch.float64, device=values.device)
-    _squares[(runs * records, splits)](values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
+    _launch(_squares, (runs * records, splits), values.contiguous(), made, size, EACH=each, BLOCK=_BLOCK)
     return made[0] if splits == 1 else made.sum(0)
 
 
@@ -190,4 +197,4 @@ def add_weighted(sums: torch.Tensor, values: torch.Tensor, weights: torch.Tensor
     runs, records, size = values.shape
     block = 16 if runs * size < _MANY else 64  # few programs would leave most of the device idle
     given = (values.contiguous(), weights.contiguous(), sums, size, records, sums.stride(0))
-    _weighted[triton.cdiv(size, block), runs](*given, BLOCK=block, RECORDS=2048 // block)
+    _launch(_weighted, (triton.cdiv(size, block), runs), *given, BLOCK=block, RECORDS=2048 // block)

@@ -144,7 +144,7 @@ def refuse_other_gradients(
             return
     inputs, targets = synthetic_records(example, _TRIED)
     before = {name: value.clone() for name, value in probe.named_buffers()}
-    with warnings.catch_warnings(action="ignore"), _without_cudnn(), torch.random.fork_rng():
+    with warnings.catch_warnings(action="ignore"), _in_full_precision(), torch.random.fork_rng():
         try:
             wanted = _reference(probe, loss, inputs.clone(), targets.clone())
         except UnsupportedModelError:
@@ -187,13 +187,15 @@ def _reference(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torc
 
 
 @contextlib.contextmanager
-def _without_cudnn() -> Iterator[None]:
-    """Plain kernels: cuDNN's convolutions round to TF32, which would look like another gradient."""
-    before, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False
+def _in_full_precision() -> Iterator[None]:
+    """Products in float32, without cuDNN's kernels: TF32 would look like another gradient."""
+    products = torch.backends.cuda.matmul
+    before = torch.backends.cudnn.enabled, products.allow_tf32
+    torch.backends.cudnn.enabled, products.allow_tf32 = False, False
     try:
         yield
     finally:
-        torch.backends.cudnn.enabled = before
+        torch.backends.cudnn.enabled, products.allow_tf32 = before
 
 
 def _close(this: torch.Tensor, that: torch.Tensor) -> bool:
