@@ -95,7 +95,7 @@ def test_the_bound_of_errors_follows_from_the_bounds_of_the_target() -> None:
     regressor = DPSGDRegressor(hidden=(), bounds=(-3, 5), target_bounds=(0, 50))
     fitting = mechanism(regressor, X[:, 0])
     assert fitting.score.bound == 25
-    assert fitting.score_assumes == " times the error_bound of 25"
+    assert fitting.score_assumes == " times the bound of 25"
     space = fitting.default_space()  # public values say nothing of the rate of a regression
     assert space is not None
     assert space.names == ("learning_rate",)

@@ -160,7 +160,7 @@ def test_searches_inside_other_searches_work_and_say_what_they_cost() -> None:
     with pytest.warns(UserWarning, match="inside cross_validate: every fit is a search .* composition"):
         assert cross_val_score(search(), X, Y, cv=2).shape == (2,)
     with pytest.warns(UserWarning, match="inside GridSearchCV"):
-        GridSearchCV(search(), {"score_share": [0.2, 0.3]}, cv=2).fit(X, Y)
+        GridSearchCV(search(), {"delta": [1e-5, 1e-6]}, cv=2).fit(X, Y)
 
 
 def test_a_journal_is_refused_under_clone_cross_validation_and_another_fit(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch import DPSGD, check
+from dphypo.torch import DPSGD
 from dphypo.torch.engine import Program
-from dphypo.torch.record_values import per_record
+from dphypo.torch.record_values import captured, per_record
 
 CPU = torch.device("cpu")
 CLASSES = (torch.zeros(1, 8), torch.zeros(1, dtype=torch.long))
@@ -96,7 +96,7 @@ def fit(model: nn.Module, example: Any = CLASSES, loss: Any = functional.cross_e
     """The program of a model that can be trained."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return check.captured(model, per_record(loss), example)
+        return captured(model, per_record(loss), example)
 
 
 @pytest.mark.parametrize(

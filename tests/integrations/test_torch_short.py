@@ -16,7 +16,7 @@ import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.mechanisms import NoiseRehearsal, OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.search.tune import plan_tuning
-from dphypo.torch import DPSGD, PrivateAccuracy, check, hyperparameters
+from dphypo.torch import DPSGD, PrivateAccuracy, hyperparameters, runs
 from dphypo.torch.hyperparameters import rehearsal, walk
 
 RNG = np.random.default_rng(0)
@@ -247,13 +247,13 @@ def test_copies_do_not_try_the_model_again(monkeypatch: pytest.MonkeyPatch) -> N
     """Solving for noise makes many copies."""
     mechanism = dpsgd()
     calls: list[Any] = []
-    captured = check.captured
+    captured = runs.captured
 
     def counted(*given: Any, **more: Any) -> Any:
         calls.append(given)
         return captured(*given, **more)
 
-    monkeypatch.setattr(check, "captured", counted)
+    monkeypatch.setattr(runs, "captured", counted)
     for noise in (1.0, 2.0):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -141,7 +141,7 @@ def test_a_delta_above_one_over_the_records_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("argument", "instead"),
     [
-        ({"cv": 5}, "score_share"),
+        ({"cv": 5}, "set apart by a hash"),
         ({"n_iter": 20}, "runs="),
         ({"n_jobs": 2}, "workers=2"),
         ({"refit": True}, "best_estimator_"),

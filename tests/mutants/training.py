@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "words beside numbers may be any",
         "a record outside the domain is left out",
-        "torch/domain.py",
+        "torch/data.py",
         "((sizes == _ANY) | ((flat >= 0) & (flat < sizes)))\n",
         "((sizes == _ANY) | (flat >= 0))\n",
         ("integrations/test_torch_fields.py::test_records_of_mixed_fields_that_do_not_fit_are_left_out",),
@@ -226,18 +226,10 @@ MUTANTS = (
     Mutant(
         "one ignored position leaves out its record",
         "ignored positions count for nothing, and the record stays",
-        "torch/domain.py",
+        "torch/data.py",
         "        counts = labels != self.ignored\n",
         "        counts = labels == labels\n",
         ("integrations/test_torch_ignored.py::test_a_record_with_an_ignored_pixel_stays",),
-    ),
-    Mutant(
-        "a score on the training records is amplified",
-        "a subsampled run whose score reads all records is charged in full",
-        "training/base.py",
-        "        event = run.on_the_subsample if same else run.event\n",
-        "        event = run.event\n",
-        ("integrations/test_torch_subsample.py::test_a_score_on_the_same_records_forgoes_the_amplification",),
     ),
     Mutant(
         "runs train the factory's own model",

@@ -19,22 +19,18 @@ from dphypo import _validate, noise
 from dphypo.entropy import Seeded
 from dphypo.jax import step
 from dphypo.jax.program import JaxModel, Program, TreeRecords, Trees, as_records, named
-from dphypo.mechanisms import NoiseRehearsal, Outcome, sampled_gaussian
+from dphypo.mechanisms import NoiseRehearsal, Outcome, SampledGaussian, sampled_gaussian
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.search.rates import norm_terms
 from dphypo.space import Space
-from dphypo.space.dimension import Finite
 from dphypo.training import scores
-from dphypo.training.base import AllRecords, DivergedError, GradientTraining, make_in_groups
-from dphypo.training.cost import batch_size
-from dphypo.training.persons import read_cap
+from dphypo.training.base import COSTS, READ, DivergedError, GradientTraining, make_in_groups
 from dphypo.training.poisson_draws import BatchSampler, Draws, draw, piece_and_count
 from dphypo.training.setting import Clipping, Run, Setting
 from dphypo.training.split import split_within
 from dphypo.training.sum_on_grid import SumGrid
 
-_FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
-OWN = frozenset({*_FIELDS, "batch_size", "epochs", "steps"})
+OWN = frozenset({*READ, *COSTS})
 """Hyperparameters that DPSGD reads itself."""
 
 
@@ -88,7 +84,6 @@ class DPSGD(GradientTraining):
     start: Any = None
 
     library: ClassVar[type[scores.TrainedModel]] = JaxModel
-    own: ClassVar[frozenset[str]] = OWN
     saver: ClassVar[Trees] = Trees()
     same_fits: ClassVar[frozenset[str]] = frozenset({"init", "data", "loss", "predict", "person", "rows_per_person"})
     seeded: ClassVar[bool] = True
@@ -102,19 +97,7 @@ class DPSGD(GradientTraining):
             raise _validate.fail("loss", self.loss, remedy)
         step.read_optimizer(self.optimizer)
         super().__post_init__()
-        data = as_records(self.data, self.person)
-        size, cap = self.declared_records(data, first=not isinstance(self.data, TreeRecords))
-        declared, changes = size, dict[str, Any](rows_per_person=cap)
-        if cap is not None and self.persons is None:
-            changes["persons"] = size
-        if isinstance(self.score, str | tuple | list):
-            changes["whole"] = AllRecords(data, size)
-            data, size, changes["score"] = self._set_apart(data, size)
-        else:
-            changes["score"] = self.read_score(cap)
-        default = batch_size(declared) if self.batch_size is None else self.batch_size
-        for name, value in {**changes, "data": data, "records": size, "batch_size": default}.items():
-            object.__setattr__(self, name, value)
+        self.settle(as_records(self.data, self.person))
         self.refuse_unknown(self.fixed)
         _ = self.cost
         if self.complete:
@@ -124,20 +107,16 @@ class DPSGD(GradientTraining):
         for score in scores.scores_of(self.score).values():
             scores.refuse_targets(score, JaxModel(program))
 
-    def _set_apart(self, data: TreeRecords, size: int) -> tuple[TreeRecords, int, Any]:
-        """The records that train, their declared number, and the named scores on the others."""
-        names = scores.names_in(self.score)
+    def parts(self, data: TreeRecords, share: float) -> tuple[TreeRecords, TreeRecords]:
+        """The records that train, and those that score: about this share of them, by a hash of each."""
         if not isinstance(data.tree, tuple) or len(data.tree) != 2:
             raise TypeError(
-                f"score = {names[0]!r} sets records apart by a hash, which takes pairs: data=(inputs, targets)"
+                f"score = {scores.names_in(self.score)[0]!r} sets records apart by a hash, which takes pairs: "
+                "data=(inputs, targets)"
             )
-        share, scoring = scores.scoring_share(size)
         pair = self.data.tree if isinstance(self.data, TreeRecords) else self.data
         training, held_out = split_within(data.origin.side, *pair, share=share, person=data.person)
-        given: dict[str, Any] = {"data": as_records(held_out), "records": scoring}
-        cap = read_cap(data.person, self.rows_per_person)
-        score = scores.named(self.score, rarest=self.rarest, **given, rows_per_person=cap)
-        return as_records(training), max(1, size - scoring), score
+        return as_records(training), as_records(held_out)
 
     @property
     def classes(self) -> int | None:
@@ -155,15 +134,13 @@ class DPSGD(GradientTraining):
                     f"optimiser, nor by init, loss or predict ({', '.join(sorted(self._named)) or 'they name none'})"
                 )
 
-    def check_space(self, space: Space) -> None:
-        """Refuse choices that no run can use, such as an unknown optimiser."""
-        for parameter in space.parameters:
-            choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
-            for value in choices:
-                if parameter.name == "optimizer":
-                    step.read_optimizer(value, "space['optimizer']")
-                elif parameter.name in ("clipping", "average"):
-                    Setting(**{parameter.name: value})
+    def refuse_optimizer(self, optimizer: Any, argument: str) -> None:
+        """Refuse anything that is neither an optimiser of optax by name nor a function that returns one."""
+        step.read_optimizer(optimizer, argument)
+
+    def rehearsal(self, full: SampledGaussian, deviation: float, schedule: Any) -> sampled_gaussian.Transfer:
+        """How λ becomes the hyperparameters of a short run, by rehearsing the full run's optimiser on pure noise."""
+        return NoiseRehearsal(partial(step.walk, schedule=schedule), full, deviation)
 
     def default_space(self) -> Space:
         """The space that is searched if none is given: the learning rate, where public values say that it is."""
@@ -222,10 +199,6 @@ class DPSGD(GradientTraining):
             begun = [partial(begin, self, one, seed) for one, seed in zip(params, seeds, strict=True)]
             ended = partial(finish, self.score)
             return make_in_groups(begun, lambda _, one: one.kind, train, lambda _, one, row: ended(one, row))
-
-    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All hyperparameters of a run: λ, and the fields for those that λ does not have."""
-        return {**{name: getattr(self, name) for name in _FIELDS}, **self.fixed, **params}
 
     def program(self, given: Mapping[str, Any]) -> Program:
         """The program of an architecture, found once."""
@@ -303,13 +276,8 @@ class Begun:
 
 def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     """A run at λ: its program, its steps and its initial parameters."""
-    cost, given = made.cost, made.values(params)
-    program = made.program(given)
-    given, schedule = made.rated(given, params, cost.run(params))
-    if made.match and made.fraction < 1:
-        full, deviation = cost.full_run(params, given)
-        own = NoiseRehearsal(partial(step.walk, schedule=schedule), full, deviation)
-        given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
+    cost, program = made.cost, made.program(made.values(params))
+    given, schedule = made.given_at(params, cost.run(params))
     setting = Setting(
         physical_batch_size=made.physical_batch_size, clipping=given["clipping"], average=given["average"]
     )

@@ -41,7 +41,7 @@ from dphypo.torch import DPSGD
 from dphypo.torch.saver import Safetensors, remember
 from dphypo.training import cost
 from dphypo.training.persons import PersonKeys
-from dphypo.training.scores import Asked, PrivateLoss, TrainedModel, Value, as_trained, no_score
+from dphypo.training.scores import Asked, TrainedModel, Value, as_trained, no_score
 from dphypo.training.split import record_bytes
 
 Floats = npt.NDArray[np.float32]
@@ -448,12 +448,6 @@ class Fitting(DPSGD):
     def default_space(self) -> Space:
         """The learning rate, where public values say that it is, or a wide range if they say nothing."""
         return self.known_space({})
-
-    @property
-    def score_assumes(self) -> str:
-        """What the stated noise of the score is a part of, or assumes, in words."""
-        bounded = isinstance(self.score, PrivateLoss)
-        return f" times the error_bound of {self.score.bound:g}" if bounded else super().score_assumes
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Runs, whose networks become estimators."""

@@ -40,7 +40,7 @@ from dphypo.torch.data import as_records
 from dphypo.training import cost
 from dphypo.training.base import AllRecords
 from dphypo.training.persons import PersonKeys, read_cap
-from dphypo.training.scores import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore
+from dphypo.training.scores import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore, scoring_share
 from dphypo.training.split import SideRecords, hash_split, hashed_apart
 
 _STUDY_SCORE_NOISE = 10.0
@@ -49,7 +49,7 @@ SCORINGS = {"balanced_accuracy": "balanced_accuracy", "f1": "f1 of class 1", "f1
 
 # Arguments of scikit-learn's searches, and what to use here.
 _ELSEWHERE = {
-    "cv": "every fold would cost. Runs are ranked on records set apart (score_share) or on public ones (fit(holdout=))",
+    "cv": "every fold would cost. Runs are ranked on records set apart by a hash or on public ones (fit(holdout=))",
     "n_iter": "give epsilon=..., survey=20 for 20 short runs, or the law of a study's number of runs as runs=",
     "n_jobs": "give workers=2 to execute two runs at a time, each in its own process",
     "refit": "best_estimator_ is the best run itself: training it again would cost again",
@@ -78,10 +78,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     number and results are secret, of which the best is released.
 
     **How runs are ranked.** With ``fit(X, y, holdout=(X_public, y_public))``, by any scorer on those records. They must
-    be public, because nothing protects them. Otherwise on about ``score_share`` of the private records, chosen by a
-    hash of each: a classifier by its accuracy, or the ``scoring``, with Gaussian noise on the counts, and a regressor
-    by minus its mean absolute error, with each error clipped to ``error_bound``. Each record is used either to train or
-    to score, so the cost is the larger of the two, not their sum.
+    be public, because nothing protects them. Otherwise on a fifth of the private records, at most about 4 000, chosen
+    by a hash of each: a classifier by its accuracy, or the ``scoring``, with Gaussian noise on the counts, and a
+    regressor by minus its mean absolute error, with each error clipped to ``error_bound``. Each record is used either
+    to train or to score, so the cost is the larger of the two, not their sum.
 
     **Guarantee.** The release (``best_estimator_``, ``best_params_``, ``best_score_``, and ``cv_results_`` if there is
     one) is (ε, δ)-DP under adding or removing one record; ``certificate_`` states ε and how it follows. Training
@@ -103,7 +103,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             "accuracy", "balanced_accuracy", "f1" (of the second class), "f1_macro" or "roc_auc", with noise.
         rarest: the share of the rarest class, a public constant: the noise of these scores depends on it, and is
             stated. By default a fifth of an even share is assumed.
-        score_share: the share of the private records that score, without a public hold-out.
         score_noise_multiplier: standard deviation of the noise on the count of correct records (or of the sum of errors
             in units of ``error_bound``), without a public hold-out; by default a survey solves for it, and a study
             takes 10.
@@ -144,7 +143,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     survey: SurveyPlan | int | bool | None = None
     compute: float | None = None
     scoring: str | Callable[..., float] | None = None
-    score_share: float = 0.2
     score_noise_multiplier: float | None = None
     error_bound: float | None = None
     rarest: float | None = None
@@ -326,9 +324,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         measure, bound = self._measure(last), self._error_bound(last)
         if self.score_noise_multiplier is not None:
             score_noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
-        apart = hashed_apart(X, y, share=self.score_share, person=person)
-        sides = hash_split(X, share=self.score_share, persons=person is not None).sides
-        to_score = max(1, round(records * self.score_share))
+        share, to_score = scoring_share(records)
+        apart = hashed_apart(X, y, share=share, person=person)
+        sides = hash_split(X, share=share, persons=person is not None).sides
 
         def part(chosen: Any, side: Side) -> SideRecords:
             return SideRecords(

@@ -3,6 +3,11 @@
 The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
 that is read by index, it is private what any record looks like.
 
+**Which records count**: those in the domain of the model and its loss. A record outside its domain (a label that the
+model has no output for, a token that it has no row for, a value that is not a finite number, another shape than stated)
+is left out, of training and of scoring. Whether a record is in the domain depends on that record and on public things
+alone (the model, the loss, the stated shape and type), so that two neighbouring sets of records stay neighbours.
+
 A data set of Hugging Face declares its columns (``features``). Before any record is read, one is made up from that
 declaration and goes the whole way of reading: a column that cannot become a tensor would otherwise leave out all
 records, and nobody but the curator could be told.
@@ -11,11 +16,12 @@ records, and nobody but the curator could be told.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,10 +34,9 @@ from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.fingerprint import read_twice
 from dphypo.mechanisms.mechanism import or_none
-from dphypo.torch.domain import Domain
 from dphypo.torch.engine import Tensors, distributed
 from dphypo.torch.engine.batch_rows import Batch
-from dphypo.torch.fields import TARGET, Fields, by_name
+from dphypo.torch.fields import TARGET, Called, Fields, by_name
 from dphypo.training.persons import PersonKeys, Persons
 from dphypo.training.poisson_draws import shard_of
 from dphypo.training.split import Origin, SideDataset, fields_of
@@ -42,6 +47,176 @@ _PAIR = (
     "give a pair (inputs, targets) of arrays or tensors, a mapping of fields with 'labels' among them, a "
     "TensorDataset, or a data set that is read by index, with an example"
 )
+
+
+_NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """What a record may be: of the shape and type of a made-up ``example``, all numbers finite.
+
+    The label is 0, 1, ..., ``classes - 1`` and every token 0, 1, ..., ``vocabulary - 1``, which has one number a column
+    of fields; None if there are no labels or tokens. A record may have a label at each of several positions; one that
+    is ``ignored`` counts for nothing, and a record whose positions are all ignored is outside the domain. Numbers of
+    another precision are converted, fractions are neither labels nor tokens.
+
+    >>> domain = Domain((torch.zeros(1, 2), torch.tensor([0])), classes=3)
+    >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
+    [True, False, False]
+    >>> pixels = Domain((torch.zeros(1, 2), torch.zeros(1, 2).long()), classes=3, ignored=255)
+    >>> pixels.contains(torch.zeros(3, 2), torch.tensor([[2, 255], [255, 255], [3, 255]])).tolist()
+    [True, False, False]
+    """
+
+    example: Batch
+    _: KW_ONLY
+    classes: int | None = None
+    vocabulary: int | torch.Tensor | None = None
+    ignored: int | None = None
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        model: nn.Module,
+        example: Batch,
+        loss: Callable[..., Any] | None = None,
+        *,
+        labelled: bool = False,
+        ignored: int | None = None,
+    ) -> Domain:
+        """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model.
+
+        Labels are those that ``loss`` takes, and the one that it ignores is found, too. A score without a loss is
+        ``labelled`` if it compares labels with the model's outputs; what the loss of training ignores is ``ignored``.
+        """
+        inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
+        fields = model.fields if isinstance(model, Called) else None
+        tokens = fields is not None or not inputs.is_floating_point()
+        whole = not targets.is_floating_point()
+        labels, labelled = loss if whole else None, labelled and whole
+        vocabulary: int | torch.Tensor | None = None
+        classes = None
+        if not tokens and labels is None and not labelled:
+            return cls(example)
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
+            tried = copy.deepcopy(model).cpu().eval()
+            if fields is not None:
+                vocabulary = torch.full((inputs.shape[1],), _NUMBER)
+                for name, place in fields.places():
+                    if not fields.kinds[name].is_floating_point:
+                        vocabulary[place] = _tokens(tried, inputs, place) or _ANY
+            elif tokens:
+                vocabulary = _tokens(tried, inputs, slice(None))
+            outputs = tried(inputs) if labelled or labels is not None else None
+            if isinstance(outputs, torch.Tensor) and labelled:
+                classes = 2 if is_single(outputs) else outputs.shape[1]
+            elif isinstance(outputs, torch.Tensor) and outputs.dim() > 1 and labels is not None:
+                filled = targets.long()
+
+                def use(label: int) -> object:
+                    return labels(outputs, torch.full_like(filled, label))
+
+                sizes, ignored = set(outputs.shape[1:]), getattr(loss, "ignored", None)
+                classes = _first_refused(sizes, use)
+                ignored = _ignored(classes or outputs.shape[1], use) if ignored is None else ignored
+                if classes is None and ignored in sizes and not _works(use, ignored + 1):
+                    classes = ignored  # the first number without a class is taken, as it is ignored
+        return cls(example, classes=classes, vocabulary=vocabulary, ignored=ignored)
+
+    def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """For each record of a batch, whether it is in the domain."""
+        if targets.dtype.is_floating_point or targets.dtype.is_complex or self.ignored is None:
+            return _within(inputs, self.vocabulary) & _within(targets, self.classes)
+        labels = _flat(targets).long()  # −100 as an unsigned byte would be 156
+        counts = labels != self.ignored
+        inside = counts.any(1) | (labels.shape[1] == 0)
+        return _within(inputs, self.vocabulary) & _within(torch.where(counts, labels, 0), self.classes) & inside
+
+    def chosen(self, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Two arrays in the domain's types, and which of their records are in it.
+
+        A fraction is neither a label nor a token.
+        """
+        (inputs, whole), (targets, also) = map(_as_type, (inputs, targets), self.example)
+        return inputs, targets, whole & also & self.contains(inputs, targets)
+
+    def read(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
+        """A record that is read by itself, in the types of the others and on the CPU; None if it is outside the domain.
+
+        Such records are put together in batches, and one of another type would change the type of all records that it
+        is put together with.
+        """
+        for part, shown in zip((inputs, targets), self.example, strict=True):
+            kinds = part.dtype.is_floating_point, shown.dtype.is_floating_point
+            if part.shape[1:] != shown.shape[1:] or part.is_complex() or kinds[0] != kinds[1]:
+                return None
+        if not self.contains(inputs, targets):
+            return None
+        inputs, targets = inputs.detach().cpu(), targets.detach().cpu()
+        return inputs.to(self.example[0].dtype), targets.to(self.example[1].dtype)
+
+
+def _tokens(model: nn.Module, inputs: torch.Tensor, place: slice) -> int | None:
+    """How many tokens the model takes at some places of its inputs: the size of a table; None if it takes any."""
+    tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
+
+    def use(token: int) -> object:
+        filled = inputs.clone()
+        filled[:, place] = token
+        return model(filled)
+
+    return _first_refused({layer.num_embeddings for layer in tables}, use)
+
+
+def _first_refused(sizes: set[int], use: Callable[[int], object]) -> int | None:
+    """The smallest size that is refused as an index where the one below it is not."""
+    return next((size for size in sorted(sizes) if _works(use, size - 1) and not _works(use, size)), None)
+
+
+def _ignored(classes: int, use: Callable[[int], object]) -> int | None:
+    """The label that a loss of one's own ignores: one without a class that it takes, and not the next one."""
+    usual = (-100, 255, -1)
+    return next(
+        (one for one in usual if not 0 <= one < classes and _works(use, one) and not _works(use, one - 1)), None
+    )
+
+
+def _works(use: Callable[[int], object], value: int) -> bool:
+    return or_none(lambda: (use(value),)) is not None
+
+
+def is_single(outputs: torch.Tensor) -> bool:
+    """Whether a model has one output, whose sign tells two classes apart."""
+    return outputs.dim() == 1 or outputs.shape[1] == 1
+
+
+def _as_type(values: torch.Tensor, like: torch.Tensor) -> Batch:
+    """The values in the type of others, and for each record whether it can be written in that type."""
+    converted = values.to(like.dtype)
+    if converted.dtype.is_floating_point or converted.dtype == values.dtype:
+        return converted, torch.ones(len(values), dtype=torch.bool, device=values.device)
+    return converted, _flat(converted.to(values.dtype) == values).all(1)
+
+
+def _flat(values: torch.Tensor) -> torch.Tensor:
+    """One row per record. A table without records is a table: no record may decide whether a run fails."""
+    return values.reshape(len(values), -1 if values.numel() else 0)
+
+
+def _within(values: torch.Tensor, size: int | torch.Tensor | None) -> torch.Tensor:
+    flat = _flat(values)
+    if isinstance(size, torch.Tensor):  # of fields, one a column
+        sizes = size.to(flat.device)
+        whole = (flat == flat.round()) & ((sizes == _ANY) | ((flat >= 0) & (flat < sizes)))
+        return (flat.isfinite() & ((sizes == _NUMBER) | whole)).all(1)
+    if flat.dtype.is_floating_point or flat.dtype.is_complex:
+        return flat.isfinite().all(1)
+    if size is None:
+        return torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    flat = flat.long()  # PyTorch cannot compare all unsigned numbers
+    return ((flat >= 0) & (flat < size)).all(1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -564,10 +739,19 @@ def only(record: Any, columns: frozenset[str] | None) -> Any:
 
 
 def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:
-    """Refuse a data set whose declared columns cannot be read as the example says; the message names the column."""
+    """Refuse declared columns that cannot be read as the example says, by name; warn of those whose length varies."""
     made, features = _made_up(records)
     if not made:
         return
+    fields = records.fields
+    assert fields is not None
+    varies = sorted(name for name in fields.names if length(features.get(name)) == -1)
+    if varies and records.collate is None:
+        _validate.warn(
+            f"the data set declares that lengths of {', '.join(varies)!r} vary, and records of another length than the "
+            "example's are left out, in training and in scoring. Bring all to one public length, by collate= or "
+            "before; fitting_records shows the curator alone how many fit"
+        )
 
     def works(record: dict[str, Any]) -> str | None:
         try:
@@ -585,11 +769,9 @@ def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.T
             f"declaration cannot be read: {kind} raises {failed}. No record would count. Remove the column, such as "
             f"data.remove_columns({culprit!r}), or turn it into numbers of one shape"
         )
-    found, fields = read(made), records.fields
-    assert fields is not None
+    found = read(made)
     for name, shape in {**fields.shapes, fields.target: tuple(records.example[1].shape[1:])}.items():
-        varies = name in features and length(features[name]) == -1
-        if name in found and not varies and tuple(found[name].shape[1:]) != shape:
+        if name in found and name not in varies and tuple(found[name].shape[1:]) != shape:
             raise ValueError(
                 f"data declares column {name!r} with the shape {tuple(found[name].shape[1:])}, and example shows "
                 f"{shape}. No record would count: give an example with the declared shape"

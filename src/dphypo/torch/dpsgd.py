@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,20 +13,18 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
 from dphypo.entropy import Seeded
-from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, sampled_gaussian
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
-from dphypo.torch import engine, hyperparameters, runs
+from dphypo.torch import hyperparameters, runs
 from dphypo.torch import runs as torch_runs
 from dphypo.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
 from dphypo.torch.engine import distributed
 from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.torch.runs import TorchRun
 from dphypo.torch.saver import Safetensors, build
-from dphypo.training.base import AllRecords, GradientTraining
-from dphypo.training.cost import batch_size
-from dphypo.training.persons import read_cap
-from dphypo.training.scores import TrainedModel, named, names_in, scoring_share
+from dphypo.training.base import GradientTraining
+from dphypo.training.scores import TrainedModel
 from dphypo.training.split import Origin, split_within
 
 _AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
@@ -43,13 +42,11 @@ class DPSGD(GradientTraining):
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
     fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
-    steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. With a
-    ``subsample`` q, ``records`` stands for q times the declared number, and the run is Poisson-sampled at rate q, which
-    amplifies its profile unless the score looks at the training records too. This holds to the last
-    bit, up to the slack that the event states (``training/sum_on_grid.py``), if random words are taken as ideal and
-    the device is deterministic. What is trained is a graph of PyTorch's operators that is captured once from the model,
-    the loss and the augmentation, for one record of made-up numbers (``engine/record_graph.py``). No record can make a
-    run fail: those outside the domain of the model and the loss (``domain.py``) are left out.
+    steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. This
+    holds to the last bit, up to the slack that the event states (``training/sum_on_grid.py``), if random words are
+    taken as ideal and the device is deterministic. What is trained is a graph of PyTorch's operators that is captured
+    once from the model, the loss and the augmentation, for one record of made-up numbers (``engine/record_graph.py``).
+    No record can make a run fail: those outside the domain of the model and the loss (``data.py``) are left out.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
@@ -104,7 +101,6 @@ class DPSGD(GradientTraining):
             whole ones and reads no record of another's. ``data`` is read by index, the same in every process. The
             release has the same bits on any number of processes, but differs with ``shards``: choose as many as the
             processes that you may ever use (docs/clusters.md).
-        subsample: the probability with which a run may use a record at all, drawn once at its beginning.
         fraction: the part of its steps that a run makes, wherever they come from.
         match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
         transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
@@ -147,7 +143,7 @@ class DPSGD(GradientTraining):
     kept: float | None = None  # type: ignore[misc]
 
     library: ClassVar[type[TrainedModel]] = TorchModel
-    own: ClassVar[frozenset[str]] = frozenset(hyperparameters.OWN)
+    read: ClassVar[tuple[str, ...]] = hyperparameters.READ
     same_fits: ClassVar[frozenset[str]] = frozenset(
         {"model", "data", "example", "target", "collate", "loss", "device", "autocast", "augment", "person"}
     )
@@ -159,25 +155,15 @@ class DPSGD(GradientTraining):
         records = self._divided(as_records(self.data, self.example, **reading, person=self.person))
         hyperparameters.refuse_optimizer(self.optimizer)
         super().__post_init__()
-        _validate.integer(at_least=1, views=self.views)
         _validate.integer(at_least=1, threads=self.threads)
         if self.autocast not in (None, "bfloat16"):
             raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
-        size, cap = self.declared_records(records, first=not isinstance(self.data, TorchRecords))
-        if cap is not None and self.views > 1:
-            raise _validate.fail("views", self.views, "the rows of a person are its views: leave views at 1")
-        changes: dict[str, Any] = {"data": records, "records": size, "rows_per_person": cap}
-        if cap is not None and self.persons is None:
-            changes["persons"] = size
-        changes["batch_size"] = batch_size(size) if self.batch_size is None else self.batch_size
-        changes["devices"] = devices = self._devices()
-        changes["device"] = _device(self.device if devices is None else devices[0])
-        if isinstance(self.score, str | tuple | list):
-            changes |= self._set_apart(AllRecords(records, size))
-        else:
-            changes["score"] = self.read_score(cap)
+        devices = self._devices()
+        device = _device(self.device if devices is None else devices[0])
+        self.settle(records)
+        vars(self).update(devices=devices, device=device)
+        self._check_views(self.views)
         hyperparameters.refuse_unknown(self.model, self.fixed)
-        vars(self).update(changes)
         _ = self.cost
         if not self._fits and hyperparameters.complete(self.model, self.fixed):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
@@ -218,26 +204,13 @@ class DPSGD(GradientTraining):
             model = build(self.model, hyperparameters.of_factory(self.model, self.fixed))
         return taken_by(model, self.target)
 
-    def _set_apart(self, whole: AllRecords) -> dict[str, Any]:
-        """The records that train, their declared number, a share of that of all, and the named scores on the others."""
-        names_in(self.score)
-        share, scoring = scoring_share(whole.records)
-        training, held_out = self._parts(whole.data, share)
+    def of_named(self, held_out: Any) -> dict[str, Any]:
+        """Further arguments of scores that are given by name, on these records."""
         example = self.example if isinstance(held_out, tuple) else None
-        score = named(
-            self.score,
-            rarest=self.rarest,
-            loss=self.loss,
-            ignored=per_record(self.loss).ignored,
-            data=held_out,
-            records=scoring,
-            example=example,
-            rows_per_person=read_cap(whole.data.person, self.rows_per_person),
-        )
-        return {"data": training, "records": max(1, whole.records - scoring), "score": score, "whole": whole}
+        return {"loss": self.loss, "ignored": per_record(self.loss).ignored, "example": example}
 
-    def _parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
-        """The records that train, and those that score."""
+    def parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
+        """The records that train, and those that score: about this share of them, by a hash of each."""
         side = records.origin.side
         if isinstance(records, DatasetRecords):
             how: dict[str, Any] = {"share": share, "workers": records.workers, "person": records.person}
@@ -381,18 +354,26 @@ class DPSGD(GradientTraining):
         """For each record, what it adds to the scale of the inputs. **Secret.**"""
         return self._run({}).input_terms()
 
+    def refuse_optimizer(self, optimizer: Any, argument: str) -> None:
+        """Refuse anything that is not the name of one of PyTorch's optimisers."""
+        hyperparameters.refuse_optimizer(optimizer, argument)
+
+    def rehearsal(self, full: SampledGaussian, deviation: float, schedule: Any) -> sampled_gaussian.Transfer:
+        """How λ becomes the hyperparameters of a short run, by rehearsing the full run's optimiser on pure noise."""
+        return partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=schedule)
+
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
-        hyperparameters.refuse_optimizers(space)
-        for parameter in space.parameters:
-            choices: tuple[Any, ...] = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else ()
-            for value in choices:
-                if parameter.name in ("clipping", "average"):
-                    engine.Setting(**{parameter.name: value})
-                elif parameter.name == "views":
-                    _validate.integer(at_least=1, views=value)
-                    if self.rows_per_person is not None and value > 1:
-                        raise _validate.fail("views", value, "the rows of a person are its views: leave views at 1")
+        super().check_space(space)
+        for one in space.parameters:
+            if one.name == "views" and isinstance(one.dimension, Finite):
+                choices: tuple[Any, ...] = one.dimension.choices
+                for value in choices:
+                    self._check_views(value)
+
+    def _check_views(self, views: Any) -> None:
+        if _validate.integer(at_least=1, views=views) > 1 and self.rows_per_person is not None:
+            raise _validate.fail("views", views, "the rows of a person are its views: leave views at 1")
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""

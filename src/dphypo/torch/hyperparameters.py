@@ -1,29 +1,36 @@
 """Who takes which hyperparameter: DP-SGD itself, one of PyTorch's optimisers, or the model's factory.
 
-The optimisers are functions of made-up gradients, too, for the rehearsal of a transfer rule.
+Two rehearsals on what is made up say how large a learning rate may be. The optimisers are functions of made-up
+gradients, for a transfer rule. And noise in the weights moves what layers put out for made-up records: noise of
+standard deviation c in every weight moves the outputs of a linear layer by c·‖inputs − their mean‖. The layer that
+moves most bounds the learning rate (:mod:`dphypo.search.rates`). The inputs of a network have a scale that is declared
+or bought; those of its other layers follow from it, from the untrained weights and from the noise itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from dphypo import _validate
 from dphypo.mechanisms import NoiseRehearsal, SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import Floats
-from dphypo.space import Space
-from dphypo.space.dimension import Finite
-from dphypo.torch.engine import Setting, optimisers
+from dphypo.torch.engine import Setting, optimisers, synthetic_records
+from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.clipped_sum import Layout
 from dphypo.torch.engine.optimisers import known
+from dphypo.training import base
 
-FIELDS = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average", "views")
-OWN = (*FIELDS, "batch_size", "epochs", "steps")
+READ = (*base.READ, "views")
+OWN = (*READ, *base.COSTS)
 """Hyperparameters that DPSGD reads itself."""
 
 
@@ -48,11 +55,11 @@ def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
 
 def refuse_model(factory: object) -> None:
     """An error for a model, or anything else, in place of a function that builds one."""
-    if isinstance(factory, torch.nn.Module) or not callable(factory):
+    if isinstance(factory, nn.Module) or not callable(factory):
         kind = type(factory).__name__
         raise TypeError(
             f"model is a {kind}: every run starts from a new one, so give a function that builds the untrained model, "
-            f"such as model=lambda: {kind if isinstance(factory, torch.nn.Module) else 'MLP'}(...)"
+            f"such as model=lambda: {kind if isinstance(factory, nn.Module) else 'MLP'}(...)"
         )
 
 
@@ -89,15 +96,6 @@ def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
     raise _validate.fail(argument, name, f"give one of {', '.join(sorted(names))}")
 
 
-def refuse_optimizers(space: Space, name: str = "optimizer") -> None:
-    """An error for a space in which this hyperparameter has a value that is not the name of an optimiser."""
-    for parameter in space.parameters:
-        if parameter.name == name:
-            values = parameter.dimension.choices if isinstance(parameter.dimension, Finite) else (parameter,)
-            for value in values:
-                refuse_optimizer(value, f"space[{name!r}]")
-
-
 def _named(factory: Callable[..., Any]) -> tuple[set[str], bool]:
     """The names of a factory's arguments, and whether it takes any other."""
     parameters = inspect.signature(factory).parameters.values()
@@ -113,11 +111,11 @@ def option_names() -> frozenset[str]:
 
 
 def build(
-    name: str, parameters: Iterable[torch.nn.Parameter], learning_rate: float, options: Mapping[str, Any]
+    name: str, parameters: Iterable[nn.Parameter], learning_rate: float, options: Mapping[str, Any]
 ) -> torch.optim.Optimizer:
     """The named optimiser; options that it does not take are left out, so that optimisers can be compared in one space.
 
-    >>> build("sgd", [torch.nn.Parameter(torch.zeros(1))], 0.1, {"momentum": 0.9, "betas": (0.9, 0.99)}).defaults["lr"]
+    >>> build("sgd", [nn.Parameter(torch.zeros(1))], 0.1, {"momentum": 0.9, "betas": (0.9, 0.99)}).defaults["lr"]
     0.1
     """
     refuse_optimizer(name)
@@ -192,3 +190,61 @@ def _ratio(
 def options(params: Mapping[str, Any]) -> dict[str, Any]:
     """Those that some optimiser takes."""
     return {name: value for name, value in params.items() if name in option_names()}
+
+
+_RECORDS, _STEP = 32, 1e-3  # of a rehearsal
+
+
+def synthetic_inputs(example: Batch, scale: float | None) -> torch.Tensor:
+    """Made-up inputs of this scale, normal and about zero; without one, or if they are tokens, as they come."""
+    inputs = synthetic_records(example, _RECORDS)[0]
+    if scale is None or not inputs.dtype.is_floating_point:
+        return inputs
+    return torch.randn_like(inputs) * (scale / math.sqrt(max(1, math.prod(inputs.shape[1:]))))
+
+
+@torch.no_grad()
+def movement(model: nn.Module, call: Callable[[torch.Tensor], Any], inputs: torch.Tensor, noise: float) -> float:
+    """By how much ``noise`` in all trained weights moves the outputs of the layer that it moves most.
+
+    >>> one = nn.Linear(100, 5)
+    >>> records = 3 * nn.functional.normalize(torch.randn(4096, 100))
+    >>> 1.3 < movement(one, one, records, noise=0.5) < 1.7
+    True
+    """
+    found = [0.0]
+
+    def measure(layer: nn.Module, given: tuple[Any, ...], outputs: Any) -> None:
+        weights = _matrices(layer)
+        if not weights or not isinstance(outputs, torch.Tensor) or not outputs.dtype.is_floating_point:
+            return
+        with contextlib.suppress(TypeError), _shaken(weights, _STEP):  # a layer may take more than these arguments
+            moved = (type(layer).forward(layer, *given) - outputs).double()
+            found.append(noise / _STEP * float((moved - moved.mean(0)).square().mean().sqrt()))
+
+    every = [weight for layer in model.modules() for weight in _matrices(layer)]
+    handles = [layer.register_forward_hook(measure) for layer in model.modules()]
+    try:
+        with _shaken(every, noise):
+            call(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(found) if all(map(math.isfinite, found)) else math.inf
+
+
+def _matrices(layer: nn.Module) -> list[nn.Parameter]:
+    return [one for one in layer.parameters(recurse=False) if one.requires_grad and one.dim() > 1]
+
+
+@contextlib.contextmanager
+def _shaken(weights: list[nn.Parameter], noise: float) -> Iterator[None]:
+    """Inside, the weights have noise."""
+    kept = [one.clone() for one in weights]
+    try:
+        for one in weights:
+            one.add_(torch.randn_like(one), alpha=noise)
+        yield
+    finally:
+        for one, before in zip(weights, kept, strict=True):
+            one.copy_(before)

@@ -26,14 +26,13 @@ from torch.nn import functional
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import or_none
-from dphypo.torch import check
-from dphypo.torch.data import DatasetRecords, TorchRecords, as_records
-from dphypo.torch.domain import Domain, is_single
+from dphypo.torch import engine
+from dphypo.torch.data import DatasetRecords, Domain, TorchRecords, as_records, is_single
 from dphypo.torch.engine import batch_rows, program, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.operators import check_kernels
 from dphypo.torch.engine.program import precision
-from dphypo.torch.engine.record_graph import RecordGraph
+from dphypo.torch.engine.record_graph import RecordGraph, place_of, reads_values
 from dphypo.torch.engine.trainable import code_of, extreme, tensors_of
 from dphypo.torch.fields import Called, called, plain
 from dphypo.training.persons import I64
@@ -86,6 +85,45 @@ def per_record(loss: Callable[..., Any]) -> PerRecord:
         if "reduction" in known:
             loss = functools.partial(loss, reduction="none")
     return PerRecord(loss, ignored if isinstance(ignored, int) else None)
+
+
+def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> engine.Program:
+    """The program of a model; :class:`UnsupportedModelError` with what to do instead if there is none."""
+    try:
+        return engine.Program.of(model, loss, example, **options)
+    except UnsupportedModelError as error:
+        cause = error.__cause__
+        if isinstance(cause, AttributeError) and cause.name == "loss":
+            raise UnsupportedModelError(
+                "the loss asks for the model's own .loss, which averages over all tokens of a batch and so mixes "
+                "records. Compute one value per record from the logits: loss=lambda logits, targets: ..."
+            ) from None
+        if not isinstance(cause, Exception) or reads_values(cause):
+            raise
+        raise not_callable(cause, *example) from cause
+
+
+def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> UnsupportedModelError:
+    """The error for a model, or a loss, that raises on records of the right shape; both are a batch of them."""
+    kind = str(inputs.dtype).removeprefix("torch.")
+    remedy = (
+        "Change the model, or reshape the records: model(inputs) and loss(model(inputs), targets) must work for a "
+        "batch of any size, with the batch in the first dimension"
+    )
+    if inputs.dtype == torch.uint8:
+        remedy = "Convert pictures to fractions: x.astype('float32') / 255, or x.float() / 255 of a tensor"
+    elif targets is not None and targets.shape[1:] == (1,):
+        remedy += ". Targets are a column: where the loss takes one number a record, give y[:, 0]"
+    elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
+        remedy += ". Targets are fractions: where they are labels, give y.astype('int64')"
+    elif inputs.dim() == 1 and not inputs.is_floating_point():
+        remedy += ". If inputs and targets were swapped, give data=(inputs, targets)"
+    elif isinstance(error, IndexError) and "out of bounds" in str(error):
+        remedy = "The model has fewer outputs than there are classes: give it one output per class"
+    return UnsupportedModelError(
+        f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
+        f"({type(error).__name__}: {error}{place_of(error)}). {remedy}"
+    )
 
 
 _CHUNK = 1024
@@ -306,7 +344,7 @@ class TorchModel(TrainedModel):
         try:
             outputs = called(self._called, records.fields)(made_up)
         except Exception as error:
-            raise check.not_callable(error, inputs) from error
+            raise not_callable(error, inputs) from error
         return {
             "shape": tuple(targets.shape[1:]),
             "kind": str(targets.dtype).removeprefix("torch."),

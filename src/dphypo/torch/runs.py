@@ -30,21 +30,20 @@ from torch.nn.functional import cross_entropy
 
 from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
-from dphypo.mechanisms import Outcome, SampledGaussian, sampled_gaussian
+from dphypo.mechanisms import Outcome, SampledGaussian
 from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.noise import Words
 from dphypo.search.rates import norm_terms
-from dphypo.torch import check, engine, hyperparameters, saver
-from dphypo.torch.data import Asked, PersonRows, TensorRecords, TorchRecords, as_records
-from dphypo.torch.domain import Domain
+from dphypo.torch import engine, hyperparameters, saver
+from dphypo.torch.data import Asked, Domain, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.engine import distributed, memory
 from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
 from dphypo.torch.engine.operators import check_constants
 from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.fields import called, plain
-from dphypo.torch.record_values import TorchModel, classes_of, keeping, per_record
+from dphypo.torch.record_values import TorchModel, captured, classes_of, keeping, per_record
 from dphypo.training import scores
 from dphypo.training.base import DivergedError, Schedule, make_in_groups
 from dphypo.training.poisson_draws import piece_and_count, shared_piece
@@ -159,13 +158,12 @@ class TorchRun:
         self.refuse_targets(plain_model)
         built = called(plain_model.to(self._device), self.mechanism.data.fields)
         self._fit(built, self.mechanism.rows_per_person or self.mechanism.views, refuse=self._refuse_larger)
-        check.warn_of_lost_records(built, self.mechanism.data)
 
     def _refuse_larger(self, program: engine.Program) -> None:
         """Refuse batches, or pieces of them, that need more memory than the device has."""
         made = self.mechanism
-        records, batch = cast(int, made.records) * made.subsample, made.cost.batch(cast(int, made.batch_size))
-        count, rate = math.ceil(records), min(1.0, batch / records)
+        count, batch = cast(int, made.records), made.cost.batch(cast(int, made.batch_size))
+        rate = min(1.0, batch / count)
         physical = made.physical_batch_size
         if physical is None and made.devices is not None and made.shards is None:
             physical = shared_piece(count, rate)
@@ -230,8 +228,8 @@ class TorchRun:
         """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
         model, example = self._built().eval(), self.mechanism.data.example
         with self._alone("weights"):
-            inputs = check.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
-            return check.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
+            inputs = hyperparameters.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
+            return hyperparameters.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
 
     def input_terms(self) -> list[float]:
         """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
@@ -265,12 +263,7 @@ class TorchRun:
     def _told(self, run: SampledGaussian) -> tuple[engine.Run, engine.Setting, int]:
         """What an engine is told, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
-        given = {**{name: getattr(made, name) for name in hyperparameters.FIELDS}, **made.fixed, **self.params}
-        given, schedule = made.rated(given, self.params, run)
-        if made.match and made.fraction < 1:
-            full, deviation = cost.full_run(self.params, given)
-            own = partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=schedule)
-            given = sampled_gaussian.apply_transfer(made.transfer_rule or own, given, made.fraction)
+        given, schedule = made.given_at(self.params, run)
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": schedule}
         told = cost.engine_run(run, given, self.seed, **more)
         physical = made.physical_batch_size
@@ -317,7 +310,7 @@ class TorchRun:
                 model = called(replace(self, seed=_UNTRAINED)._built().to(self._device), made.data.fields)
             with replace(self, seed=_UNTRAINED)._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
-                program = check.captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+                program = captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
             if refuse is not None:
                 refuse(program)  # before private records are read
             held = {**dict(program.model.named_buffers()), **program.record.constants}

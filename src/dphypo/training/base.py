@@ -7,6 +7,7 @@ import copy
 import inspect
 import math
 import operator
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -20,25 +21,30 @@ from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.composition import Sides
 from dphypo.errors import UnsupportedModelError
-from dphypo.mechanisms import Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
+from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, natural_rate, rate_of_drift
 from dphypo.search import rates
 from dphypo.space import Space
+from dphypo.space.dimension import Finite
 from dphypo.training import cost
 from dphypo.training.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learning_rates
 from dphypo.training.persons import read_cap
 from dphypo.training.scores import (
     Metrics,
+    PrivateConfusion,
+    PrivateScore,
     RecordScore,
-    Scored,
     TrainedModel,
     is_private,
+    named,
+    names_in,
     no_score,
     read_by,
     read_rarest,
     scores_of,
+    scoring_share,
 )
 from dphypo.training.setting import Setting
 from dphypo.training.split import sides_of
@@ -46,6 +52,10 @@ from dphypo.training.split import sides_of
 _LITTLE, _TRIED = 1e-3, 0.1  # noise in the weights: for a trial, and to compare two scales of the inputs
 _SAME = 1.2  # up to this ratio a network moves as far at both scales: it normalises its inputs
 _UNKNOWN = 0.1  # the learning rate where nothing was measured
+
+READ = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
+COSTS = ("batch_size", "epochs", "steps")
+"""Hyperparameters that say what a run costs, and those that it reads otherwise."""
 
 T = TypeVar("T")
 Begun = TypeVar("Begun")
@@ -138,7 +148,7 @@ def _check_score(score: object) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class GradientTraining(Scored):
+class GradientTraining(Mechanism):
     """The part of a mechanism that does not depend on the library that trains. Its subclasses say what fields mean."""
 
     data: Any
@@ -156,7 +166,6 @@ class GradientTraining(Scored):
     clipping: str = "clip"
     average: str | float | None = None
     physical_batch_size: int | None = None
-    subsample: float = 1.0
     fraction: float = 1.0
     match: bool = False
     transfer_rule: sampled_gaussian.Transfer | None = None
@@ -171,14 +180,12 @@ class GradientTraining(Scored):
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     library: ClassVar[type[TrainedModel]]
     """How its library's models are scored."""
-    own: ClassVar[frozenset[str]]
-    """Hyperparameters that the mechanism reads itself."""
+    read: ClassVar[tuple[str, ...]] = READ
+    """Hyperparameters that the mechanism reads itself, beside those that say what a run costs."""
     same_fits: ClassVar[frozenset[str]]
     """Fields that what was found for an architecture depends on."""
     kept: ClassVar[float | None] = None
     """The κ of :meth:`continued`; None for a run that does not begin from an earlier model."""
-    exact = True
-    """Whether steps are Gaussian mechanisms to the last bit, up to the slack that the event then states."""
 
     def __post_init__(self) -> None:
         """Check what does not depend on the library."""
@@ -194,7 +201,7 @@ class GradientTraining(Scored):
         for score in self.score.values() if isinstance(self.score, Mapping) else [self.score]:
             _check_score(score)
         Setting(physical_batch_size=self.physical_batch_size, clipping=self.clipping, average=self.average)
-        if own := sorted(self.own & set(self.fixed)):
+        if own := sorted({*self.read, *COSTS} & set(self.fixed)):
             raise ValueError(f"fixed holds {own[0]!r}, which is a separate argument: write {own[0]}=...")
         object.__setattr__(self, "noise_multiplier", cost.read(self.noise_multiplier))
         object.__setattr__(self, "fixed", dict(self.fixed))
@@ -214,13 +221,13 @@ class GradientTraining(Scored):
         """Who is protected: a record, or a person with all their rows."""
         return "record" if self.rows_per_person is None else "person"
 
-    def declared_records(self, data: Any, *, first: bool) -> tuple[int, int | None]:
-        """The declared number of records, or of persons, and how many rows of a person are used at a time.
+    def settle(self, data: Any) -> None:
+        """Set what follows from records that were read: how many are declared, and which train and which score.
 
         Args:
             data: the records, with a ``size`` and, where they are persons, the keys ``person``.
-            first: whether they are as the user gave them; copies of a mechanism hold what was declared.
         """
+        first = type(self.data) is not type(data)  # copies of a mechanism hold records that were read
         cap = read_cap(data.person, self.rows_per_person)
         if first and cap is None and self.persons is not None:
             raise _validate.fail("persons", self.persons, "say whose rows are whose, person=; else declare records=")
@@ -231,7 +238,31 @@ class GradientTraining(Scored):
         declared = self.records if self.persons is None or not first else self.persons
         if declared is None and not data.size:
             raise ValueError("data holds no records: give at least one")
-        return _validate.integer(at_least=1, records=data.size if declared is None else declared), cap
+        size = _validate.integer(at_least=1, records=data.size if declared is None else declared)
+        changes: dict[str, Any] = {"data": data, "records": size, "rows_per_person": cap}
+        if cap is not None and self.persons is None:
+            changes["persons"] = size
+        if self.batch_size is None:
+            changes["batch_size"] = cost.batch_size(size)
+        if isinstance(self.score, str | tuple | list):
+            names_in(self.score)
+            share, scoring = scoring_share(size)
+            changes["whole"] = AllRecords(data, size)
+            changes["data"], held_out = self.parts(data, share)
+            changes["records"] = max(1, size - scoring)
+            more = {"rarest": self.rarest, "records": scoring, "rows_per_person": cap, **self.of_named(held_out)}
+            changes["score"] = named(self.score, data=held_out, **more)
+        else:
+            changes["score"] = self._read_score(cap)
+        vars(self).update(changes)
+
+    @abstractmethod
+    def parts(self, data: Any, share: float) -> tuple[Any, Any]:
+        """The records that train, and those that score: about this share of them, by a hash of each."""
+
+    def of_named(self, held_out: Any) -> dict[str, Any]:
+        """Further arguments of scores that are given by name, on these records."""
+        return {}
 
     @abstractmethod
     def refuse_unknown(self, names: Iterable[str]) -> None:
@@ -242,10 +273,20 @@ class GradientTraining(Scored):
         """Execute runs; an exception of a run takes the place of its outcome."""
 
     @abstractmethod
+    def refuse_optimizer(self, optimizer: Any, argument: str) -> None:
+        """Raise a ValueError for anything that is no optimiser of the library."""
+
     def check_space(self, space: Space) -> None:
         """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        for one in space.parameters:
+            choices: tuple[Any, ...] = one.dimension.choices if isinstance(one.dimension, Finite) else ()
+            for value in choices if choices or one.name != "optimizer" else (one,):
+                if one.name == "optimizer":
+                    self.refuse_optimizer(value, "space['optimizer']")
+                elif one.name in ("clipping", "average"):
+                    Setting(**{one.name: value})
 
-    def read_score(self, cap: int | None) -> Any:
+    def _read_score(self, cap: int | None) -> Any:
         """The score that was given, if it is not a name, with its records read; of persons if training is."""
         if not callable(self.score) and not isinstance(self.score, Mapping):
             raise _validate.fail("score", self.score, 'give a function of the model, a PrivateAccuracy, or "accuracy"')
@@ -268,6 +309,55 @@ class GradientTraining(Scored):
         """The names of the metrics, where there are several."""
         return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
+    @property
+    def private_score(self) -> PrivateScore | None:
+        """The score, if it looks at private records; else None."""
+        return self.score if is_private(self.score) else None
+
+    @property
+    def ranking_score(self) -> Any:
+        """The score that ranks the runs: the first, where there are several."""
+        return next(iter(scores_of(self.score).values()))
+
+    @property
+    def score_event(self) -> Any:
+        """The event of a score on private records; a function that raises while the noise is "calibrate"."""
+        score = self.private_score
+        if score is None:
+            return None
+        return (lambda params: score.event) if score.noise_multiplier == cost.CALIBRATE else score.event
+
+    @property
+    def score_noise_multiplier(self) -> float | str | None:
+        """The noise of a score on private records; "calibrate" if it is to be solved for."""
+        return None if self.private_score is None else self.private_score.noise_multiplier
+
+    @property
+    def score_records(self) -> int | None:
+        """The declared number of records that the score looks at, where they are private."""
+        return None if self.private_score is None else self.private_score.records
+
+    @property
+    def score_deviation(self) -> float | None:
+        """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
+        score = self.ranking_score
+        if isinstance(score, PrivateConfusion) and (classes := self.classes) is not None:
+            return score.deviation(classes)
+        return super().score_deviation
+
+    @property
+    def score_assumes(self) -> str:
+        """What the stated noise of the score assumes, in words."""
+        return self.ranking_score.assumes if isinstance(self.ranking_score, RecordScore) else ""
+
+    def _with_noise_of_score(self, noise_multiplier: float) -> Any:
+        """The score with another noise; refused for one on public records."""
+        if self.private_score is None:
+            remedy = "the score looks at public records: it has no noise"
+            raise _validate.fail("score_noise_multiplier", noise_multiplier, remedy)
+        with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
+            return replace(self.score, noise_multiplier=noise_multiplier)
+
     def score_reaching(self, target: float, wrong: float) -> float | None:
         """From which score on a target counts as reached; None if the score that ranks cannot say."""
         found = getattr(self.ranking_score, "reaching", None)
@@ -279,11 +369,7 @@ class GradientTraining(Scored):
         return self._event(self.cost.run(params))
 
     def _event(self, run: SampledGaussian) -> dp_accounting.DpEvent | RoundedDp:
-        # On the same records the score composes with training, which a subsampled run does not: it is charged as if
-        # every record were in the subsample, which dominates.
-        same = self.score_event is not None and self.split is None
-        event = run.on_the_subsample if same else run.event
-        return cost.exact(run, event) if self.exact else event
+        return cost.exact(run)
 
     @property
     def scored_on(self) -> str:
@@ -395,6 +481,27 @@ class GradientTraining(Scored):
         rate = rate_of_drift(drift, run, max_grad_norm=given["max_grad_norm"], **more)
         return {**given, "learning_rate": rate}, schedule
 
+    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """All hyperparameters of a run: λ, and the fields for those that λ does not have."""
+        return {**{name: getattr(self, name) for name in self.read}, **self.fixed, **params}
+
+    def given_at(
+        self, params: Mapping[str, Any], run: SampledGaussian
+    ) -> tuple[Mapping[str, Any], Callable[[float], float] | None]:
+        """All hyperparameters of a run with its learning rate and schedule; of a short one, as its rule maps them."""
+        given, schedule = self.rated(self.values(params), params, run)
+        if self.match and self.fraction < 1:
+            full, deviation = self.cost.full_run(params, given)
+            rule = self.transfer_rule or self.rehearsal(full, deviation, schedule)
+            return sampled_gaussian.apply_transfer(rule, given, self.fraction), schedule
+        return given, schedule
+
+    @abstractmethod
+    def rehearsal(
+        self, full: SampledGaussian, deviation: float, schedule: Callable[[float], float] | None
+    ) -> sampled_gaussian.Transfer:
+        """How λ becomes the hyperparameters of a short run, by rehearsing the full run's optimiser on pure noise."""
+
     def decreases(self, given: Mapping[str, Any], params: Mapping[str, Any], natural: float) -> bool:
         """Whether a rate that follows from a drift decreases to zero: of SGD on linear models, with little noise.
 
@@ -431,7 +538,7 @@ class GradientTraining(Scored):
         """
         cheap = {"noise_multiplier", "fraction", "match"} >= set(changes)
         if score_noise_multiplier is not None:
-            changes["score"] = self.with_noise_of_score(score_noise_multiplier)
+            changes["score"] = self._with_noise_of_score(score_noise_multiplier)
         if match:
             exponent = sampled_gaussian.batch_exponent(changes.get("transfer_rule", self.transfer_rule))
             steps = (changes.get("fraction", self.fraction) / self.fraction) ** (1 - exponent)
@@ -518,7 +625,7 @@ class GradientTraining(Scored):
     def cost(self) -> TrainingCost:
         """What runs cost, and how large their batches are."""
         exponent = sampled_gaussian.batch_exponent(self.transfer_rule) if self.match else 0.0
-        names = ("records", "batch_size", "epochs", "noise_multiplier", "fraction", "subsample")
+        names = ("records", "batch_size", "epochs", "noise_multiplier", "fraction")
         return TrainingCost(**{name: getattr(self, name) for name in names}, batch_exponent=exponent)
 
 

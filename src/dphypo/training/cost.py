@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, SupportsFloat, TypeVar
 
-import dp_accounting
 from scipy.stats import loguniform
 
 from dphypo import _validate
@@ -66,17 +65,17 @@ def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMult
     return noise_multiplier * factor
 
 
-def exact(run: SampledGaussian, event: dp_accounting.DpEvent | None = None) -> RoundedDp:
+def exact(run: SampledGaussian) -> RoundedDp:
     """The event of a run by our own engine, with its slack."""
-    return RoundedDp(event or run.event, slack(steps=run.steps, rate=run.rate))
+    return RoundedDp(run.event, slack(steps=run.steps, rate=run.rate))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
     """Runs on a declared number of records, of which λ may choose the batch size and the length in epochs or steps.
 
-    ``fraction`` and ``subsample`` are as for :class:`dphypo.mechanisms.SampledGaussian`. The batch of a short run is
-    that of the full run times the fraction to the ``batch_exponent``, and as many examples are processed.
+    ``fraction`` is as for :class:`dphypo.mechanisms.SampledGaussian`. The batch of a short run is that of the full run
+    times the fraction to the ``batch_exponent``, and as many examples are processed.
 
     >>> cost = TrainingCost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
@@ -88,7 +87,6 @@ class TrainingCost:
     epochs: float
     noise_multiplier: NoiseMultiplier
     fraction: float = 1.0
-    subsample: float = 1.0
     batch_exponent: float = 0.0
 
     def __post_init__(self) -> None:
@@ -122,9 +120,7 @@ class TrainingCost:
     def run_of(self, setting: BatchAndLength, noise_multiplier: float) -> SampledGaussian:
         """The run at a setting, with any noise."""
         batch_size, epochs, steps = (*setting, None)[:3]
-        run = partial(
-            SampledGaussian.of, records=self.records, noise_multiplier=noise_multiplier, subsample=self.subsample
-        )
+        run = partial(SampledGaussian.of, records=self.records, noise_multiplier=noise_multiplier)
         short = self.batch(batch_size)
         if short == batch_size:
             return run(batch_size=batch_size, epochs=epochs, steps=steps, fraction=self.fraction)
@@ -142,14 +138,13 @@ class TrainingCost:
         """A run as the engine takes it, at the given hyperparameters."""
         return Run(
             seed=seed,
-            records=math.ceil(self.records * run.subsample),
+            records=self.records,
             rate=run.rate,
             steps=run.steps,
             batch_size=self.batch(given.get("batch_size", self.batch_size)),
             noise_multiplier=run.noise_multiplier,
             max_grad_norm=_validate.positive(max_grad_norm=given["max_grad_norm"]),
             learning_rate=_validate.positive(learning_rate=given["learning_rate"]),
-            subsample=run.subsample,
             **more,
         )
 

@@ -28,7 +28,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import dp_accounting
 import numpy as np
@@ -41,7 +41,6 @@ from dphypo.accounting import RoundedDp
 from dphypo.accounting.composition import Sides, read_sides
 from dphypo.accounting.events import ideal
 from dphypo.errors import UnreachableError, UnsupportedModelError
-from dphypo.mechanisms import Mechanism
 from dphypo.training import cost
 from dphypo.training.persons import GRID, I64, PersonKeys, person_cells, person_means, read_cap
 from dphypo.training.split import Origin
@@ -262,6 +261,11 @@ class RecordScore(ABC):
     def event(self) -> RoundedDp:
         """The event of one evaluation, under adding or removing one record."""
 
+    @property
+    def assumes(self) -> str:
+        """What the stated noise is a part of, or assumes, in words that follow the number."""
+        return ""
+
     @abstractmethod
     def value(self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None) -> Any:
         """What is published: a function of noisy numbers.
@@ -382,6 +386,11 @@ class PrivateLoss(RecordScore):
     @property
     def event(self) -> RoundedDp:
         return event_of_sum(self.sigma)
+
+    @property
+    def assumes(self) -> str:
+        """The unit of the stated noise, in words that follow the number."""
+        return "" if self.bound is None else f" times the bound of {self.bound:g}"
 
     def value(
         self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
@@ -709,67 +718,6 @@ def is_private(score: object) -> bool:
 def no_score(*_: object) -> float:
     """In place of a score that is not computed."""
     return 0.0
-
-
-class Scored(Mechanism):
-    """What a mechanism says of its field ``score``: a score on private records, or a function of the model."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def score(self) -> Any: ...
-        @property
-        def classes(self) -> int | None:
-            """How many classes the model distinguishes; None while that depends on hyperparameters."""
-
-    @property
-    def private_score(self) -> PrivateScore | None:
-        """The score, if it looks at private records; else None."""
-        return self.score if is_private(self.score) else None
-
-    @property
-    def ranking_score(self) -> Any:
-        """The score that ranks the runs: the first, where there are several."""
-        return next(iter(scores_of(self.score).values()))
-
-    @property
-    def score_event(self) -> Any:
-        """The event of a score on private records; a function that raises while the noise is "calibrate"."""
-        score = self.private_score
-        if score is None:
-            return None
-        return (lambda params: score.event) if score.noise_multiplier == cost.CALIBRATE else score.event
-
-    @property
-    def score_noise_multiplier(self) -> float | str | None:
-        """The noise of a score on private records; "calibrate" if it is to be solved for."""
-        return None if self.private_score is None else self.private_score.noise_multiplier
-
-    @property
-    def score_records(self) -> int | None:
-        """The declared number of records that the score looks at, where they are private."""
-        return None if self.private_score is None else self.private_score.records
-
-    @property
-    def score_deviation(self) -> float | None:
-        """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
-        score = self.ranking_score
-        if isinstance(score, PrivateConfusion) and (classes := self.classes) is not None:
-            return score.deviation(classes)
-        return super().score_deviation
-
-    @property
-    def score_assumes(self) -> str:
-        """What the stated noise of the score assumes, in words."""
-        return self.ranking_score.assumes if isinstance(self.ranking_score, PrivateConfusion) else ""
-
-    def with_noise_of_score(self, noise_multiplier: float) -> Any:
-        """The score with another noise; refused for one on public records."""
-        if self.private_score is None:
-            remedy = "the score looks at public records: it has no noise"
-            raise _validate.fail("score_noise_multiplier", noise_multiplier, remedy)
-        with warnings.catch_warnings(action="ignore"):  # a plan tries out noise that it does not keep
-            return replace(self.score, noise_multiplier=noise_multiplier)
 
 
 def refuse_targets(score: Any, model: TrainedModel) -> None:
