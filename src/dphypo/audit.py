@@ -44,6 +44,7 @@ from dphypo.accounting import Composition
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import leaves
 from dphypo.accounting.events import canonical, ideal
+from dphypo.accounting.profiles import gaussian_delta
 from dphypo.accounting.tradeoff import Tradeoff, curve
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
@@ -119,7 +120,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     low, high = 0.0, mu * mu / 2 + 40 * mu + 1e-9
     for _ in range(50):
         middle = (low + high) / 2
-        at = float(ndtr(mu / 2 - middle / mu) - math.exp(middle) * ndtr(-mu / 2 - middle / mu)) if mu > 0 else 0.0
+        at = float(gaussian_delta(middle, mu)) if mu > 0 else 0.0
         low, high = (middle, high) if at > delta else (low, middle)
     return low
 

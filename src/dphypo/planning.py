@@ -30,13 +30,13 @@ from dphypo.band import Band
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
-from dphypo.mechanisms.mechanism import check_is_mechanism
+from dphypo.mechanisms.mechanism import check_is_mechanism, records_of
 from dphypo.search import LastRun, Part, PriorAround, Stage, Survey, SurveyPlan, plan_tuning
 from dphypo.search.declaration import Cost, total_in_gaussians
 from dphypo.search.ladder import increasing
 from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_at, spread_of_scale
 from dphypo.search.survey import FRACTION, RUNS
-from dphypo.search.tune import FEWEST_STEPS, known_of, prospect_of, steps_of
+from dphypo.search.tune import FEWEST_STEPS, dp_sgd_of, known_of, prospect_of, steps_of
 from dphypo.space import Space
 
 SURVEYS = ((20, 0.03), (20, 0.1), (40, 0.1), (20, 0.3), (10, 0.3))
@@ -487,14 +487,13 @@ def _asked(runs: int | None, fraction: float | None) -> tuple[tuple[int, float],
 
 def _curve(mechanism: Mechanism | None, epsilons: Sequence[float], delta: float, **given: Any) -> EpsilonCurve:
     run, made = _training(mechanism, given)
-    cost = getattr(made, "cost", None)
-    if run is None and cost is None:
+    if run is None:
+        run, given["records"] = dp_sgd_of(made, made.default_space() or SPACE), records_of(made)
+    if run is None or given["records"] is None:
         remedy = "it does not state its batches: give records=, batch_size= and epochs= instead"
         raise _validate.fail("mechanism", mechanism, remedy)
-    found = cost.run({}) if run is None and cost is not None else run
-    assert found is not None
-    records = given["records"] if run is not None else made.records
-    return epsilon_curve(found, found.rate * records, epsilons=epsilons, delta=_validate.positive_delta(delta=delta))
+    delta = _validate.positive_delta(delta=delta)
+    return epsilon_curve(run, run.rate * given["records"], epsilons=epsilons, delta=delta)
 
 
 def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[SampledGaussian | None, Mechanism]:

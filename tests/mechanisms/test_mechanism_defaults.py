@@ -50,7 +50,7 @@ def test_noise_and_length_are_set_where_they_can_be() -> None:
     [
         (lambda: PLAIN.with_noise(2.0), r"no at\(noise_multiplier=.*class Training\(dphypo.mechanisms.Declared\)"),
         (lambda: PLAIN.shorten(0.1), r"no at\(fraction=.*SurveyPlan\(short=.*let at\(\) take fraction="),
-        (lambda: NOISY.shorten(0.1), r"no at\(fraction=.*give the short run yourself.*cheap=\.$"),
+        (lambda: NOISY.shorten(0.1), r"no at\(fraction=.*give the short run yourself.*SurveyPlan\(short=\.\.\.\)\.$"),
         (lambda: NOISY.with_score_noise(2.0), r"no at\(score_noise_multiplier=.*on its score\.$"),
         (lambda: dphypo.tune(SPACE, PLAIN, epsilon=2.0, delta=1e-5, journal=None), r"no at\(noise_multiplier="),
         (lambda: dphypo.tune(SPACE, NOISY, epsilon=2.0, delta=1e-5, journal=None), r"no at\(fraction="),

@@ -80,8 +80,8 @@ MUTANTS = (
         "the rungs of a ladder begin untrained",
         "a rung begins from the model before it",
         "search/runner.py",
-        '            more["mechanism"] = rung.after(self.part(number - 1).best().model)\n',
-        '            more["mechanism"] = rung.after(None)\n',
+        "        begun = None if part.kept is None else part.after(self.part(number - 1).best().model)\n",
+        "        begun = None\n",
         ("survey/test_ladder.py::test_a_rung_begins_from_the_model_before_it",),
     ),
     Mutant(

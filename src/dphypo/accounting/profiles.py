@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.signal import lfilter
+from scipy.special import log_ndtr, ndtr
 
 Floats = npt.NDArray[np.float64]
 
@@ -96,6 +97,12 @@ def _discounted_suffix_sums(losses: Floats, masses: Floats) -> Floats:
     for k in range(len(gaps) - 1, -1, -1):
         sums[k] += decay[k] * sums[k + 1]
     return sums
+
+
+def gaussian_delta(epsilon: npt.ArrayLike, mu: float) -> Floats:
+    """δ at ε of the Gaussian mechanism that shifts by μ: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), μ > 0."""
+    at = np.asarray(epsilon, dtype=np.float64) / mu
+    return np.asarray(ndtr(mu / 2 - at) - np.exp(at * mu + log_ndtr(-mu / 2 - at)))
 
 
 def randomised_response(epsilon: float, delta: float = 0.0) -> Discrete:

@@ -29,12 +29,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtri
 
 from dphypo._files import Json
 from dphypo._validate import printable
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.profiles import Floats, lower_hull, round_epsilon, round_up, with_switches
+from dphypo.accounting.profiles import Floats, gaussian_delta, lower_hull, round_epsilon, round_up, with_switches
 
 RATES = (0.01, 0.001)
 """The false positive rates at which certificates state the attacker's true positive rate."""
@@ -114,9 +114,9 @@ class Tradeoff:
         """
         if not 0 < mu < math.inf:
             return 0.0 if mu == 0 else 1.0
-        at = self.epsilons[np.isfinite(self.epsilons)] / mu
-        gaussian = ndtr(mu / 2 - at) - np.exp(at * mu + log_ndtr(-mu / 2 - at))
-        return max(0.0, float(np.max(gaussian - self.deltas[np.isfinite(self.epsilons)]))) + _ROUNDING
+        finite = np.isfinite(self.epsilons)
+        above = gaussian_delta(self.epsilons[finite], mu) - self.deltas[finite]
+        return max(0.0, float(np.max(above))) + _ROUNDING
 
 
 _POINTS = 401  # of the profile, from which the attacker's rates follow

@@ -489,7 +489,7 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     except FileNotFoundError:
         yield "release: there is no release.json in the folder, so it is not a saved release"
         return
-    of_surveys = dict(_survey_models(document))
+    of_surveys = {stem: sha for models in survey_models(document) for stem, sha in models if sha is not None}
     stems = {path.name: path.name.partition(".")[0] for path in folder.glob("*")}
     more = sorted({name for name, stem in stems.items() if stem != "model" and stem not in of_surveys} - _FILES)
     if more:
@@ -518,15 +518,23 @@ def folder_faults(document: Json, folder: Path) -> Iterator[str]:
     yield from _tables(document, folder)
 
 
-def _survey_models(document: Json) -> Iterator[tuple[str, str]]:
-    """The names, without their ends, of the models that surveys published, and their hashes."""
+def survey_models(document: Json) -> list[list[tuple[str, str | None]]]:
+    """For each table of a survey, the names of the models that it published, without their ends, and their hashes.
+
+    A failed run has no hash.
+    """
     stated = document["public"].get("released", ())
     tables = [one for one in stated if isinstance(one, Mapping) and "sha256" in one] if isinstance(stated, list) else []
-    for survey, one in enumerate(tables, 1):
-        models = one.get("models")
-        for run, sha256 in enumerate(models if isinstance(models, list) else (), 1):
-            if isinstance(sha256, str):
-                yield f"survey-{survey}-run-{run:03d}", sha256
+    found = (models if isinstance(models := one.get("models"), list) else [] for one in tables)
+    return [
+        [(model_stem(survey, run), one if isinstance(one, str) else None) for run, one in enumerate(models)]
+        for survey, models in enumerate(found)
+    ]
+
+
+def model_stem(survey: int, run: int) -> str:
+    """The name of a model that a survey published, both counted from 0."""
+    return f"survey-{survey + 1}-run-{run + 1:03d}"
 
 
 def _tables(document: Json, folder: Path) -> Iterator[str]:

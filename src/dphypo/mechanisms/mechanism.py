@@ -240,6 +240,7 @@ class Mechanism(ABC):
     Attributes:
         event, relation, score_event, split, monotone, saver, seeded: as for :class:`Declared`.
         records: the declared number of records, n: δ should be well below 1/n.
+        data: the records that it trains on, if it holds them.
         metrics: names of the numbers that outcomes have in addition to the score; a survey publishes them.
         score_noise_multiplier: the noise of a score on private records; "calibrate" if it is to be solved for.
         score_records: the declared number of private records that score.
@@ -266,6 +267,8 @@ class Mechanism(ABC):
         @property
         def records(self) -> Any: ...
         @property
+        def data(self) -> Any: ...
+        @property
         def metrics(self) -> tuple[str, ...]: ...
         @property
         def score_noise_multiplier(self) -> Any: ...
@@ -280,8 +283,8 @@ class Mechanism(ABC):
         @property
         def rows_per_person(self) -> int | None: ...
     else:  # as values, so that a field of a dataclass may replace them
-        score_event = split = records = score_noise_multiplier = score_records = transfer = rows_per_person = None
-        unit = "record"
+        score_event = split = records = data = score_noise_multiplier = score_records = None
+        transfer, rows_per_person, unit = None, None, "record"
         monotone, saver, seeded, metrics, same_alone = frozenset(), Plain(), False, (), False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -675,7 +678,7 @@ _EXAMPLES = {
 _NEEDED = {
     "noise_multiplier": "which returns the same training with that noise",
     "fraction": "which returns the same training cut to that part of its steps; or give the short run yourself, with "
-    "SurveyPlan(short=...) or cheap=",
+    "SurveyPlan(short=...)",
     "score_noise_multiplier": "which returns the same training with that noise on its score",
 }
 _EXAMPLE = """ DPSGD and OwnTraining have it. The shortest way to write your own is a dphypo.mechanisms.Declared:

@@ -24,14 +24,13 @@ from typing import Any, ClassVar
 
 import dp_accounting
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from dphypo import _validate, noise
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, Composition, RoundedDp, Term
 from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import EVERYONE, account_published
-from dphypo.accounting.profiles import round_epsilon
+from dphypo.accounting.profiles import gaussian_delta, round_epsilon
 from dphypo.entropy import Entropy, below
 from dphypo.errors import ChangedStudy, JournalError, UnfitRecordsError
 from dphypo.executors.executor import Lost
@@ -143,7 +142,7 @@ def total_in_gaussians(epsilon: float, delta: float) -> float:
     """The μ of the Gaussian mechanism that costs ε at δ: how large a total is, in one number."""
 
     def excess(mu: float) -> float:
-        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)) - delta)
+        return float(gaussian_delta(epsilon, mu)) - delta
 
     return float(brentq(excess, 1e-6, 1e6, xtol=1e-12)) if excess(1e6) > 0 else 1e6
 
@@ -174,6 +173,7 @@ class Part:
     secret: ClassVar[bool] = False  # whether all but the best run is secret, also the number of runs and their time
     counts: FitCount | None = None  # noisy counts of the records that fit, which are taken before the first run
     may_stop: ClassVar[bool] = False  # whether what it publishes may end the search: see ``stops``
+    kept: float | None = None  # how much it keeps of the model that the part before it published: see ``after``
 
     @property
     def executed(self) -> Mechanism:
@@ -219,6 +219,10 @@ class Part:
     def next_prior(self, published: Any, space: Space) -> Space | None:
         """The prior of the next part, from what was published; None to leave the prior as it is."""
         return None
+
+    def after(self, model: Any) -> Mechanism:
+        """What is run where it begins from the model of the part before; None for a model that there is not."""
+        return self.executed
 
     def stops(self, published: Any) -> bool:
         """Whether the search ends with what was published, and the parts after it are not run."""

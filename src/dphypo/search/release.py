@@ -18,6 +18,7 @@ from dphypo._files import read_json
 from dphypo._validate import printable
 from dphypo.accounting import Certificate
 from dphypo.accounting.certificate import table_hash
+from dphypo.accounting.verify import model_stem, survey_models
 from dphypo.errors import FileError
 from dphypo.journal.journal import Journal, Record, frozen
 from dphypo.mechanisms import Plain, Saver
@@ -390,7 +391,7 @@ class Release:
         if self.surveys:
             files["surveys.json"] = _json([table.to_dict() for table in self.surveys])
         for survey, table in enumerate(self.surveys):
-            kept = {_name_of(survey, run, table.saver.format): one for run, one in enumerate(table.models)}
+            kept = {f"{model_stem(survey, run)}.{table.saver.format}": one for run, one in enumerate(table.models)}
             files |= {name: one for name, one in kept.items() if one is not None}
         files["certificate.json"] = _json(self.certificate.for_release(model, described).to_dict())
         files["release.json"] = _json(described)  # last: a folder with this file is complete
@@ -503,22 +504,16 @@ def read_surveys(source: Path) -> tuple[SurveyTable, ...]:
 def _survey_models(source: Path, certificate: Certificate, saver: Saver) -> Iterator[SurveyTable]:
     """The tables in the folder of a release, with the models of those surveys that published them."""
     with _files.parsing(source / "certificate.json", "its description of surveys is damaged"):
-        stated = [one for one in certificate.document["public"].get("released", ()) if "sha256" in one]
-        hashes = [list(one.get("models") or ()) for one in stated]
+        named = survey_models(certificate.document)
     for survey, table in enumerate(read_surveys(source)):
         models: list[bytes | None] = []
-        for run, named in enumerate(hashes[survey] if survey < len(hashes) else ()):
-            path = source / _name_of(survey, run, saver.format)
-            one = None if named is None else _files.read(path, "model of a run", most=_files.MOST_MODEL_BYTES)
-            if one is not None and hashlib.sha256(one).hexdigest() != named:
+        for stem, sha256 in named[survey] if survey < len(named) else ():
+            path = source / f"{stem}.{saver.format}"
+            one = None if sha256 is None else _files.read(path, "model of a run", most=_files.MOST_MODEL_BYTES)
+            if one is not None and hashlib.sha256(one).hexdigest() != sha256:
                 raise FileError(f"{printable(path)} was damaged or replaced: the certificate names another model")
             models.append(one)
         yield replace(table, models=tuple(models), saver=saver)
-
-
-def _name_of(survey: int, run: int, format: str) -> str:
-    """The file of a model that a survey published."""
-    return f"survey-{survey + 1}-run-{run + 1:03d}.{format}"
 
 
 def read_description(source: Path) -> dict[str, Any]:

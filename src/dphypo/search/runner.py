@@ -307,11 +307,11 @@ class Runner:
         entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
         live = self._live if declaration.timed else NOWHERE
         checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
-        more: dict[str, Any] = {"live": live, "checkpoint": checkpoint, "records": self._records}
-        rung: Any = declaration.parts[number]
-        if getattr(rung, "kept", None) is not None:
-            more["mechanism"] = rung.after(self.part(number - 1).best().model)
-        return RunningPart(declaration, number, setting, self._journal(number), entropy, self.turn, **more)
+        part, journal = declaration.parts[number], self._journal(number)
+        begun = None if part.kept is None else part.after(self.part(number - 1).best().model)
+        return RunningPart(
+            declaration, number, setting, journal, entropy, self.turn, live, checkpoint, self._records, begun
+        )
 
     def publish(self, number: int) -> None:
         """Commit that a part has published. The certificate of a part is that of the whole search."""

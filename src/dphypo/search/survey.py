@@ -318,7 +318,7 @@ class SurveyPlan:
         short = full.shorten(self.fraction or FRACTION) if self.short is None else self.short(full)
         last = full if self.last is None else self.last(full)
         same = full.split is not None and last.split == full.split
-        if same and getattr(last, "data", None) is not getattr(full, "data", None):
+        if same and last.data is not full.data:
             remedy = "it states the survey's split, and trains on other records than the survey: if those that score "
             remedy += "may be among them, state none (split=None), and it counts for both sides"
             raise _validate.fail("last", last, remedy)

@@ -26,7 +26,7 @@ from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory
 from dphypo.journal import Ledger
 from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
-from dphypo.mechanisms import Mechanism, over_space
+from dphypo.mechanisms import Mechanism, SampledGaussian, over_space
 from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
 from dphypo.search.declaration import Cost, Declaration, FitCount, Part, check_space, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
@@ -417,20 +417,28 @@ def prospect_of(
     mechanism: Mechanism, alone: Mechanism, space: Space, known: Known, epsilon: float, delta: float
 ) -> Prospect | None:
     """What a search of the known rate would bring; ``alone`` is the one run without it. None if runs are not DP-SGD."""
-    event: Any = ideal(over_space.by_side(alone, space)[0][0])
-    try:
-        signal = event.event.sampling_probability * alone.records * math.sqrt(event.count)
-        signal /= event.event.event.noise_multiplier
-    except (AttributeError, TypeError):
+    run, records = dp_sgd_of(alone, space), records_of(alone)
+    if run is None or records is None:
         return None
+    signal = run.rate * records * math.sqrt(run.steps) / run.noise_multiplier
     bought = ScaleOfInputs.of(mechanism, epsilon=epsilon, delta=delta)
     spread = spread_at(known.spread, signal)
     spread = spread if bought is None else math.hypot(spread, bought.deviation)
-    fraction = max(FRACTION_OF_ONE, least_fraction(event.count))
+    fraction = max(FRACTION_OF_ONE, least_fraction(run.steps))
     score, share = None if mechanism.score_event is None else mechanism.score_records, 0.0
     if score is not None and mechanism.on_all_records() is not None:
         share = score / (score + mechanism.records)
     return Prospect(signal, spread, total_in_gaussians(epsilon, delta), fraction, score, share)
+
+
+def dp_sgd_of(mechanism: Mechanism, space: Space) -> SampledGaussian | None:
+    """The run that the event of a mechanism states, at the first setting of the space; None if it is not DP-SGD."""
+    event: Any = ideal(over_space.by_side(mechanism, space)[0][0])
+    try:
+        noise = event.event.event.noise_multiplier
+        return SampledGaussian(rate=event.event.sampling_probability, steps=event.count, noise_multiplier=noise)
+    except (AttributeError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
