@@ -22,8 +22,10 @@ import pytest
 import torch
 from support.torch_steps import change, first_output, moved, one_step
 from torch import nn
+from torch._higher_order_ops.scan import scan
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import record_values
@@ -445,6 +447,87 @@ def conditional(inputs: torch.Tensor) -> torch.Tensor:
     return torch.cond((inputs > 50).any(), lambda x: -x, lambda x: x.clone(), (inputs,))  # type: ignore[no-any-return]
 
 
+def sign(inputs: torch.Tensor) -> torch.Tensor:
+    return torch.where((inputs > 50).any(), -1.0, 1.0)
+
+
+def checkpointed(inputs: torch.Tensor) -> torch.Tensor:
+    return checkpoint(lambda values: values * sign(values), inputs, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("dphypo_hostile::turned", mutates_args=())
+def turned(inputs: torch.Tensor) -> torch.Tensor:
+    """An operator with a rule for batches."""
+    return -inputs if bool((inputs > 50).any()) else inputs.clone()
+
+
+turned.register_fake(torch.empty_like)
+turned.register_autograd(lambda context, slope: slope)
+turned.register_vmap(lambda info, dims, inputs: (turned(inputs), dims[0]))
+
+
+def scanned(inputs: torch.Tensor) -> torch.Tensor:
+    """Carries a sum from record to record."""
+    return scan(lambda carried, one: (carried + one, carried + one), torch.zeros(4), inputs)[1]  # type: ignore[no-any-return]
+
+
+def inferred(inputs: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        factor = sign(inputs)
+    return inputs * factor
+
+
+class Padded(Linear):
+    """Attention whose padding is what a record says, with a fast path for batches whose padding is at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1).requires_grad_(False)
+
+    def before(self, inputs: torch.Tensor) -> torch.Tensor:
+        padding = torch.stack([inputs[:, 0] > 1e9, inputs[:, 1] > 50, inputs[:, 2] > 50], 1)
+        return self.encoder(inputs[:, None].expand(-1, 3, 4), src_key_padding_mask=padding).sum(1)  # type: ignore[no-any-return]
+
+
+class AcrossRecords(Linear):
+    """Attention whose positions are records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 1)
+        for one in self.attention.parameters():
+            nn.init.zeros_(one)
+
+    def before(self, inputs: torch.Tensor) -> torch.Tensor:
+        rows = inputs[:, None]
+        return self.attention(rows, rows, rows)[0][:, 0] + inputs  # type: ignore[no-any-return]
+
+
+class ForAllModules(Linear):
+    """A hook of all modules, set and removed in a pass."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hook = nn.modules.module.register_module_forward_hook(lambda layer, given, made: made * sign(given[0]))
+        try:
+            return self.layer(inputs)  # type: ignore[no-any-return]
+        finally:
+            hook.remove()
+
+
+class Counted(Linear):
+    """An attribute that is another number at every look."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "gain":
+            SEEN.append(name)
+            return float(len(SEEN))
+        return super().__getattr__(name)
+
+    def before(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * self.gain
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "the size of a batch": before(lambda x: flip(x, len(x) > COUNT - 1)),
     "repr": before(lambda x: flip(x, "60" in repr(x))),
@@ -510,13 +593,25 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "a compiled function": before(compiled),
     "an inner vmap": before(torch.vmap(lambda x: x * torch.where((x > 50).any(), -1.0, 1.0))),
     "the sum of earlier outputs": before(lambda x: torch.add(TOTAL, x, out=TOTAL) + x),
+    "an inner gradient": before(lambda x: torch.func.grad(lambda values: (values**3).sum() * sign(values))(x)),
+    "a checkpoint": before(checkpointed),
+    "an operator of its own": before(lambda x: turned(x)),
+    "a scan": before(scanned),
+    "inference": before(inferred),
+    "padding": Padded,
+    "attention across records": AcrossRecords,
+    "a hook of all modules": ForAllModules,
+    "an attribute that counts": Counted,
+    "shuffled records": before(lambda x: x[torch.randperm(len(x))]),
+    "an update of many": before(lambda x: torch._foreach_mul([x, x], [2.0, 3.0])[1]),
 }
 REFUSED = {
     *("pickle", "save", "item", "tolist", "numpy", "a buffer", "an attribute", "a parameter", "a parameter's data"),
     *("an embedding with max_norm", "spectral norm", "BatchNorm without statistics", "_is_any_true", "_is_all_true"),
     *("the memory of neighbours", "a constant that holds the records", "a buffer that holds the records", "resize"),
     *("cond", "least squares", "nonzero", "unique", "operators in a thread", "dlpack", "a capsule", "a pointer"),
-    *("a pointer to a storage", "apply_", "a sorter", "the sum of earlier outputs"),
+    *("a pointer to a storage", "apply_", "a sorter", "the sum of earlier outputs", "an operator of its own"),
+    *("a scan", "an attribute that counts", "an update of many"),
 }
 """What cannot be captured."""
 FAST = {

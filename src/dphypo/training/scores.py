@@ -419,8 +419,9 @@ class PrivateConfusion(RecordScore):
             "auc", of two classes, comes from a histogram of the model's probabilities in 64 bins, the columns. With
             ``group``, minus a gap between groups: "accuracy_gap", "recall_gap" (the largest over classes) or "rate_gap"
             (of how often a class is predicted).
-        group: ``group(inputs)``, of the arguments of the model for one record, gives the number of its group. Matrices
-            are then [group, true class, predicted class].
+        group: ``group(inputs)``, of the arguments of the model for one record, gives the number of its group, from that
+            record alone. It is your Python, called for each record: nothing checks that it keeps no state. Matrices are
+            then [group, true class, predicted class].
         groups: how many groups there are; a record of no group is in no cell.
         rarest: the share of the rarest class, a public constant: what the noise of the measure depends on. It is stated
             and nothing else; by default a fifth of an even share is assumed.
