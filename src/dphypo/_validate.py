@@ -20,11 +20,12 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
+from typing import Any, ParamSpec, SupportsFloat, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+Floats: TypeAlias = npt.NDArray[np.float64]
 Kind = TypeVar("Kind", bound=enum.Enum)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -252,7 +253,7 @@ def warn_of_score_noise(noise: float) -> None:
         )
 
 
-def _array(named: dict[str, npt.ArrayLike], remedy: str) -> tuple[str, npt.NDArray[np.float64]]:
+def _array(named: dict[str, npt.ArrayLike], remedy: str) -> tuple[str, Floats]:
     name, value = _only(named)
     try:
         return name, np.asarray(value, dtype=np.float64)
@@ -260,7 +261,7 @@ def _array(named: dict[str, npt.ArrayLike], remedy: str) -> tuple[str, npt.NDArr
         raise fail(name, value, remedy) from None
 
 
-def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def vector(*, length: int | None = None, **named: npt.ArrayLike) -> Floats:
     """A one-dimensional array of finite numbers."""
     name, result = _array(named, "give a one-dimensional array of numbers")
     if result.ndim != 1:
@@ -273,7 +274,7 @@ def vector(*, length: int | None = None, **named: npt.ArrayLike) -> npt.NDArray[
     return result
 
 
-def _each(named: dict[str, npt.ArrayLike], right: Callable[[Any], Any], remedy: str) -> npt.NDArray[np.float64]:
+def _each(named: dict[str, npt.ArrayLike], right: Callable[[Any], Any], remedy: str) -> Floats:
     name, result = _array(named, remedy)
     wrong = ~right(result)
     if wrong.any():
@@ -281,12 +282,12 @@ def _each(named: dict[str, npt.ArrayLike], right: Callable[[Any], Any], remedy: 
     return result
 
 
-def fractions(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def fractions(**named: npt.ArrayLike) -> Floats:
     """Numbers in [0, 1], as an array of any shape; a single number is accepted."""
     return _each(named, lambda x: (x >= 0) & (x <= 1), "give numbers in [0, 1]")
 
 
-def counts(**named: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def counts(**named: npt.ArrayLike) -> Floats:
     """Whole numbers, as an array of floats of any shape; a single number is accepted."""
     return _each(named, lambda x: np.isfinite(x) & (x == np.floor(x)), "give whole numbers")
 

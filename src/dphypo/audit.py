@@ -40,6 +40,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import beta, binom
 
 from dphypo import _validate
+from dphypo._validate import Floats
 from dphypo.accounting import Composition
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import leaves
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
 Needed = Callable[[float], float]
 """The least false positive rate at which a mechanism allows a true positive rate."""
-Floats = npt.NDArray[np.float64]
 SHARES = (1.0, 0.5, 0.25, 0.1)
 """The parts of the canaries that are guessed: the surest ones. Each has its share of the error probability."""
 _HALVINGS = 30  # of the range of a logarithm

@@ -133,6 +133,6 @@ def words(count: int, entropy: Entropy) -> npt.NDArray[np.uint64]:
     return np.frombuffer(entropy.bytes(8 * count), dtype="<u8").astype(np.uint64)
 
 
-def uniforms(count: int, entropy: Entropy) -> npt.NDArray[np.float64]:
+def uniforms(count: int, entropy: Entropy) -> _validate.Floats:
     """``count`` numbers in [0, 1): multiples of 2⁻⁵³, each equally likely."""
     return (words(count, entropy) >> np.uint64(11)).astype(np.float64) * 2.0**-53

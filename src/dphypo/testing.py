@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.stats import loguniform, uniform
 
 from dphypo import _validate
-from dphypo._validate import ensure
+from dphypo._validate import Floats, ensure
 from dphypo.accounting import account
 from dphypo.entropy import SYSTEM, Entropy, Seeded, below, uniforms
 from dphypo.errors import UnaccountableError
@@ -26,8 +26,6 @@ from dphypo.mechanisms import Mechanism, Outcome, over_space
 from dphypo.mechanisms.mechanism import attempt
 from dphypo.samplers import History, Sampler
 from dphypo.space import Candidates, Grid, Space
-
-Array = npt.NDArray[np.float64]
 
 
 def check_mechanism(
@@ -147,7 +145,7 @@ def _worlds() -> list[tuple[Space, Sequence[Candidates | Grid]]]:
     ]
 
 
-def _history(space: Space, label: str, scores: Array) -> History:
+def _history(space: Space, label: str, scores: Floats) -> History:
     points = space.candidates(len(scores), Seeded(1).child(label)).unit
     return History(space.features(points), points, scores, np.isnan(scores), tuple(space.from_unit(points)))
 
@@ -169,7 +167,7 @@ def _histories(space: Space, longest: int) -> Iterator[tuple[str, History]]:
         yield name, _history(space, name, scores)
 
 
-def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: History, when: str) -> Array:
+def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: History, when: str) -> Floats:
     """The weights, after checking all that can be seen of them at once and that the arguments are untouched."""
     arrays: list[npt.NDArray[Any]] = [candidates.unit, candidates.masses, candidates.features]
     arrays += [history.features, history.unit, history.scores, history.failed]
@@ -187,7 +185,7 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
 
 
 def _check_candidate_order(
-    sampler: Sampler, candidates: Candidates | Grid, history: History, weights: Array, when: str
+    sampler: Sampler, candidates: Candidates | Grid, history: History, weights: Floats, when: str
 ) -> None:
     order = np.random.default_rng(3).permutation(len(candidates))
     space, unit = candidates.space, candidates.unit[order]
@@ -220,6 +218,6 @@ def _check_repeats(
         ensure(_alike(sampler.weights(candidates, turned), expected), told)
 
 
-def _alike(left: Array, right: Array) -> bool:
+def _alike(left: Floats, right: Floats) -> bool:
     """Equal as weights: up to their scale, and to rounding."""
     return bool(np.allclose(left / left.sum(), right / right.sum(), rtol=1e-6, atol=1e-12))

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.signal import lfilter
 from scipy.special import log_ndtr, ndtr
 
-Floats = npt.NDArray[np.float64]
+from dphypo._validate import Floats as Floats
 
 # A sum of n masses is off by at most n · 2⁻⁵³ of its value, a discounted one, with two products a step, by 3n · 2⁻⁵³.
 _SUMMATION = 4 * 2.0**-53

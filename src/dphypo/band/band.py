@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo._validate import Floats
 from dphypo.band.projections import (
     L2,
     SUM_TOLERANCE,
     TINY,
-    Array,
     Projection,
     checked_prior,
     checked_secret,
@@ -115,7 +115,7 @@ class Band:
         prior: npt.ArrayLike | None = None,
         projection: Projection = _PAPER,
         base: npt.ArrayLike | None = None,
-    ) -> Array:
+    ) -> Floats:
         """The masses in the band that stand in for the sampler's weights.
 
         The density π that is projected has masses π_i = weights_i / Σ weights: a sampler that thinks of a density on
@@ -181,7 +181,7 @@ BandLike = Band | tuple[float, float]
 """A band, or its two numbers (c, C)."""
 
 
-def within(masses: Array, prior: Array | float, c: float, C: float) -> bool:
+def within(masses: Floats, prior: Floats | float, c: float, C: float) -> bool:
     """Whether c p̂_i ≤ f̂_i ≤ C p̂_i for certain, where f̂_i = f_i / Σf and p̂_i = p_i / Σp as rational numbers.
 
     Also, then, c p_i ≤ f_i ≤ C p_i for the floats themselves. One number for ``prior`` means p̂_i = 1/N. False may mean
@@ -201,7 +201,7 @@ def within(masses: Array, prior: Array | float, c: float, C: float) -> bool:
     return bool((masses == (masses[0] if isinstance(prior, float) else prior)).all())
 
 
-def draw_exactly(masses: Array, entropy: Entropy) -> int:
+def draw_exactly(masses: Floats, entropy: Entropy) -> int:
     """An index whose probability is exactly masses[i] / Σ masses, as a rational number.
 
     Each mass, times 2^61, is rounded up to a whole number; an index drawn by those is accepted with the probability

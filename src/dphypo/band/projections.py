@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo._validate import half_way
+from dphypo._validate import Floats, half_way
 
-Array: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SUM_TOLERANCE = 2.0**-40
@@ -33,13 +32,13 @@ TINY = 2.0**-100
 class Problem:
     """What a :class:`Projection` is given. It has no ``repr``: the weights come from the secret history."""
 
-    scores: Array
+    scores: Floats
     """The weights as the sampler returned them; ∝ weights_i / μ_i if a base measure was given."""
-    target: Array
+    target: Floats
     """r_i = π_i / p_i: the density π of the sampler relative to the prior."""
-    prior: Array | float
+    prior: Floats | float
     """p_i, with 0 for the cells that keep their prior mass; one number when all are equal."""
-    base: Array | float
+    base: Floats | float
     """m_i ∝ μ_i / p_i, the base measure relative to the prior, with μ scaled to sum to 1."""
     base_root: float
     """√Σ μ_i: the square root of what the base measure was divided by."""
@@ -48,12 +47,12 @@ class Problem:
     high: float
     """The greatest ratio u_i allowed; below C by the same margin."""
 
-    def total(self, values: Array | Mask) -> float:
+    def total(self, values: Floats | Mask) -> float:
         """Σ p_i · values_i."""
         return mass_of(self.prior, values)
 
 
-def mass_of(masses: Array | float, values: Array | Mask) -> float:
+def mass_of(masses: Floats | float, values: Floats | Mask) -> float:
     """Σ masses_i · values_i; one number means that each cell has it, and a mask sums over some of the cells.
 
     By numpy's pairwise summation, whose error is a few units in the last place.
@@ -65,11 +64,11 @@ def mass_of(masses: Array | float, values: Array | Mask) -> float:
 class Projection(Protocol):
     """How a density of the band is chosen. It cannot break the band: what it returns is checked after rounding."""
 
-    def ratios(self, problem: Problem) -> Array:
+    def ratios(self, problem: Problem) -> Floats:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
 
 
-def checked_secret(**named: npt.ArrayLike) -> Array:
+def checked_secret(**named: npt.ArrayLike) -> Floats:
     """Non-negative finite numbers, one a candidate, that came from the secret history: the errors show none of them."""
     ((name, values),) = named.items()
     try:
@@ -83,7 +82,7 @@ def checked_secret(**named: npt.ArrayLike) -> Array:
     return result
 
 
-def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
+def checked_prior(prior: npt.ArrayLike | None, length: int) -> Floats | float:
     """Positive masses that sum to 1 within :data:`SUM_TOLERANCE`; ``1 / length``, one number, when None are given."""
     if prior is None:
         return 1.0 / length
@@ -95,7 +94,9 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Array | float:
     return result
 
 
-def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | None, low: float, high: float) -> Problem:
+def make_problem(
+    weights: Floats, prior: Floats | float, base: npt.ArrayLike | None, low: float, high: float
+) -> Problem:
     """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
     greatest = weights.max()
     if greatest == 0:
@@ -106,7 +107,7 @@ def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | Non
     scores, target, divisor = weights, weights / greatest, prior  # divided, so that the sum of huge weights is finite
     if not isinstance(prior, float) and prior.min() < TINY:
         divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)
-    relative: Array | float = 1.0
+    relative: Floats | float = 1.0
     root = 1.0
     if base is not None:
         measure = _positive(base, "base", len(weights))
@@ -120,7 +121,7 @@ def make_problem(weights: Array, prior: Array | float, base: npt.ArrayLike | Non
     return Problem(scores, target, prior, relative, root, low, high)
 
 
-def _positive(values: npt.ArrayLike, name: str, length: int) -> Array:
+def _positive(values: npt.ArrayLike, name: str, length: int) -> Floats:
     result = _validate.vector(length=length, **{name: values})
     if not result.min() > 0:
         where = int(np.argmin(result))
@@ -166,8 +167,8 @@ ROUNDING = 2.0**-48
 
 
 def clipped(
-    problem: Problem, offset: Array | float, slope: Array | float, start: float, bracket: tuple[float, float]
-) -> Array:
+    problem: Problem, offset: Floats | float, slope: Floats | float, start: float, bracket: tuple[float, float]
+) -> Floats:
     """u_i = clip(offset_i + x slope_i, low, high) with the x for which Σ p_i u_i = 1; every slope_i > 0.
 
     The sum does not decrease in x and is linear between the breakpoints (low − offset_i) / slope_i and
@@ -175,7 +176,7 @@ def clipped(
     passes over the cells, which is cheaper than sorting the breakpoints.
     """
     low, high = problem.low, problem.high
-    rise: Array | float = problem.prior * slope
+    rise: Floats | float = problem.prior * slope
     free, kept = np.empty_like(problem.target), np.empty_like(problem.target)  # fresh memory every pass would cost more
 
     def move(x: float) -> None:
@@ -217,7 +218,7 @@ class KL:
 
     history_only: ClassVar[bool] = True  # the ratios are a function of the problem
 
-    def ratios(self, problem: Problem) -> Array:
+    def ratios(self, problem: Problem) -> Floats:
         """u_i = clip(s r_i, low, high)."""
         slope = np.maximum(problem.target, TRACE)
         bracket = (problem.low / float(slope.max()), problem.high / float(slope.min()))
@@ -239,7 +240,7 @@ class L2:
 
     history_only: ClassVar[bool] = True  # the ratios are a function of the problem
 
-    def ratios(self, problem: Problem) -> Array:
+    def ratios(self, problem: Problem) -> Floats:
         """u_i = clip(r_i + ν m_i, low, high)."""
         target, base = problem.target, problem.base
         least = float(np.min(base))
@@ -265,7 +266,7 @@ class Greedy:
 
     history_only: ClassVar[bool] = True  # the ratios are a function of the problem
 
-    def ratios(self, problem: Problem) -> Array:
+    def ratios(self, problem: Problem) -> Floats:
         """u_i = high above the boundary, low below it, and what is left on it."""
         scores, low, high = problem.scores, problem.low, problem.high
         above = (1.0 - low * problem.total(np.ones_like(scores))) / (high - low)
@@ -278,7 +279,7 @@ class Greedy:
         return ratios
 
 
-def _score_at(scores: Array, prior: Array | float, mass: float) -> float:
+def _score_at(scores: Floats, prior: Floats | float, mass: float) -> float:
     """The greatest score such that cells of it or more have at least this prior mass: a weighted quickselect."""
     while True:
         middle = len(scores) // 2
@@ -336,7 +337,7 @@ class Mixed:
     def __post_init__(self) -> None:
         object.__setattr__(self, "nu", _validate.non_negative(nu=self.nu))
 
-    def ratios(self, problem: Problem) -> Array:
+    def ratios(self, problem: Problem) -> Floats:
         """u_i = clip((b_i + √(b_i² + 4 κ m_i r_i)) / 2, low, high) with b_i = r_i + x m_i."""
         target, base, total, x = problem.target, problem.base, problem.total, 0.0
         if problem.low <= target.min() and target.max() <= problem.high:
@@ -387,7 +388,7 @@ def _solve(problem: Problem, kappa: float, start: float) -> float:
     return crossing(evaluate, start, first, problem.high / least, ROUNDING)
 
 
-def _cells(problem: Problem, kappa: float, x: float) -> tuple[Array, Array]:
+def _cells(problem: Problem, kappa: float, x: float) -> tuple[Floats, Floats]:
     """The ratios u_i, and 1/√(b_i² + 4 κ m_i r_i) for those inside the band, 0 for those at a limit."""
     b = problem.target + x * problem.base
     pull = kappa * (problem.base * problem.target)

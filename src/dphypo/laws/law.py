@@ -25,6 +25,7 @@ from flint import arb, ctx
 
 from dphypo import _validate
 from dphypo import entropy as _entropy
+from dphypo._validate import Floats
 from dphypo.entropy import Entropy, below
 
 _FIRST_BITS = 128
@@ -33,7 +34,6 @@ _TOLERANCE = Fraction(1, 10**9)
 _BITS = 60  # of the probabilities of a law with a cap
 _MOST_VALUES = 100_000  # of such a list
 _CACHED = 2**13  # numbers worked on at once, so that they stay in the processor's cache
-Array = npt.NDArray[np.float64]
 
 
 class Law:
@@ -63,15 +63,15 @@ class Law:
         """P[T > k] for k ≥ ``first``, as a ball at the working precision."""
         raise NotImplementedError
 
-    def log_pmf(self, k: Array) -> Array:
+    def log_pmf(self, k: Floats) -> Floats:
         """log P[T = k] for values k of T."""
         raise NotImplementedError
 
-    def log_derivative(self, v: Array) -> Array:
+    def log_derivative(self, v: Floats) -> Floats:
         """log f′(1 − v)."""
         raise NotImplementedError
 
-    def pgf(self, x: npt.ArrayLike) -> Array:
+    def pgf(self, x: npt.ArrayLike) -> Floats:
         """f(x) for x in [0, 1]; f(0) = P[T = 0]."""
         raise NotImplementedError
 
@@ -86,20 +86,20 @@ class Law:
 
     # What follows.
 
-    def pmf(self, k: npt.ArrayLike) -> Array:
+    def pmf(self, k: npt.ArrayLike) -> Floats:
         """P[T = k]."""
         k = _validate.counts(k=k)
         return like(np.where(k >= self.first, np.exp(self.log_pmf(np.maximum(k, self.first))), 0.0), k)
 
-    def pgf_derivative(self, x: npt.ArrayLike) -> Array:
+    def pgf_derivative(self, x: npt.ArrayLike) -> Floats:
         """f′(x) for x in [0, 1]."""
         return np.exp(self.log_pgf_derivative(x))
 
-    def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
+    def log_pgf_derivative(self, x: npt.ArrayLike) -> Floats:
         """log f′(x) for x in [0, 1]."""
         return like(self.log_derivative(at_x(x)[1]), x)
 
-    def log_g(self, v: npt.ArrayLike) -> Array:
+    def log_g(self, v: npt.ArrayLike) -> Floats:
         """log f′(1 − v) for v in [0, 1], without the rounding of 1 − v: it tells v = 1e-300 from 0."""
         return like(self.log_derivative(_validate.fractions(v=v)), v)
 
@@ -211,11 +211,11 @@ class Pmf(Law):
         return float(sum((k * p for k, p in self.probabilities), Fraction(0)))
 
     @functools.cached_property
-    def _values(self) -> Array:
+    def _values(self) -> Floats:
         return np.array([k for k, _ in self.probabilities], dtype=np.float64)
 
     @functools.cached_property
-    def _logs(self) -> Array:
+    def _logs(self) -> Floats:
         return np.array([_log(p) for _, p in self.probabilities])
 
     @functools.cached_property
@@ -223,21 +223,21 @@ class Pmf(Law):
         unit = math.lcm(*(p.denominator for _, p in self.probabilities))
         return tuple(itertools.accumulate(int(p * unit) for _, p in self.probabilities))
 
-    def pmf(self, k: npt.ArrayLike) -> Array:
+    def pmf(self, k: npt.ArrayLike) -> Floats:
         k = _validate.counts(k=k)
         where = np.minimum(np.searchsorted(self._values, k), len(self._values) - 1)
         return like(np.where(self._values[where] == k, np.exp(self._logs)[where], 0.0), k)
 
-    def pgf(self, x: npt.ArrayLike) -> Array:
+    def pgf(self, x: npt.ArrayLike) -> Floats:
         return like(np.exp(log_polynomial(self._logs, self._values, at_x(x)[0])), x)
 
-    def log_pgf_derivative(self, x: npt.ArrayLike) -> Array:
+    def log_pgf_derivative(self, x: npt.ArrayLike) -> Floats:
         return like(self._log_derivative(at_x(x)[0]), x)
 
-    def log_g(self, v: npt.ArrayLike) -> Array:
+    def log_g(self, v: npt.ArrayLike) -> Floats:
         return like(self._log_derivative(at_v(v)[0]), v)
 
-    def _log_derivative(self, log_x: Array) -> Array:
+    def _log_derivative(self, log_x: Floats) -> Floats:
         some = self._values > 0
         return log_polynomial(self._logs[some] + np.log(self._values[some]), self._values[some] - 1, log_x)
 
@@ -306,7 +306,7 @@ def from_dict(description: Mapping[str, Any]) -> Law:
         raise _validate.fail("description", description, f"a {name} law also needs {missing}") from None
 
 
-def log_polynomial(log_coefficients: Array, powers: Array, log_x: Array) -> Array:
+def log_polynomial(log_coefficients: Floats, powers: Floats, log_x: Floats) -> Floats:
     """log Σ_i exp(log_coefficients_i) x^powers_i; a power of 0 is 1 at x = 0 too."""
     flat = np.atleast_1d(log_x).reshape(-1, 1)
     rows = max(1, _CACHED // len(powers))
@@ -319,26 +319,26 @@ def log_polynomial(log_coefficients: Array, powers: Array, log_x: Array) -> Arra
     return out.reshape(np.shape(log_x))
 
 
-def at_x(x: npt.ArrayLike) -> tuple[Array, Array]:
+def at_x(x: npt.ArrayLike) -> tuple[Floats, Floats]:
     """(log x, 1 − x) of points in [0, 1], as one-dimensional arrays: both are accurate."""
     flat = _validate.fractions(x=x).ravel()
     with np.errstate(divide="ignore"):
         return np.log(flat), 1 - flat
 
 
-def at_v(v: npt.ArrayLike) -> tuple[Array, Array]:
+def at_v(v: npt.ArrayLike) -> tuple[Floats, Floats]:
     """(log(1 − v), v), as one-dimensional arrays."""
     flat = _validate.fractions(v=v).ravel()
     with np.errstate(divide="ignore"):
         return np.log1p(-flat), flat
 
 
-def like(values: Array, argument: npt.ArrayLike) -> Array:
+def like(values: Floats, argument: npt.ArrayLike) -> Floats:
     """``values`` in the form of ``argument``: a number for a number, an array of its shape for an array."""
     return values.reshape(np.shape(argument))[()]
 
 
-def log_sum_exp(terms: Array) -> Array:
+def log_sum_exp(terms: Floats) -> Floats:
     """log Σ exp along the last axis."""
     top = terms.max(axis=-1, keepdims=True)
     anchor = np.where(np.isfinite(top), top, 0.0)
@@ -351,6 +351,6 @@ def log_sum_exp(terms: Array) -> Array:
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
 
 
-def stirling_error(z: Array) -> Array:
+def stirling_error(z: Floats) -> Floats:
     """log Γ(z) − [(z − ½) log z − z + ½ log 2π] for z ≥ 16."""
     return np.polyval(_STIRLING[::-1], (1 / z) * (1 / z)) / z

@@ -15,8 +15,8 @@ from flint import arb, ctx, fmpq
 from scipy import special
 
 from dphypo import _validate
-from dphypo._validate import half_way
-from dphypo.laws.law import Array, Law, at_x, like, stirling_error
+from dphypo._validate import Floats, half_way
+from dphypo.laws.law import Law, at_x, like, stirling_error
 
 LARGEST_SHAPE = 1e6
 SMALLEST_GAMMA = 1e-300
@@ -91,7 +91,7 @@ class NegativeBinomial(Law):
             log_ratio = (after + theta).lgamma() - after.lgamma() - (theta + 1).lgamma()
             return constant * (log_ratio + after * z.log()).exp() / after * z.hypgeom_2f1(after, 1 - theta, after + 1)
 
-    def pgf(self, x: npt.ArrayLike) -> Array:
+    def pgf(self, x: npt.ArrayLike) -> Floats:
         log_x, v = at_x(x)
         # y = 1 − (1−γ)x, by whichever form does not cancel.
         z = (1 - self.gamma) * np.exp(log_x)
@@ -103,12 +103,12 @@ class NegativeBinomial(Law):
         fraction = np.expm1(size * log_y) / math.expm1(size * log_gamma)
         return like(fraction if self.shape < 0 else fraction * np.exp(size * (log_gamma - log_y)), x)
 
-    def log_pmf(self, k: Array) -> Array:
+    def log_pmf(self, k: Floats) -> Floats:
         """log p_k for k ≥ 1: log m + (θ+1) log γ + (k−1) log(1−γ) + log Γ(k+θ)/(Γ(1+θ) k!)."""
         constant = math.log(self.mean) + (self.shape + 1) * math.log(self.gamma) - math.lgamma(self.shape + 1)
         return constant + (k - 1) * math.log1p(-self.gamma) + log_gamma_ratio(k + 1, self.shape - 1)
 
-    def log_derivative(self, v: Array) -> Array:
+    def log_derivative(self, v: Floats) -> Floats:
         """log f′(1 − v) = log m − (θ+1) log(1 + v(1−γ)/γ)."""
         return math.log(self.mean) - (self.shape + 1) * np.log1p((1 - self.gamma) / self.gamma * v)
 
@@ -203,7 +203,7 @@ def _ball(x: Fraction) -> arb:
     return arb(fmpq(x.numerator, x.denominator))
 
 
-def log_gamma_ratio(z: npt.ArrayLike, d: float) -> Array:
+def log_gamma_ratio(z: npt.ArrayLike, d: float) -> Floats:
     """log Γ(z + d) − log Γ(z) without the cancellation of two large numbers."""
     z = np.asarray(z, dtype=np.float64)
     near = np.maximum(z, 16.0 + max(0.0, -d))

@@ -13,7 +13,8 @@ from flint import arb
 from scipy import special
 
 from dphypo import _validate
-from dphypo.laws.law import Array, Law, at_x, like, stirling_error
+from dphypo._validate import Floats
+from dphypo.laws.law import Law, at_x, like, stirling_error
 
 LARGEST_MEAN = 1e9
 
@@ -47,13 +48,13 @@ class Poisson(Law):
         """P[T > k], as a ball: 1 − Q(k + 1, μ), with Q the regularised upper incomplete gamma function."""
         return 1 - arb.gamma_upper(arb(self.mean), arb(k + 1), 1)
 
-    def pgf(self, x: npt.ArrayLike) -> Array:
+    def pgf(self, x: npt.ArrayLike) -> Floats:
         return like(np.exp(-self.mean * at_x(x)[1]), x)
 
-    def log_derivative(self, v: Array) -> Array:
+    def log_derivative(self, v: Floats) -> Floats:
         return math.log(self.mean) - self.mean * v
 
-    def log_pmf(self, k: Array) -> Array:
+    def log_pmf(self, k: Floats) -> Floats:
         return log_poisson_pmf(k, self.mean)
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +68,7 @@ class Poisson(Law):
         return f"Poisson(mean={self.mean:.10g})"
 
 
-def log_poisson_pmf(k: npt.ArrayLike, mean: npt.ArrayLike) -> Array:
+def log_poisson_pmf(k: npt.ArrayLike, mean: npt.ArrayLike) -> Floats:
     """log(e^(−μ) μ^k / k!) by the saddle-point form, accurate when k and μ are both large and close."""
     k, mean = np.asarray(k, dtype=np.float64), np.asarray(mean, dtype=np.float64)
     large = np.maximum(k, 16.0)

@@ -18,9 +18,9 @@ from typing import Any
 
 import dp_accounting
 import numpy as np
-import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo._validate import Floats as Floats
 from dphypo._validate import full_name
 from dphypo.accounting.composition import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
@@ -333,8 +333,6 @@ def describe_transfer(rule: Any, fraction: float) -> dict[str, Any]:
     said = rule.describe() if hasattr(rule, "describe") else said
     return {"fraction": fraction, "noise_multiplier": "full / sqrt(fraction)", **said}
 
-
-Floats = npt.NDArray[np.float64]
 
 COSTS = frozenset({"batch_size", "lot_size", "sampling_rate", "sample_rate", "subsample", "noise_multiplier"})
 COSTS |= {"epochs", "num_epochs", "steps", "num_steps", "iterations", "fraction"}

@@ -23,7 +23,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History
+from dphypo._validate import Floats
+from dphypo.samplers.sampler import History
 from dphypo.space import Candidates, Grid
 
 _FEWEST = 3  # runs that a fit needs
@@ -129,7 +130,7 @@ class GaussianProcess:
         """The paper's settings: τ = 0.1, β = 1, on the raw scores, from the second run on."""
         return cls(tau=0.1, beta=1.0, units=Units.RAW, start=1)
 
-    def weights(self, candidates: Candidates | Grid, history: History) -> Array:
+    def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
         """exp(β s) times the prior mass; the prior before ``start`` runs."""
         masses = np.asarray(candidates.masses, dtype=np.float64)
         if len(history) < self.start:
@@ -138,21 +139,21 @@ class GaussianProcess:
         beta = self.beta * unit if self.units is Units.RAW else self.beta
         return softmax(mean + self.tau * deviation, beta, masses)
 
-    def posterior(self, candidates: Candidates | Grid, history: History) -> tuple[Array, Array]:
+    def posterior(self, candidates: Candidates | Grid, history: History) -> tuple[Floats, Floats]:
         """μ and σ at the candidates: of the score, or with ``Units.RANKS`` of its normal quantile."""
         if len(history) == 0:
             raise ValueError("the history is empty: there is no posterior before the first run")
         mean, deviation, centre, unit = self._standard(candidates, history)
         return centre + unit * mean, unit * deviation
 
-    def _standard(self, candidates: Candidates | Grid, history: History) -> tuple[Array, Array, float, float]:
+    def _standard(self, candidates: Candidates | Grid, history: History) -> tuple[Floats, Floats, float, float]:
         """The posterior of the standardised scores, and the scores' centre and deviation."""
         values, centre, unit = seen(history, self.units)
         hyperparameters = self.hyperparameters or _fitted(history, self.units)
         return *posterior(hyperparameters, _data(history.features, values), candidates.features), centre, unit
 
 
-def _data(features: Array, values: Array) -> Data:
+def _data(features: Floats, values: Floats) -> Data:
     """The points that the surrogate uses."""
     rows = distinct(features)
     if len(rows.first) > _ROWS:
@@ -201,16 +202,16 @@ class Rows:
     row: Indices
 
     @property
-    def counts(self) -> Array:
+    def counts(self) -> Floats:
         """The number of observations of each row."""
         return np.bincount(self.row[self.row >= 0], minlength=len(self.first)).astype(np.float64)
 
-    def means(self, scores: Array) -> Array:
+    def means(self, scores: Floats) -> Floats:
         """The mean score of each row."""
         kept = self.row >= 0
         return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
 
-    def scatter(self, scores: Array) -> float:
+    def scatter(self, scores: Floats) -> float:
         """Σ (score − mean of its row)² over the kept observations."""
         kept = self.row >= 0
         residual = scores[kept] - self.means(scores)[self.row[kept]]
@@ -223,13 +224,13 @@ class Rows:
         return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
 
 
-def distinct(features: Array) -> Rows:
+def distinct(features: Floats) -> Rows:
     """Merges repeats of a point into one row, ordered by the features."""
     _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
     return Rows(first, row.ravel())
 
 
-def collapsed(features: Array, scores: Array, limit: int) -> Rows:
+def collapsed(features: Floats, scores: Floats, limit: int) -> Rows:
     """Merges repeats of a point into one row; of more than ``limit`` rows, the best half and a sample of the rest.
 
     The sample is every m-th row by score. The result does not depend on the order of the history.
@@ -250,12 +251,12 @@ _LEAST = -600.0
 _DIGITS = 9
 
 
-def lowest(history: History) -> Array:
+def lowest(history: History) -> Floats:
     """The scores, with failed runs below all others."""
     return np.where(history.failed, -np.inf, history.scores)
 
 
-def seen(history: History, units: Units) -> tuple[Array, float, float]:
+def seen(history: History, units: Units) -> tuple[Floats, float, float]:
     """The values to which the surrogate is fitted, standardised (or all 0), and the scores' centre and deviation.
 
     A failed run counts as the worst score so far (0 if every run failed), and by rank as the lowest.
@@ -278,7 +279,7 @@ def seen(history: History, units: Units) -> tuple[Array, float, float]:
     return (relative - centre) / deviation, centre * scale, deviation * scale
 
 
-def softmax(scores: Array, beta: float, masses: Array) -> Array:
+def softmax(scores: Floats, beta: float, masses: Floats) -> Floats:
     """Algorithm 3's π ∝ exp(β s), as relative masses: times the prior masses, and with the largest exponent 0."""
     exponent = beta * np.round(scores - scores.max(), _DIGITS)
     return np.asarray(masses * np.exp(np.maximum(exponent, _LEAST)))
@@ -287,7 +288,7 @@ def softmax(scores: Array, beta: float, masses: Array) -> Array:
 _ROOT_5 = np.sqrt(5.0)
 
 
-def covariance(left: Array, right: Array, hyperparameters: Hyperparameters) -> Array:
+def covariance(left: Floats, right: Floats, hyperparameters: Hyperparameters) -> Floats:
     """k between every row of ``left`` and every row of ``right``, of shape (len(left), len(right))."""
     scales = np.asarray(hyperparameters.lengthscales, dtype=np.float64)
     if scales.ndim == 1 and len(scales) != left.shape[1]:
@@ -316,9 +317,9 @@ _BOUNDS_NOISE = (np.log(1e-6), np.log(4.0))
 class Data:
     """Distinct points, the mean score and count at each, and the scatter Σ(y − mean)² within them."""
 
-    features: Array
-    means: Array
-    counts: Array
+    features: Floats
+    means: Floats
+    counts: Floats
     scatter: float
 
 
@@ -330,7 +331,7 @@ def fit(data: Data) -> Hyperparameters:
     centre, spread = _prior(width)
     bounds = [*[_BOUNDS] * (1 + width), _BOUNDS_NOISE]
 
-    def loss(logs: Array) -> tuple[float, Array]:
+    def loss(logs: Floats) -> tuple[float, Floats]:
         deviation = (logs - centre) / spread
         value, gradient = _negative_log_likelihood(logs, data, flat)
         return value + 0.5 * float(deviation @ deviation), gradient + deviation / spread
@@ -346,19 +347,19 @@ def prior_mode(width: int) -> Hyperparameters:
     return _from_logs(_prior(width)[0])
 
 
-def _from_logs(logs: Array) -> Hyperparameters:
+def _from_logs(logs: Floats) -> Hyperparameters:
     variance, *lengthscales, noise = np.exp(logs).tolist()
     return Hyperparameters(variance, tuple(lengthscales), noise)
 
 
-def _prior(width: int) -> tuple[Array, Array]:
+def _prior(width: int) -> tuple[Floats, Floats]:
     scale = _LENGTHSCALE[0] + 0.5 * np.log(max(width, 1))
     centre = np.array([_VARIANCE[0], *[scale] * width, _NOISE[0]])
     spread = np.array([_VARIANCE[1], *[_LENGTHSCALE[1]] * width, _NOISE[1]])
     return centre, spread
 
 
-def _negative_log_likelihood(logs: Array, data: Data, flat: Array) -> tuple[float, Array]:
+def _negative_log_likelihood(logs: Floats, data: Data, flat: Floats) -> tuple[float, Floats]:
     """−log p(y | hyperparameters) up to a constant, and its gradient in the logarithms."""
     size = len(data.means)
     variance, noise = np.exp(logs[0]), np.exp(logs[-1])
@@ -393,7 +394,7 @@ def _negative_log_likelihood(logs: Array, data: Data, flat: Array) -> tuple[floa
     return value, gradient
 
 
-def posterior(hyperparameters: Hyperparameters, data: Data, candidates: Array) -> tuple[Array, Array]:
+def posterior(hyperparameters: Hyperparameters, data: Data, candidates: Floats) -> tuple[Floats, Floats]:
     """Mean and deviation of the function at ``candidates``.
 
     With K the covariance of the points, R their noise, L the Cholesky factor of K + R and V = L⁻¹ k(points, x):
@@ -412,7 +413,7 @@ def posterior(hyperparameters: Hyperparameters, data: Data, candidates: Array) -
 _JITTER = 1e-10  # the least share of the variance that is added to a covariance without a Cholesky factor
 
 
-def _cholesky(matrix: Array, variance: float) -> Array:
+def _cholesky(matrix: Floats, variance: float) -> Floats:
     """The lower factor; jitter on the diagonal grows from nothing until the matrix is positive."""
     diagonal = matrix.diagonal().copy()
     for jitter in (0.0, *(_JITTER * 10.0**power for power in range(12))):

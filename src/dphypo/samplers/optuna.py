@@ -13,7 +13,8 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from dphypo import _validate
-from dphypo.samplers.sampler import Array, History
+from dphypo._validate import Floats
+from dphypo.samplers.sampler import History
 from dphypo.space import Candidates, Grid, Space
 from dphypo.space.dimension import MIDDLE
 from dphypo.space.space import is_active
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Params: TypeAlias = Mapping[str, Any]
 
 
-def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: float) -> Array:
+def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: float) -> Floats:
     """The prior mass times exp(−u/``fraction``), where u is the prior mass closer to the points than the candidate.
 
     An optimiser that proposes one point cannot be followed exactly, because the band allows no density above C. Its
@@ -47,7 +48,7 @@ def near(points: Sequence[Params], candidates: Candidates | Grid, fraction: floa
     return np.asarray(masses * np.exp(-np.minimum(nearer / fraction, 600.0)))
 
 
-def scales(space: Space) -> Array:
+def scales(space: Space) -> Floats:
     """Factors for the feature columns, so that each parameter contributes 2 to the mean squared distance of two draws.
 
     A number is uniform on (0, 1) as a feature: its squared distance has mean 1/6. A category with k equally likely
@@ -101,7 +102,7 @@ class OptunaSampler:
         if type(self.history_only) is not bool:
             raise _validate.fail("history_only", self.history_only, "give True or False")
 
-    def weights(self, candidates: Candidates | Grid, history: History) -> Array:
+    def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
         """The prior mass times exp(−u/fraction), where u is the prior mass closer to the proposals."""
         return near(self.proposed(candidates.space, history), candidates, self.fraction)
 
@@ -153,7 +154,7 @@ def _advance(sampler: BaseSampler, runs: int) -> None:
             state.random_sample(_STRIDE * runs)
 
 
-def _suggested(trial: Trial, space: Space) -> Array:
+def _suggested(trial: Trial, space: Space) -> Floats:
     """The point of the unit cube that a trial suggests; inactive parameters are in the middle."""
     point = np.full((1, len(space.parameters)), MIDDLE)
     for place, parameter in enumerate(space.parameters):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from dphypo._validate import full_name
+from dphypo._validate import Floats, full_name
 from dphypo.band import Band
 from dphypo.band.projections import Projection
 from dphypo.space import Candidates, Grid
@@ -37,7 +37,7 @@ class Sampler(Protocol):
     names the class that states it.
     """
 
-    def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
+    def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
         """(n,) finite non-negative numbers, not all zero: the relative mass that each candidate should get.
 
         They are masses, not densities: the prior itself is ``candidates.masses``.
@@ -53,7 +53,7 @@ class Uniform:
 
     history_only: ClassVar[bool] = True
 
-    def weights(self, candidates: Candidates | Grid, history: History) -> npt.NDArray[np.float64]:
+    def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
         """The prior masses, whatever the history."""
         return np.asarray(candidates.masses, dtype=np.float64)
 
@@ -68,9 +68,6 @@ def default_sampler(band: Band) -> Sampler:
     from dphypo.samplers.gaussian_process import GaussianProcess
 
     return GaussianProcess()
-
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,9 +91,9 @@ class History:
     History(secret)
     """
 
-    features: Array
-    unit: Array
-    scores: Array
+    features: Floats
+    unit: Floats
+    scores: Floats
     failed: npt.NDArray[np.bool_]
     params: Sequence[Mapping[str, Any]]
 

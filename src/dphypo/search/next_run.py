@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import loguniform
 
 from dphypo import _validate
+from dphypo._validate import Floats
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
 from dphypo.band.band import BandLike
@@ -34,7 +34,7 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Outcome
 from dphypo.samplers import GaussianProcess, History, OptunaSampler, Sampler, default_sampler
 from dphypo.samplers.gaussian_process import Units
-from dphypo.samplers.sampler import Array, basis, description
+from dphypo.samplers.sampler import basis, description
 from dphypo.search import progress
 from dphypo.search.release import OnRun, Row
 from dphypo.space import Candidates, Grid, Space
@@ -192,7 +192,7 @@ class PosteriorMean:
             raise _validate.fail("rows", len(rows), "no published run has a score")
         unit = np.vstack([space.candidates(self.candidates, entropy.child("pick")).unit, history.unit])
 
-        def best() -> Array:
+        def best() -> Floats:
             mean, _ = self.sampler.posterior(Candidates(space, unit), history)
             return np.asarray(unit[np.argmax(mean)])
 
@@ -255,7 +255,7 @@ def history_of(space: Space, rows: Sequence[Row], *, maximize: bool) -> History:
     return _seen([row.params for row in rows], scores, space)
 
 
-def _seen(params: Sequence[Params], scores: Array, space: Space) -> History:
+def _seen(params: Sequence[Params], scores: Floats, space: Space) -> History:
     unit = space.to_unit(params)
     return History(space.features(unit), unit, scores, np.isnan(scores), tuple(map(dict, params)))
 
@@ -343,7 +343,6 @@ def _logarithmic(parameter: Parameter) -> Any:
     return loguniform(low, high) if wide else None
 
 
-Floats = npt.NDArray[np.float64]
 Display = AbstractContextManager[Callable[[Trial, Outcome], object]]
 """Shows runs as they end; its value is called with every run that has ended."""
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo._validate import Floats
 
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 
@@ -57,8 +58,6 @@ def describe(value: Value) -> Any:
     return value
 
 
-Array: TypeAlias = npt.NDArray[np.float64]
-
 # Where a coordinate that means nothing rests.
 MIDDLE = 0.5
 
@@ -68,17 +67,17 @@ MIDDLE = 0.5
 CELLS = 2**32
 
 
-def from_words(words: npt.NDArray[np.uint64]) -> Array:
+def from_words(words: npt.NDArray[np.uint64]) -> Floats:
     """The coordinate (2k + 1)/2⁵³ for k the upper 52 bits of a word: exact, and uniform if the word is."""
     return ((words >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53
 
 
-def interior(unit: Array) -> Array:
+def interior(unit: Floats) -> Floats:
     """Moves what lies outside the open interval (0, 1) to its nearest coordinate."""
     return np.clip(unit, 2.0**-53, 1 - 2.0**-53)
 
 
-def read_only(array: Array) -> Array:
+def read_only(array: Floats) -> Floats:
     """The same array, protected from being written to."""
     array.flags.writeable = False
     return array
@@ -95,7 +94,7 @@ class Finite:
 
     name: str
     choices: tuple[Value, ...]
-    masses: Array
+    masses: Floats
     ordered: bool
 
     @property
@@ -114,11 +113,11 @@ class Finite:
         return np.array(positions, dtype=np.intp)
 
     @cached_property
-    def _cuts(self) -> Array:
+    def _cuts(self) -> Floats:
         return np.cumsum(self.masses[self._order])[:-1]
 
     @cached_property
-    def pieces(self) -> tuple[Array, Array]:
+    def pieces(self) -> tuple[Floats, Floats]:
         """Where each value's piece begins and ends, in the order of the list."""
         ends = np.concatenate([[0.0], self._cuts, [1.0]])
         low, high = np.empty(self.size), np.empty(self.size)
@@ -126,7 +125,7 @@ class Finite:
         return low, high
 
     @cached_property
-    def centres(self) -> Array:
+    def centres(self) -> Floats:
         """The middle of each value's piece, in the order of the list."""
         low, high = self.pieces
         return (low + high) / 2
@@ -150,19 +149,19 @@ class Finite:
     def __contains__(self, value: object) -> bool:
         return self._key(plain(self.name, value)) in self._positions
 
-    def positions(self, unit: Array) -> npt.NDArray[np.intp]:
+    def positions(self, unit: Floats) -> npt.NDArray[np.intp]:
         """Where in the list the values at these coordinates stand."""
         return self._order[np.searchsorted(self._cuts, unit, side="right")]
 
-    def values(self, unit: Array) -> list[Value]:
+    def values(self, unit: Floats) -> list[Value]:
         """The prior's quantiles at these coordinates."""
         return [self.choices[position] for position in self.positions(unit)]
 
-    def unit(self, values: Sequence[object]) -> Array:
+    def unit(self, values: Sequence[object]) -> Floats:
         """For each value a coordinate with that value; an error names what is not a value of the parameter."""
         return self.centres[np.array([self.position(value) for value in values], dtype=np.intp)]
 
-    def features(self, unit: Array) -> Array:
+    def features(self, unit: Floats) -> Floats:
         """The (n, width) features of the values at these coordinates."""
         positions = self.positions(unit)
         if self.ordered:
@@ -188,7 +187,7 @@ def finite(where: str, choices: Any, probabilities: object = None) -> Finite:
     return found
 
 
-def _masses(where: str, count: int, probabilities: Any) -> Array:
+def _masses(where: str, count: int, probabilities: Any) -> Floats:
     if probabilities is None:
         return np.full(count, 1 / count)
     name = f"the probabilities of {where}"
@@ -202,11 +201,11 @@ def _masses(where: str, count: int, probabilities: Any) -> Array:
     return masses / total
 
 
-def _middle(cells: Array) -> Array:
+def _middle(cells: Floats) -> Floats:
     return (cells + 0.5) / CELLS
 
 
-def _cell(unit: Array) -> Array:
+def _cell(unit: Floats) -> Floats:
     return np.clip(np.floor(unit * CELLS), 0, CELLS - 1)
 
 
@@ -227,11 +226,11 @@ class Quantiles:
         low, high = self.prior.support()
         return float(low), float(high)
 
-    def _quantile(self, cells: Array) -> Array:
+    def _quantile(self, cells: Floats) -> Floats:
         """The value of each cell; rounding in the quantile function may not leave the support."""
         return np.clip(np.asarray(self.prior.ppf(_middle(cells)), dtype=np.float64), *self._support)
 
-    def values(self, unit: Array) -> list[Value]:
+    def values(self, unit: Floats) -> list[Value]:
         quantiles = self._quantile(_cell(unit))
         return [int(q) for q in quantiles] if self.whole else quantiles.tolist()
 
@@ -245,7 +244,7 @@ class Quantiles:
         wanted = "a whole number" if self.whole else "a number"
         raise _validate.fail(self.name, value, f"its prior gives {wanted} between {low:g} and {high:g}")
 
-    def unit(self, values: Sequence[object]) -> Array:
+    def unit(self, values: Sequence[object]) -> Floats:
         wanted = np.array([self._checked(value) for value in values], dtype=np.float64)
         below = self.prior.cdf(wanted - 1) if self.whole else self.prior.cdf(wanted)
         cells = _cell((below + self.prior.cdf(wanted)) / 2)
@@ -254,7 +253,7 @@ class Quantiles:
             cells[off] = self._search(wanted[off], cells[off])
         return _middle(cells)
 
-    def _search(self, wanted: Array, otherwise: Array) -> Array:
+    def _search(self, wanted: Floats, otherwise: Floats) -> Floats:
         """The first cell with the wanted value, by bisection; ``otherwise``, the cell it falls in, if none has it."""
         low, high = np.zeros_like(wanted), np.full_like(wanted, CELLS - 1)
         while (low < high).any():
@@ -263,7 +262,7 @@ class Quantiles:
             low, high = np.where(reached, low, middle + 1), np.where(reached, middle, high)
         return np.where(self._quantile(low) == wanted, low, otherwise)
 
-    def features(self, unit: Array) -> Array:
+    def features(self, unit: Floats) -> Floats:
         if self.whole:  # all coordinates of one integer share one feature
             distinct, inverse = np.unique(self._quantile(_cell(unit)), return_inverse=True)
             return self.unit([int(value) for value in distinct])[inverse, None]

@@ -10,19 +10,20 @@ import numpy as np
 from scipy.stats import rv_discrete
 
 from dphypo import _validate
-from dphypo.space.dimension import MOST_LISTED, Array
+from dphypo._validate import Floats
+from dphypo.space.dimension import MOST_LISTED
 
 
 class _LogRandInt(rv_discrete):  # type: ignore[misc]
     """A number log-uniform on [low − ½, high + ½], rounded."""
 
-    def _get_support(self, low: Array, high: Array) -> tuple[Array, Array]:
+    def _get_support(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         return low, high
 
-    def _cdf(self, k: Array, low: Array, high: Array) -> Array:
+    def _cdf(self, k: Floats, low: Floats, high: Floats) -> Floats:
         return np.log((np.floor(k) + 0.5) / (low - 0.5)) / np.log((high + 0.5) / (low - 0.5))
 
-    def _ppf(self, q: Array, low: Array, high: Array) -> Array:
+    def _ppf(self, q: Floats, low: Floats, high: Floats) -> Floats:
         return np.floor((low - 0.5) * np.exp(q * np.log((high + 0.5) / (low - 0.5))) + 0.5)
 
 

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo._validate import Floats
 from dphypo.entropy import Entropy, check_entropy, words
 from dphypo.space.dimension import (
     MIDDLE,
-    Array,
     Finite,
     Parameter,
     Parameters,
@@ -204,7 +204,7 @@ class Space:
         """How many uniform numbers a draw takes."""
         return len(self._parameters) + self.shaped
 
-    def _warp(self, points: Array) -> Array:
+    def _warp(self, points: Floats) -> Floats:
         return points if self._around is None else self._around.warp(points)
 
     def grid(self, /, **cells: int) -> Grid:
@@ -214,7 +214,7 @@ class Space:
         """
         return build_grid(self, cells, self._around)
 
-    def features(self, unit: Array) -> Array:
+    def features(self, unit: Floats) -> Floats:
         """One row of features for each point of the unit cube, for a surrogate model.
 
         A number has one column in (0, 1), the prior's CDF at it; a category one column per choice. Inactive
@@ -245,7 +245,7 @@ class Space:
                 rows[row][parameter.name] = value
         return rows
 
-    def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Array:
+    def to_unit(self, params: Iterable[Mapping[str, Any]]) -> Floats:
         """For each dict of parameters the corresponding point of the unit cube.
 
         It depends on the parameters alone: a level or category has the middle of its piece of the unit interval, an
@@ -301,7 +301,7 @@ class Space:
         return result + ("" if self._around is None else str(self._around))
 
 
-def _finite_rows(columns: int, **named: npt.ArrayLike) -> Array:
+def _finite_rows(columns: int, **named: npt.ArrayLike) -> Floats:
     """Rows of as many finite numbers as there are columns."""
     ((name, given),) = named.items()
     rows = np.asarray(given, dtype=np.float64)
@@ -320,7 +320,7 @@ class Around:
     floor: float
     description: dict[str, Any] = field(repr=False)
 
-    def warp(self, points: Array) -> Array:
+    def warp(self, points: Floats) -> Floats:
         """Draws from the mixture, one for each row that is uniform on a cube of one coordinate more."""
         near = points[:, 0] >= self.floor
         unit = points[:, 1:].copy()
@@ -328,7 +328,7 @@ class Around:
             unit[near, column] = kernel.ppf(np.minimum(unit[near, column], _LAST))
         return interior(unit)
 
-    def within(self, low: Array, high: Array, plain: float, point: Array) -> Array:
+    def within(self, low: Floats, high: Floats, plain: float, point: Floats) -> Floats:
         """A draw from the mixture given that it lies in a box, of whose mass the share ``plain`` is π₀'s."""
         shares = point[1:]
         if point[0] < plain:
@@ -369,7 +369,7 @@ def _kernel(parameter: Parameter, params: Mapping[str, Any], coordinate: float, 
     return rv_histogram((shares, np.append(dimension.pieces[0], 1.0)), density=False)
 
 
-def normal(centre: float | Array, spread: float) -> Kernel:
+def normal(centre: float | Floats, spread: float) -> Kernel:
     """A normal distribution about ``centre`` with standard deviation ``spread``, given that it lies in [0, 1]."""
     from scipy.stats import truncnorm
 
@@ -404,7 +404,7 @@ def directions(dimension: int, levels: int) -> Words:
     return found
 
 
-def candidate_points(count: int, dimension: int, entropy: Entropy) -> Array:
+def candidate_points(count: int, dimension: int, entropy: Entropy) -> Floats:
     """The first ``count`` points of a Sobol set under a random linear matrix scramble and a random digital shift.
 
     The shift alone, exclusive-or with 64 uniform bits per coordinate, makes every single point exactly uniform on the
@@ -445,18 +445,18 @@ class Candidates:
     """
 
     space: Space
-    unit: Array
+    unit: Floats
 
     def __len__(self) -> int:
         return len(self.unit)
 
     @cached_property
-    def masses(self) -> Array:
+    def masses(self) -> Floats:
         """The prior masses: 1/n each."""
         return read_only(np.full(len(self), 1 / len(self)))
 
     @cached_property
-    def features(self) -> Array:
+    def features(self) -> Floats:
         """One row per candidate for a surrogate model."""
         return read_only(self.space.features(self.unit))
 
@@ -483,17 +483,17 @@ class Grid:
     """
 
     space: Space
-    unit: Array
-    masses: Array
-    spread: Array  # the length of a cell along each coordinate; 0 where a cell is one value
+    unit: Floats
+    masses: Floats
+    spread: Floats  # the length of a cell along each coordinate; 0 where a cell is one value
     around: Around | None = None  # how the prior is shaped
-    plain: Array | None = None  # if it is, the share of each cell's mass that is the unshaped prior's
+    plain: Floats | None = None  # if it is, the share of each cell's mass that is the unshaped prior's
 
     def __len__(self) -> int:
         return len(self.unit)
 
     @cached_property
-    def features(self) -> Array:
+    def features(self) -> Floats:
         """One row per cell for a surrogate model."""
         return read_only(self.space.features(self.unit))
 
@@ -537,7 +537,7 @@ def build_grid(space: Space, cells: Mapping[str, int], around: Around | None) ->
     return Grid(space, read_only(unit), read_only(mixed / mixed.sum()), spread, around, read_only(plain / mixed))
 
 
-def _combine(parameters: Parameters, cuts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+def _combine(parameters: Parameters, cuts: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     """The middles and the masses of all combinations of cells."""
     unit = np.full((1, len(parameters)), MIDDLE)
     masses = np.ones(1)
@@ -557,7 +557,9 @@ def _combine(parameters: Parameters, cuts: list[tuple[Array, Array]]) -> tuple[A
     return unit, masses
 
 
-def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tuple[Array, Array, Array, Array, float]:
+def _cut(
+    parameter: Parameter, parameters: Parameters, count: int | None
+) -> tuple[Floats, Floats, Floats, Floats, float]:
     """Middles, masses, beginnings, ends and length of the cells of one parameter; a single value has length 0."""
     dimension, name = parameter.dimension, f"the number of cells of {parameter.name!r}"
     if count is None:
@@ -576,7 +578,7 @@ def _cut(parameter: Parameter, parameters: Parameters, count: int | None) -> tup
     return centres, np.full(count, length), centres - length / 2, centres + length / 2, length
 
 
-def is_active(parameter: Parameter, parameters: Parameters, unit: Array) -> npt.NDArray[np.bool_]:
+def is_active(parameter: Parameter, parameters: Parameters, unit: Floats) -> npt.NDArray[np.bool_]:
     """The rows of the cube in which a parameter has a value; this depends only on the coordinates of its ancestors."""
     if parameter.parent is None:
         return np.ones(len(unit), dtype=np.bool_)
