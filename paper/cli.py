@@ -88,6 +88,13 @@ def rates_large(a: Arguments) -> None:
     write(a.data)
 
 
+def rates_shapes(a: Arguments) -> None:
+    """train linear models with little noise by rates that decrease in several ways, on fitted tasks"""
+    from paper.rates.shapes import write
+
+    write(a.data)
+
+
 def rates_judge_large(a: Arguments) -> None:
     """judge dphypo.tune on large tasks, where it searches, and other optimisers on small ones"""
     from paper.rates.judge_large import write
@@ -335,7 +342,7 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
-    larges = (rates_large, rates_judge_large)
+    larges = (rates_large, rates_shapes, rates_judge_large)
     for function in (rates_landscapes, rates_fit, rates_judge, *larges, rates_anchors, rows):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")

@@ -48,7 +48,7 @@ def half(step: int, steps: int) -> float:
 
 def trained(
     data: Task, records: int, run: SampledGaussian, rates: Tensor, seed: int, shares: dict[str, Shares],
-    schedule: Callable[[float], float] = lambda done: 1.0,
+    schedule: Callable[[float], float | Tensor] = lambda done: 1.0,
 ) -> dict[str, list[float]]:  # fmt: skip
     """The test accuracy at each rate, for each mean of the iterates."""
     random = torch.Generator().manual_seed(seed)
@@ -66,7 +66,7 @@ def trained(
         scales = 1 / (errors.norm(dim=2) * norms[chosen, None] + 0.01)
         sums = (batch.T @ (errors * scales[..., None]).flatten(1)).view_as(weights)
         sums += run.noise_multiplier * torch.randn(weights.shape, generator=random)
-        weights = weights - rates[:, None] * (schedule(step / run.steps) / size) * sums
+        weights = weights - (rates * schedule(step / run.steps) / size)[:, None] * sums
         for name, share in shares.items():
             means[name] += (weights - means[name]) * share(step, run.steps)
     truth = torch.from_numpy(data.test_labels)[:, None]

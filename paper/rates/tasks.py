@@ -237,6 +237,38 @@ def _lectures(folder: Path) -> tuple[Floats, Labels]:
     return _table(frame, numbers, ["dept"]), frame["y"].to_numpy().astype(np.int64) - 1
 
 
+def _pizzas(folder: Path) -> tuple[Floats, Labels]:
+    """Which of four kinds a pizza is that somebody bought, by its price, its size and the time."""
+    frame = _frame(folder, "gt/pizzaplace").dropna(subset=["type", "price"])
+    clock = frame["time"].astype(str).str.split(":", expand=True).astype(float)
+    day = frame["date"].astype("datetime64[ns]").dt
+    frame = frame.assign(hour=clock[0] + clock[1] / 60, month=day.month, day=day.day_name())
+    return _table(frame, {"price": (9, 36), "hour": (9, 24), "month": (1, 12)}, ["size", "day"]), _codes(frame["type"])
+
+
+def _mortgages(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a man owns his home, by when and where he was born, and whether he served in a war."""
+    frame = _frame(folder, "causaldata/mortgages").dropna(subset=["home_ownership"])
+    frame = frame.astype({"qob": str, "nonwhite": str, "vet_wwko": str})
+    inputs = _table(frame, {"qob_minus_kw": (-60, 60)}, ["bpl", "qob", "nonwhite", "vet_wwko"])
+    return inputs, (frame["home_ownership"] > 0).to_numpy().astype(np.int64)
+
+
+def _ratings(folder: Path) -> tuple[Floats, Labels]:
+    """Whether somebody rates a film 4 or more, by the film's year and genres, and the time."""
+    frame = _frame(folder, "dslabs/movielens").dropna(subset=["year", "genres"])
+    kinds = frame["genres"].astype(str).str.get_dummies("|")
+    when = _table(frame, {"year": (1900, 2020), "timestamp": (7.8e8, 1.5e9)}, [])
+    return np.hstack([when, kinds.to_numpy(np.float32)]), (frame["rating"] >= 4).to_numpy().astype(np.int64)
+
+
+def _views(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a person wants abortion to be legal for poor families."""
+    frame = _frame(folder, "stevedata/gss_abortion").dropna(subset=["abpoor"])
+    numbers = {"year": (1972, 2018), "age": (18, 89), "educ": (0, 20)}
+    return _table(frame, numbers, ["race", "sex", "partyid"]), frame["abpoor"].to_numpy().astype(np.int64)
+
+
 def _codes(words: Any) -> Labels:
     """Words as numbers, in the order of the alphabet."""
     return np.unique(words.to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
@@ -341,4 +373,5 @@ TASKS: dict[str, Callable[[Path], tuple[Floats, Labels]]] = {
     "stops": _stops, "wages": _wages, "rodents": _rodents, "votes": _votes, "schooling": _schooling,
     "shuttle": _shuttle, "letters": _letters, "fertility": _fertility,
     "soldiers": _soldiers, "lectures": _lectures,
+    "pizzas": _pizzas, "mortgages": _mortgages, "ratings": _ratings, "views": _views,
 }  # fmt: skip
