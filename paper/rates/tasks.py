@@ -254,12 +254,10 @@ def _mortgages(folder: Path) -> tuple[Floats, Labels]:
     return inputs, (frame["home_ownership"] > 0).to_numpy().astype(np.int64)
 
 
-def _ratings(folder: Path) -> tuple[Floats, Labels]:
-    """Whether somebody rates a film 4 or more, by the film's year and genres, and the time."""
-    frame = _frame(folder, "dslabs/movielens").dropna(subset=["year", "genres"])
-    kinds = frame["genres"].astype(str).str.get_dummies("|")
-    when = _table(frame, {"year": (1900, 2020), "timestamp": (7.8e8, 1.5e9)}, [])
-    return np.hstack([when, kinds.to_numpy(np.float32)]), (frame["rating"] >= 4).to_numpy().astype(np.int64)
+def _bribes(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a person says that a bribe is never justified, by country and year."""
+    frame = _frame(folder, "stevedata/wvs_justifbribe").dropna(subset=["f117"])
+    return _table(frame, {"s020": (1980, 2025)}, ["country"]), (frame["f117"] == 1).to_numpy().astype(np.int64)
 
 
 def _views(folder: Path) -> tuple[Floats, Labels]:
@@ -373,5 +371,5 @@ TASKS: dict[str, Callable[[Path], tuple[Floats, Labels]]] = {
     "stops": _stops, "wages": _wages, "rodents": _rodents, "votes": _votes, "schooling": _schooling,
     "shuttle": _shuttle, "letters": _letters, "fertility": _fertility,
     "soldiers": _soldiers, "lectures": _lectures,
-    "pizzas": _pizzas, "mortgages": _mortgages, "ratings": _ratings, "views": _views,
+    "pizzas": _pizzas, "mortgages": _mortgages, "bribes": _bribes, "views": _views,
 }  # fmt: skip
