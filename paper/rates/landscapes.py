@@ -59,7 +59,7 @@ def sigma(records: int, epsilon: float, epochs: float = EPOCHS, delta: float = D
 
 def accuracies(
     task: Task, net: str, records: int, noise: float, params: Sequence[dict[str, Any]], seeds: Sequence[int],
-    *, schedule: str = "constant",
+    *, schedule: str | None = "constant",
 ) -> list[float]:  # fmt: skip
     """The test accuracy of each run, many at a time."""
     inputs, labels = torch.from_numpy(task.test_inputs), torch.from_numpy(task.test_labels)
