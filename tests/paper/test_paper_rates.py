@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dphypo.search import rates
-from paper.rates import fit, judge, landscapes, page
+from paper.rates import fit, judge, judge_shapes, landscapes, large, page, shapes
 
 
 def test_the_library_has_the_constants_that_were_fitted():
@@ -16,6 +16,14 @@ def test_the_library_has_the_constants_that_were_fitted():
         assert json.loads(json.dumps(getattr(rates, name))) == value, name
     used = found["rules"][fit.USED]
     assert used["mean"] == min(rule["mean"] for rule in found["rules"].values())
+
+
+def test_the_rate_decreases_as_the_rule_of_the_plan_says():
+    name, factor = shapes.chosen()
+    assert (name, factor) == (f"to {rates.END:g}", rates.FURTHER)
+    fitted = {*landscapes.FITTED, *large.TASKS}
+    assert {cell["task"] for cell in shapes.cells()} <= fitted
+    assert fitted.isdisjoint(cell["task"] for cell in judge_shapes.cells())
 
 
 @pytest.mark.slow

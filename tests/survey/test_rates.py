@@ -96,10 +96,12 @@ def test_a_linear_model_with_little_noise_ends_with_small_steps() -> None:
     made = dpsgd(noise_multiplier=0.5, batch_size=200, score=lambda model: 0.0)
     run = made.cost.run({})
     assert natural_rate(run, batch_size=200) > rates.LITTLE_NOISE
-    assert schedule(made)(0.75) == 0.25
+    assert schedule(made)(0.0) == 1.0
+    assert schedule(made)(0.75) == pytest.approx(rates.END + 0.25 * (1 - rates.END))
     begins = made._run({DRIFT: 0.3, "clipping": "normalise"})._told(run)[0]
-    assert begins.learning_rate == pytest.approx(rate_of_drift(0.3, run, batch_size=200, schedule=begins.schedule))
-    assert schedule(made.at(fraction=0.5, match=True))(0.75) == 0.25  # a short run is as quiet as its full one
+    further = rate_of_drift(rates.FURTHER * 0.3, run, batch_size=200, schedule=begins.schedule)
+    assert begins.learning_rate == pytest.approx(further)
+    assert schedule(made.at(fraction=0.5, match=True)) == schedule(made)  # a short run is as quiet as its full one
     constant = made.at(schedule="constant")
     assert schedule(constant)(0.75) == 1.0
     deep = made.at(model=lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)))

@@ -45,8 +45,11 @@ hidden layers. For SGD with either clipping, and for Adam."""
 SPREAD = {"normalise": 0.35, "clip": 0.51, "adam": 0.56}
 """The standard deviation of the logarithm of the best drift about the predicted one."""
 LITTLE_NOISE = 20.0
-"""From which ρ = B·(1 − μ)/(σ·√T) on the learning rate of a linear model decreases to zero: stability limits it there,
-and not noise."""
+"""From which ρ = B·(1 − μ)/(σ·√T) on the learning rate of a linear model decreases: stability limits it there, and not
+noise."""
+END, FURTHER = 0.25, 1.25
+"""There it ends at this part of what it begins with, and the drift is this many times as large
+(``python -m paper rates-shapes``)."""
 LIKE_ADAM = frozenset({"adam", "adamw", "nadam", "radam"})
 _DRIFTS = (1e-3, 1e2)
 _DIGITS = 2  # significant ones: the same on every machine

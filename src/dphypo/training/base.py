@@ -86,6 +86,8 @@ _SHAPES: Mapping[str, Callable[[float], float]] = {
 class Schedule:
     """A schedule by name, after a linear warm-up over a share of the steps, as in ``transformers``.
 
+    It ends at ``end`` where its name says zero.
+
     >>> schedule = Schedule("linear", 0.2)
     >>> schedule(0.1), schedule(0.2), schedule(0.6)
     (0.5, 1.0, 0.5)
@@ -93,14 +95,15 @@ class Schedule:
 
     name: str
     warmup: float = 0.0
+    end: float = 0.0
 
     def __call__(self, done: float) -> float:
         if done < self.warmup:
             return done / self.warmup
-        return _SHAPES[self.name]((done - self.warmup) / (1.0 - self.warmup))
+        return self.end + (1.0 - self.end) * _SHAPES[self.name]((done - self.warmup) / (1.0 - self.warmup))
 
 
-DECREASING = Schedule("linear")
+DECREASING = Schedule("linear", end=rates.END)
 
 
 def _read_schedule(schedule: Any) -> Callable[[float], float] | None:
@@ -476,7 +479,7 @@ class GradientTraining(Mechanism):
         more: dict[str, Any] = {"batch_size": size, "momentum": momentum}
         schedule = self.schedule
         if name == "sgd" and self.decreases(given, params, natural_rate(run, **more)):
-            schedule = DECREASING
+            schedule, drift = DECREASING, rates.FURTHER * drift
         more |= {"schedule": schedule, "hidden": self.hidden(params), "adam": name != "sgd"}
         rate = rate_of_drift(drift, run, max_grad_norm=given["max_grad_norm"], **more)
         return {**given, "learning_rate": rate}, schedule
@@ -503,9 +506,10 @@ class GradientTraining(Mechanism):
         """How λ becomes the hyperparameters of a short run, by rehearsing the full run's optimiser on pure noise."""
 
     def decreases(self, given: Mapping[str, Any], params: Mapping[str, Any], natural: float) -> bool:
-        """Whether a rate that follows from a drift decreases to zero: of SGD on linear models, with little noise.
+        """Whether a rate that follows from a drift decreases: of SGD on linear models, with little noise.
 
-        Stability limits their steps. A rate that ends small may begin large (paper/RATES.md).
+        Stability limits their steps. A rate that ends small may begin large, and take weights further than the drift
+        says (paper/RATES.md).
         """
         if natural < rates.LITTLE_NOISE or self.schedule is not None or self.kept is not None:
             return False
