@@ -168,7 +168,7 @@ def caps(every: Sequence[Cell]) -> dict[str, dict[str, float]]:
 
 
 def large() -> list[Cell]:
-    """The cells of large tables (:mod:`paper.rates.large`), each in the way that the library trains it."""
+    """The cells of large tables (:mod:`paper.rates.large`), each in the way of the second version of the plan."""
     found = []
     for line in LARGE.read_text().splitlines():
         cell = json.loads(line)

@@ -41,5 +41,6 @@ def test_no_task_is_fitted_and_judged():
 def test_the_page_is_made_from_the_results():
     text = page.PAGE.read_text(encoding="utf-8")
     assert "<!--" not in text
-    for made in (page.rules(), page.judged(), page.summary(), page.facts()):
+    shaped = (page.shapes_tried(), page.judged_shapes(), page.shape_facts())
+    for made in (page.rules(), page.judged(), page.summary(), page.facts(), *shaped):
         assert made in text
