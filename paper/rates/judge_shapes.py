@@ -41,9 +41,11 @@ def cells() -> Iterator[dict[str, Any]]:
         for epsilon in (3, 8)
         for name, records in NEW.items()
     ]
-    every = sorted(before + new, key=lambda cell: (natural(cell) < LITTLE_NOISE, cell["task"] != "fertility"))
+    every = sorted(
+        before + new, key=lambda cell: (natural(cell) < LITTLE_NOISE, cell["task"] not in ("fertility", "soldiers"))
+    )
     quiet = [cell for cell in every if natural(cell) >= LITTLE_NOISE]
-    for some, ways in ((quiet, BOTH), (quiet, QUIET[:2]), (every, BOTH), (quiet, QUIET[2:])):
+    for some, ways in ((quiet, BOTH), (quiet[:2], QUIET[:2]), (every, BOTH), (quiet, QUIET)):
         for cell in some:
             yield from ({**cell, "way": way} for way in ways)
 

@@ -225,6 +225,8 @@ def shape_facts() -> str:
         ("of these, on tables that nothing had seen", [row for row in quiet if row["new"]]),
         ("where ρ is below 20, and the rate is constant", [row for row in found if row not in quiet]),
     ):
+        if not some:
+            continue
         gains = [row["tune"] - row["known rate"] for row in some]
         below = [row for row in some if row["tune"] < row["known rate"] - row["half"]]
         named = "; ".join(_exactly(row) for row in below)
@@ -233,19 +235,20 @@ def shape_facts() -> str:
             f"{min(gains):+.4f} in the worst; below it by more than the interval in {len(below)}"
             + (f" ({named})." if named else ".")
         )
-    old = [row["to zero"] - row["known rate"] for row in quiet if "to zero" in row]
+    for way, words in (
+        ("scale told", "The new shape, the scale told"),
+        ("to zero", "A rate that decreases to zero, as in the second version, the scale told"),
+    ):
+        some = [row for row in quiet if way in row]
+        gains = [row[way] - row["known rate"] for row in some]
+        lines.append(f"{words}: {np.mean(gains):+.4f} on average in {len(some)} cells, {min(gains):+.4f} in the worst.")
     both = [row for row in quiet if "hindsight" in row]
-    lost = [max(row["hindsight"], row["hindsight, constant"]) - row["tune"] for row in both]
-    told = [row["scale told"] - row["known rate"] for row in quiet if "scale told" in row]
-    lines.append(
-        f"The new shape with the scale told, not bought: {np.mean(told):+.4f} on average where ρ is 20 or more, "
-        f"{min(told):+.4f} in the worst."
-    )
-    lines.append(
-        f"A rate that decreases to zero, as in the second version, but with the scale told: {np.mean(old):+.4f} on "
-        f"average where ρ is 20 or more, {min(old):+.4f} in the worst."
-    )
-    lines.append(f"To hindsight (the better of both) *tune* loses {np.mean(lost):.4f} there, {max(lost):.4f} at most.")
+    if both:
+        lost = [max(row["hindsight"], row["hindsight, constant"]) - row["tune"] for row in both]
+        lines.append(
+            f"To hindsight (the better of both) *tune* loses {np.mean(lost):.4f} on average in {len(both)} cells, "
+            f"{max(lost):.4f} at most."
+        )
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -255,15 +258,15 @@ def _exactly(row: dict[str, Any]) -> str:
 
 def pretrained() -> str:
     """What ``tune`` reaches with pretrained networks: rows of accuracy.json."""
-    ways: dict[str, dict[str, Any]] = {}
+    ways: dict[tuple[str, str], dict[str, Any]] = {}
     for row in json.loads(table_of_rows.FILE.read_text())["rows"]:
         if ("MiniLM" in row["task"] or "EfficientNet" in row["task"]) and row["way"] != "dphypo.tune":
-            ways.setdefault(f"{row['task']} | {row['epsilon']:g}", {})[row["way"]] = row
+            ways.setdefault((row["task"], f"{row['epsilon']:g}"), {})[row["way"]] = row
     heads = list(next(iter(ways.values())))
     lines = [
-        [name, *(f"{one[way]['score']:.3f} ± {one[way]['half']:.3f}" for way in heads)] for name, one in ways.items()
+        [*name, *(f"{one[way]['score']:.3f} ± {one[way]['half']:.3f}" for way in heads)] for name, one in ways.items()
     ]
-    return table(["task | ε", *heads], lines)
+    return table(["task", "ε", *heads], lines)
 
 
 def others() -> str:
