@@ -224,3 +224,52 @@ def test_ladders_that_stop_early_never_exceed_the_total(orders: tuple[float, ...
             largest = max(largest, exact / delta)
     assert largest > 0.02, "the check is not empty"
     assert more > 2, "what was returned was spent"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_ledger_that_many_ladders_use_counts_what_was_begun_and_never_exceeds_its_total(tmp_path, seed) -> None:
+    """Random sequences on a real ledger: ladders are reserved, climb, stop, and copies of them try to climb on."""
+    random = np.random.default_rng([49, seed])
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=float(random.uniform(1.0, 3.0)), delta=1e-6)
+    ladders: dict[str, dict[str, Any]] = {}
+    begun: list[float] = []  # the noise of every rung that was started, whoever started it
+    refused = settled = 0
+
+    def head() -> str:
+        return f"{random.integers(2**60):064x}"
+
+    for step in range(40):
+        going = [key for key, one in ladders.items() if one["open"]]
+        if not going or random.random() < 0.3:
+            noise = [float(one) for one in np.sort(random.uniform(2.0, 40.0, int(random.integers(1, 5))))[::-1]]
+            try:
+                key = ledger.reserve(rungs(*noise), name=f"ladder {step}")
+                ladders[key] = {"noise": noise, "made": [], "heads": [], "open": True}
+            except LedgerError:
+                refused += 1
+            continue
+        key = going[int(random.integers(len(going)))]
+        one = ladders[key]
+        made, noise = one["made"], one["noise"]
+        one["heads"].append(head())
+        made.append(f"{key[:8]}, rung {len(made) + 1}")
+        ledger.advance(key, made[-1], "", one["heads"][-1])
+        begun.append(noise[len(made) - 1])
+        if len(made) == len(noise):
+            ledger.close(key, made[-1], one["heads"][-1])
+            one["open"] = False
+        elif random.random() < 0.5:
+            ledger.settle(key, made[-1], one["heads"][-1], rungs(*noise[: len(made)]), made=made)
+            one["open"], settled = False, settled + 1
+            for name, before in ((f"{key[:8]}, another", ""), (made[-1], one["heads"][-1])):
+                with pytest.raises(LedgerError):
+                    ledger.advance(key, name, before, head())
+        else:
+            ledger.close(key, made[-1], one["heads"][-1])
+        counted = [e["noise"] if e["open"] else e["noise"][: len(e["made"])] for e in ladders.values()]
+        charged = np.sum([ledger.charge(rungs(*one)).renyi for one in counted], axis=0)
+        assert ledger._read().spent.renyi == pytest.approx(tuple(charged), rel=1e-6)
+        realised = np.array(ledger.terms.orders) / 2 * sum(1 / x**2 for x in begun)  # in closed form
+        assert (realised <= charged * (1 + 1e-9)).all()
+        assert (realised <= np.array(ledger.terms.budgets())).any()
+    assert min(settled, refused) > 0
