@@ -1,12 +1,14 @@
-"""Fine-tuning on a GPU against Opacus and plain PyTorch: time and memory of a step, in one process.
+"""Fine-tuning against Opacus and plain PyTorch: time and memory of a step, in one process.
 
     python -m benchmarks.finetuning [NAME ...] [--batch 1024] [--piece 64] [--tokens 128] [--steps 4] [--full]
+    python -m benchmarks.finetuning "BERT of 6 layers, width 384" --device cpu --batch 128 --piece 32 --trained lora
 
 Models are built from configurations of transformers, with random weights, for classification. Every way computes a
 logical batch in pieces of as many records, one optimiser step a batch: plain PyTorch without privacy; Opacus by hooks
 and by ghost norms, on batches of the expected size; the engine on Poisson batches, padded to a fixed shape, with exact
-sums and noise, as a CUDA graph. "a piece" is the engine's pass from records to the factors of their gradients alone.
-``--full`` computes products of passes in float32; otherwise they round to TF32, in all ways.
+sums and noise, on a GPU as a CUDA graph. "To its factors" is the engine's pass from records to the factors of their
+gradients alone. ``--full`` computes products of passes in float32; otherwise they round to TF32 on a GPU, in all ways.
+On a CPU one thread is used, and times are of this process's own processor time.
 """
 
 from __future__ import annotations
@@ -142,8 +144,15 @@ class Marks(Follower):
         self.times: list[float] = []
 
     def step(self, made: int, state: Callable[..., object] | None = None) -> None:
-        torch.cuda.synchronize()
-        self.times.append(time.perf_counter())
+        self.times.append(now())
+
+
+def now() -> float:
+    """Seconds, when the GPU has done what it was given; of this process's own where there is none."""
+    if not torch.cuda.is_available():
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def timed(step: Callable[[], object], steps: int) -> float:
@@ -151,40 +160,40 @@ def timed(step: Callable[[], object], steps: int) -> float:
     step()
     found = []
     for _ in range(steps):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
+        start = now()
         step()
-        torch.cuda.synchronize()
-        found.append(1e3 * (time.perf_counter() - start))
+        found.append(1e3 * (now() - start))
     return min(found)
 
 
 def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, steps: int) -> Iterator[str]:
     """The pass over one piece, then whole steps."""
-    device, start = records.inputs.device, time.perf_counter()
+    device, start = records.inputs.device, now()
     model = built(name, lora).to(device)
     example = records.inputs[:1], records.targets[:1]
     program = Program.of(model, losses, example)
     rows = program.layout.stacked([model], device)
     with pinned(1):
         program = program.on(rows, Shape(1, piece))
-        ready, how = time.perf_counter() - start, "one by one" if program.alone else "together"
+        ready, how = now() - start, "one by one" if program.alone else "together"
         yield f"ready after {ready:.1f} s, records {how}"
         passed, given = program.bound(rows, Shape(1, piece)), (records.inputs[:piece], records.targets[:piece])
         keys = torch.zeros((1, piece), dtype=torch.int64, device=device)
         with torch.inference_mode():
             for _ in range(2):
                 passed.parts(*given, keys)
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                kept = passed.parts(*given, keys)
-            yield f"a piece to its factors {timed(graph.replay, 5 * steps):.4g}, GiB {_gib():.3g}"
-            del kept, graph
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+            pass_one: Callable[[], object] = lambda: passed.parts(*given, keys)  # noqa: E731
+            _fresh()
+            if device.type == "cuda":
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    kept = passed.parts(*given, keys)
+                pass_one = graph.replay
+            yield f"a piece to its factors {timed(pass_one, 5 * steps):.4g}{_gib()}"
+            del pass_one
+            if device.type == "cuda":
+                del kept, graph
+    _fresh()
     run = Run(
         seed=1, records=len(records), rate=batch / len(records), steps=steps + 4, batch_size=batch,
         noise_multiplier=1.0, max_grad_norm=1.0, learning_rate=0.1,
@@ -194,19 +203,24 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
         group.finish(marks)
     spent = 1e3 * min(b - a for a, b in zip(marks.times[3:], marks.times[4:], strict=False))
     pieces = group.shape.records * piece_and_count(len(records), batch / len(records), piece)[1] / piece
-    yield f"ms {spent:.4g}, a piece {spent / pieces:.4g}, GiB {_gib():.3g}"
+    yield f"ms {spent:.4g}, a piece {spent / pieces:.4g}{_gib()}"
 
 
-def _gib() -> float:
-    return torch.cuda.max_memory_allocated() / 2**30
+def _gib() -> str:
+    return f", GiB {torch.cuda.max_memory_allocated() / 2**30:.3g}" if torch.cuda.is_available() else ""
+
+
+def _fresh() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def row(name: str, lora: bool, ways: Sequence[str], records: Tensors, batch: int, piece: int, steps: int) -> None:
     what = f"{name}, {'LoRA' if lora else 'all weights'}"
     for way in ways:
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        _fresh()
         try:
             if way == "engine":
                 for found in engine(name, lora, records, batch, piece, steps):
@@ -215,7 +229,7 @@ def row(name: str, lora: bool, ways: Sequence[str], records: Tensors, batch: int
                 step = Way(way, built(name, lora), records, batch, piece)
                 spent = timed(step, steps)
                 each = spent * piece / batch
-                print(f"  {what}, {way}: ms {spent:.4g}, a piece {each:.4g}, GiB {_gib():.3g}", flush=True)
+                print(f"  {what}, {way}: ms {spent:.4g}, a piece {each:.4g}{_gib()}", flush=True)
                 del step
         except Exception as error:
             print(f"  {what}, {way} failed: {type(error).__name__}: {error}"[:600], flush=True)
@@ -231,7 +245,9 @@ def main(
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     if not full:
         torch.backends.cuda.matmul.allow_tf32 = True
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; batches of {batch} in pieces of {piece}, "
+    torch.set_num_threads(1)
+    on = torch.cuda.get_device_name() if device == "cuda" else "CPU, one thread"
+    print(f"{on}, PyTorch {torch.__version__}; batches of {batch} in pieces of {piece}, "
           f"{tokens} tokens, products of passes in {'float32' if full else 'TF32'}", flush=True)  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(1, 30_000, (SIZE, tokens), generator=generator).to(device)
@@ -250,5 +266,6 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--trained", default="both", choices=["both", "lora", "all"])
     main(**vars(parser.parse_args()))

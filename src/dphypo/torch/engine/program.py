@@ -353,7 +353,7 @@ def _may_copy(node: Any, source: Any) -> bool:
     return not view._is_view()
 
 
-_DRAWS = 3  # weights at which places are compared
+_DRAWS, _MANY = 3, 2**20  # weights at which places are compared; of how many numbers one is enough
 
 
 def precision() -> tuple[Any, ...]:
@@ -454,7 +454,8 @@ class Program:
                 return way
             if key in self.found or (shape.records % MULTIPLE and not alone):
                 continue
-            tried = (trainable.random_weights(self.layout, rows, seed) for seed in range(_DRAWS))
+            draws = 1 if shape.rows * self.elements >= _MANY else _DRAWS
+            tried = (trainable.random_weights(self.layout, rows, seed) for seed in range(draws))
             if all(trainable.same_places(way, some, shape) for some in tried):
                 self.found[key] = alone
                 return way
