@@ -310,14 +310,12 @@ class Declaration:
         maximize: bool = True,
         private: bool = True,
         data_name: str | None = None,
-        cost: Cost | None = None,
         epsilon: float | None = None,
     ) -> Declaration:
         """Check the parts and account for them over the whole of the space, whatever the priors will be.
 
         Args:
             space, parts, delta, maximize, private, data_name: what is declared.
-            cost: what the parts cost, if that was found while their noise was solved for.
             epsilon: the total that was asked for. Parts that cost more are refused here, before the first run.
         """
         check_space(space)
@@ -326,11 +324,8 @@ class Declaration:
         if len(units := list(dict.fromkeys(one.unit for one in mechanisms))) > 1:
             raise _validate.fail("parts", " and ".join(units), "all parts must protect one unit: give person= to all")
         _validate.warn_of_delta(delta, records_of(*mechanisms))
-        own = Cost.of(space, parts)  # what takes long is computed when it is first asked for
-        stated = to_json(own.guarantee)
-        if cost is not None and to_json(cost.guarantee) != stated:
-            raise _validate.fail("cost", cost, "it is not the cost of these parts: leave it out")
-        cost = own if cost is None else cost
+        cost = Cost.of(space, parts)  # equal parts are accounted for once: solving for their noise has done it
+        to_json(cost.guarantee)  # which refuses what no certificate could state
         if epsilon is not None:
             cost.guarantee.check_total(_validate.positive(epsilon=epsilon), delta)
         texts = [text for one in mechanisms if (text := one.architecture(space)) is not None]

@@ -260,7 +260,7 @@ class Tuning:
         """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
         public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
         space = space if self.space is None else self.space
-        return Declaration.of(space, self.parts, delta=delta, cost=self.cost, epsilon=self.epsilon, **public)
+        return Declaration.of(space, self.parts, delta=delta, epsilon=self.epsilon, **public)
 
     @property
     def summary(self) -> str:
