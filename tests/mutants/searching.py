@@ -299,14 +299,6 @@ MUTANTS = (
         ("study/test_study_prior_start.py::test_the_rule_is_not_asked_before_the_first_runs_have_ended",),
     ),
     Mutant(
-        "more runs from the prior are claimed than drawn",
-        "a declaration is refused whose guarantee counts on more runs from the prior than are drawn from it",
-        "search/declaration.py",
-        "        if cost is not None and to_json(cost.guarantee) != stated:\n",
-        "        if cost is not None and not stated:\n",
-        ("study/test_study_prior_start.py::test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused",),
-    ),
-    Mutant(
         "the band is ignored",
         "every density of a search lies in the band",
         "band/band.py",

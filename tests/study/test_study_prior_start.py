@@ -20,7 +20,6 @@ from dphypo.journal.store import open_store
 from dphypo.laws import NegativeBinomial, Pmf
 from dphypo.samplers import GaussianProcess
 from dphypo.search import Stage, Stages
-from dphypo.search.declaration import Cost, Declaration
 
 BAND = Band(0.25, 8)
 LAW = Pmf({8: 1.0})
@@ -142,15 +141,6 @@ def test_a_study_that_began_with_one_goes_on_with_one():
     with pytest.raises(errors.ChangedStudy, match="first_from_prior=1"):
         make(store, sampler=GaussianProcess()).ask()
     assert make(store, sampler=GaussianProcess(), first_from_prior=1).run(progress=False)
-
-
-def test_a_guarantee_for_more_runs_from_the_prior_than_are_drawn_is_refused():
-    cost = Cost.of(SPACE, [Stage(train, LAW, BAND, GaussianProcess(), first_from_prior=3)])
-    for first in (1, 2, 4):
-        with pytest.raises(ValueError, match="cost"):
-            Declaration.of(
-                SPACE, [Stage(train, LAW, BAND, GaussianProcess(), first_from_prior=first)], delta=1e-6, cost=cost
-            )
 
 
 def test_without_a_band_nothing_is_claimed():
