@@ -66,4 +66,4 @@ def test_options_that_make_a_run_twice_are_refused():
 def test_ray_must_be_started_by_its_owner():
     if not ray.is_initialized():
         with pytest.raises(ValueError, match=r"ray\.init"):
-            make().run(progress=False, executor="ray")
+            make().run(progress=False, executor=Ray())

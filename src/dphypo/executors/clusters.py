@@ -145,16 +145,6 @@ class _Task(Future[Any]):
         return cancelled
 
 
-def on_current_client(mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
-    """``executor="dask"``: the client that was created last."""
-    distributed = package("distributed", "dask")
-    try:
-        client = distributed.get_client()
-    except ValueError:
-        raise _validate.fail("executor", "dask", "create a distributed.Client first, or give Dask(client)") from None
-    return Dask(client)(mechanism, workers=workers, start_method=start_method)
-
-
 _FIXED: dict[str, Any] = {"max_retries": 0, "retry_exceptions": False, "num_returns": 1}
 
 

@@ -198,32 +198,19 @@ class Execution:
             from dphypo.executors.futures import Pool
 
             executor = Pool(executor, host="")
-        factory: Any = _named(executor) if isinstance(executor, str) else executor
+        named = {"in_process": InProcess, "processes": Processes}
+        factory: Any = named.get(executor) if isinstance(executor, str) else executor
         given: dict[str, Any] = {"workers": self.workers, "start_method": self.start_method}
         try:
             inspect.signature(factory).bind(mechanism, **given)
         except (TypeError, ValueError):  # it cannot be called so, or at all
-            known = '"in_process", "processes", "dask", "ray"'
             made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
-            remedy = f"give {known}; {made}; or an executor of concurrent.futures"
+            remedy = f'give "in_process" or "processes"; {made}; or an executor of concurrent.futures'
             raise _validate.fail("executor", executor, remedy) from None
         opened: object = factory(mechanism, **given)
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must return an Executor when it is called with a mechanism")
         return contextlib.closing(opened)
-
-
-def _named(name: str) -> Factory | None:
-    """The executor with a given name."""
-    if name == "dask":
-        from dphypo.executors.clusters import on_current_client
-
-        return on_current_client
-    if name == "ray":
-        from dphypo.executors.clusters import Ray
-
-        return Ray()
-    return {"in_process": InProcess, "processes": Processes}.get(name)
 
 
 class Lost(StrEnum):

@@ -173,8 +173,8 @@ class Search:
                 later part is shown on a terminal only: a log with times would show how long the part before took.
             start_method: how worker processes start (see ``multiprocessing``). With "spawn" the mechanism must be
                 importable, from the top of a module; "fork" takes any function but not threads.
-            executor: what executes the runs: the name of one of ``dphypo.executors``, or an executor of
-                ``concurrent.futures``; by default this process, or ``workers`` processes of its own.
+            executor: what executes the runs: one of ``dphypo.executors``, or an executor of ``concurrent.futures``; by
+                default this process, or ``workers`` processes of its own.
             devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
             checkpoint_every: a ``datetime.timedelta`` or a number of steps; None writes none. A last run that was
                 killed resumes from its checkpoint, a secret file next to the journal. A study has none.
