@@ -27,6 +27,7 @@ ALLOWED = {  # names of others that have no public twin
     "view._is_view",  # whether PyTorch's reshape has copied
     "tensor._version",  # how often PyTorch has changed a tensor in place
     "target._op",  # the function of an operator, without its Python
+    "torch._C._VariableFunctions",  # PyTorch's functions, where Python cannot have taken their place
     *(
         "torch._C",
         "torch._C._dispatch_dump",

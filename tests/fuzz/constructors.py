@@ -164,7 +164,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "GaussianProcess": (samplers.GaussianProcess, {}),
     "Ledger.open": (
         lambda **given: journal.Ledger.open(**{"path": _fresh(), **given}),
-        {"epsilon": 2.0, "delta": 1e-6, "relation": RELATION, "orders": (4.0, 8.0), "name": "ledger"},
+        {"epsilon": 2.0, "delta": 1e-6, "relation": RELATION, "name": "ledger"},
     ),
     "Ledger.open at": (journal.Ledger.open, {"path": "/nowhere/ledger.db", "epsilon": 2.0, "delta": 1e-6}),
     "Ledger": (journal.Ledger, {"path": "/nowhere/ledger.db", "name": "ledger"}),
