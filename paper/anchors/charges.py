@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dp_accounting import GaussianDpEvent
+from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent
 
 from dphypo.accounting import Composition, Split, Term, account, solve_noise
 from dphypo.accounting.composition import EVERYONE, account_published
@@ -50,8 +50,9 @@ class Part:
     def term(self) -> Term:
         """As the accountant composes it."""
         if self.steps:
-            run = SampledGaussian(rate=self.rate, steps=self.steps, noise_multiplier=self.noise, subsample=self.subset)
-            event = run.event
+            event: DpEvent = SampledGaussian(rate=self.rate, steps=self.steps, noise_multiplier=self.noise).event
+            if self.subset < 1:  # drawn once, before the first step
+                event = PoissonSampledDpEvent(self.subset, event)
         else:
             event = GaussianDpEvent(self.noise)
         releases = account_published(event, self.count) if self.law is None else account(event, from_dict(self.law))

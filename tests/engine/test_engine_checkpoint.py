@@ -83,7 +83,6 @@ OPTIONS = {
     "last half": {"setting": Setting(average="last half")},
     "decay, physical batches": {"setting": Setting(average=0.9, physical_batch_size=32, clipping="normalise")},
     "schedule": {"schedule": lambda share: 1 - share, "options": {"momentum": 0.9}},
-    "subsample": {"subsample": 0.8},
     "persons": {"persons": True},
     "autocast": {"autocast": torch.bfloat16, "options": {"momentum": 0.9}},
 }

@@ -146,7 +146,7 @@ def test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_
 
 
 def batches(size, count, shards):
-    return draw([BatchSampler(noise.Words.of_seed(3), 300, 0.4, 0.9)], 20, size, count, shards)
+    return draw([BatchSampler(noise.Words.of_seed(3), 300, 0.4)], 20, size, count, shards)
 
 
 def test_every_record_of_a_batch_is_in_one_piece_and_pieces_are_of_one_shard():

@@ -1,4 +1,4 @@
-"""Whole runs: optimisers, averages, views, schedules, subsamples, records outside the domain, and what is refused."""
+"""Whole runs: optimisers, averages, views, schedules, records outside the domain, and what is refused."""
 
 from __future__ import annotations
 
@@ -124,14 +124,6 @@ def test_views_are_averaged_before_clipping():
     once, many = (trained(quiet, views=views, augment=half_nothing) for views in (1, 8))
     assert torch.equal(trained(quiet, views=8, augment=half_nothing), many)
     assert not torch.allclose(once, many, atol=1e-3)
-
-
-def test_a_subsample_is_drawn_once():
-    """With a tiny subsample nearly no record is used: the run is noise around the start."""
-    moved = [trained(replace(RUN, noise_multiplier=1e-3, subsample=share)) for share in (1e-9, 1.0)]
-    start = trained(replace(RUN, noise_multiplier=1e-3, learning_rate=1e-12))
-    assert torch.allclose(moved[0], start, atol=1e-3)
-    assert (moved[1] - start).norm() > 0.1
 
 
 def test_passes_in_half_precision_change_little():
@@ -292,10 +284,10 @@ def test_a_clipping_norm_whose_square_is_zero_is_refused():
 
 
 def test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone(monkeypatch):
-    """Its kernel takes one rate for all runs of a group: others, and subsamples, are drawn as on a CPU."""
+    """Its kernel takes one rate for all runs of a group: others are drawn as on a CPU."""
     monkeypatch.setattr(cuda_graph, "AVAILABLE", True)
     rows, records = SimpleNamespace(is_cuda=True, device=torch.device("cpu")), Tensors(*LINEAR.records(SIZE, 5))
     assert cuda_graph.on_device(rows, records, [RUN, replace(RUN, seed=9)])
-    for other in (replace(RUN, rate=0.41), replace(RUN, subsample=0.5)):
-        assert not cuda_graph.on_device(rows, records, [RUN, other])
-        assert not cuda_graph.on_device(rows, records, [other, RUN])
+    other = replace(RUN, rate=0.41)
+    assert not cuda_graph.on_device(rows, records, [RUN, other])
+    assert not cuda_graph.on_device(rows, records, [other, RUN])

@@ -190,7 +190,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "SampledGaussian.of": (
         SampledGaussian.of,
-        {"records": 1000, "batch_size": 100, "noise_multiplier": 1.0, "epochs": 2.0, "fraction": 0.5, "subsample": 1.0},
+        {"records": 1000, "batch_size": 100, "noise_multiplier": 1.0, "epochs": 2.0, "fraction": 0.5},
     ),
     "OwnTraining": (
         OwnTraining,

@@ -29,9 +29,6 @@ def test_the_event_is_built_from_public_numbers() -> None:
     expected = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(256 / 60_000, dp.GaussianDpEvent(0.71)), 2344)
     assert run.event == expected
     assert SampledGaussian.of(records=60_000, batch_size=256, steps=2344, noise_multiplier=0.71).event == expected
-    sampled = SampledGaussian.of(records=60_000, batch_size=256, epochs=1, noise_multiplier=0.71, subsample=0.1)
-    assert sampled.rate == 256 / 6_000
-    assert sampled.event == dp.PoissonSampledDpEvent(0.1, sampled.on_the_subsample)
 
 
 @pytest.mark.parametrize(("fraction", "steps"), [(1.0, 2344), (0.1, 235), (0.03, 71), (1e-6, 1)])
@@ -63,7 +60,6 @@ def test_a_short_run_with_matched_noise_costs_little() -> None:
         ({"noise_multiplier": math.nan}, "noise_multiplier"),
         ({"fraction": 0}, "fraction"),
         ({"fraction": 1.5}, "fraction"),
-        ({"subsample": 2}, "subsample"),
         ({"records": 0}, "records"),
     ],
 )

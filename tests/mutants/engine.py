@@ -168,8 +168,8 @@ MUTANTS = (
         "runs on a GPU are sampled at the rate of the first",
         "a run takes records with its own rate",
         "torch/engine/cuda_graph.py",
-        " and run.rate == runs[0].rate",
-        "",
+        "all(run.rate == runs[0].rate for run in runs)",
+        "True",
         ("engine/test_engine_run.py::test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone",),
     ),
     Mutant(
@@ -208,8 +208,8 @@ MUTANTS = (
         "processes draw from shards with numbers of their own",
         "coins are keyed by the number of a record in the whole",
         "torch/engine/run.py",
-        "BatchSampler(one, len(records), run.rate, run.subsample)",
-        "BatchSampler(one, len(records) // (1 if team is None else team.size), run.rate, run.subsample)",
+        "BatchSampler(one, len(records), run.rate)",
+        "BatchSampler(one, len(records) // (1 if team is None else team.size), run.rate)",
         (f"{_DISTRIBUTED}::test_several_processes_end_in_the_bits_of_one[2]",),
     ),
     Mutant(

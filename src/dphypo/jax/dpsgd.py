@@ -296,7 +296,7 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     program, setting, (size, count) = first.program, first.setting, first.shape
     words = [noise.Words.of_seed(run.seed) for run in runs]
     total = program.count
-    samplers = [BatchSampler(one, total, run.rate, run.subsample) for one, run in zip(words, runs, strict=True)]
+    samplers = [BatchSampler(one, total, run.rate) for one, run in zip(words, runs, strict=True)]
     drawn_by = np.concatenate([one.stream("rows").draw(1) for one in words]).view(np.int64)
     draws = Draws(words, program.size, grids[0].deviation, grids[0].bits)
     keys = jnp.stack([step.key_of(one.stream("masks")) for one in words])

@@ -37,7 +37,6 @@ class SampledGaussian:
         rate: the probability with which a step takes a record.
         steps: how many steps.
         noise_multiplier: standard deviation of the noise over the clipping norm.
-        subsample: the probability with which the run may use a record at all, drawn once before the first step.
 
     >>> run = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=0.63)
     >>> run.steps
@@ -50,14 +49,12 @@ class SampledGaussian:
     rate: float
     steps: int
     noise_multiplier: float
-    subsample: float = 1.0
 
     def __post_init__(self) -> None:
         vars(self).update(
             rate=_validate.within(0.0, 1.0, closed="right", rate=self.rate),
             steps=_validate.integer(at_least=1, steps=self.steps),
             noise_multiplier=_validate.positive(noise_multiplier=self.noise_multiplier),
-            subsample=_validate.within(0.0, 1.0, closed="right", subsample=self.subsample),
         )
 
     @classmethod
@@ -70,23 +67,21 @@ class SampledGaussian:
         epochs: float | None = None,
         steps: int | None = None,
         fraction: float = 1.0,
-        subsample: float = 1.0,
     ) -> SampledGaussian:
         """A run over a declared number of records; its length in epochs or in steps.
 
         Args:
-            records: the number of records, a public constant; with a ``subsample``, that times the records count.
+            records: the number of records, a public constant.
             batch_size: the expected size of a Poisson batch.
-            noise_multiplier, subsample: as above.
+            noise_multiplier: as above.
             epochs, steps: the length of the full run, in one of the two.
             fraction: the part of the full run's steps to make; a step that is begun counts.
         """
         batch_size = _validate.integer(at_least=1, batch_size=batch_size)
-        subsample = _validate.within(0.0, 1.0, closed="right", subsample=subsample)
-        used = _validate.integer(at_least=1, records=records) * subsample
-        if batch_size > used:
+        records = _validate.integer(at_least=1, records=records)
+        if batch_size > records:
             raise _validate.fail(
-                "batch_size", batch_size, f"it must be at most the declared {used:g} records that train"
+                "batch_size", batch_size, f"it must be at most the declared {records} records that train"
             )
         fraction = _validate.within(0.0, 1.0, closed="right", fraction=fraction)
         if (epochs is None) == (steps is None):
@@ -95,20 +90,14 @@ class SampledGaussian:
             made = math.ceil(_validate.integer(at_least=1, steps=steps) * fraction)
         else:
             length = _validate.within(0.0, 1e12, epochs=epochs)  # type: ignore[arg-type]
-            made = math.ceil(length * fraction * used / batch_size)
-        return cls(rate=batch_size / used, steps=made, noise_multiplier=noise_multiplier, subsample=subsample)
-
-    @property
-    def on_the_subsample(self) -> dp_accounting.DpEvent:
-        """The event of the run for a record that is in the subsample."""
-        step = dp_accounting.PoissonSampledDpEvent(self.rate, dp_accounting.GaussianDpEvent(self.noise_multiplier))
-        return dp_accounting.SelfComposedDpEvent(step, self.steps)
+            made = math.ceil(length * fraction * records / batch_size)
+        return cls(rate=batch_size / records, steps=made, noise_multiplier=noise_multiplier)
 
     @property
     def event(self) -> dp_accounting.DpEvent:
         """The event of the run, under adding or removing one record."""
-        run = self.on_the_subsample
-        return run if self.subsample == 1 else dp_accounting.PoissonSampledDpEvent(self.subsample, run)
+        step = dp_accounting.PoissonSampledDpEvent(self.rate, dp_accounting.GaussianDpEvent(self.noise_multiplier))
+        return dp_accounting.SelfComposedDpEvent(step, self.steps)
 
     def at(
         self, *, fraction: float = 1.0, match: bool = False, noise_multiplier: float | None = None

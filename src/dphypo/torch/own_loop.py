@@ -51,11 +51,10 @@ from dphypo.training.split import fields_of
 
 
 def poisson_batches(size: int, run: OwnRun) -> Iterator[npt.NDArray[np.int64]]:
-    """The records of each step, each of the subsample independently with probability ``rate``; ``size`` is private."""
-    kept = noise.poisson_sample(run.subsample, runs.words(run.seed, "subsample"), size)
+    """The records of each step, each independently with probability ``rate``; ``size`` is private."""
     words = runs.words(run.seed, "sampling")
     for _ in range(run.steps):
-        yield kept[noise.poisson_sample(run.rate, words, len(kept))]
+        yield noise.poisson_sample(run.rate, words, size)
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:

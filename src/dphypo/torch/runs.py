@@ -56,7 +56,7 @@ _STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 3, 624
 
 
 def words(seed: int, purpose: str) -> Words:
-    """The words for one purpose of a run, such as "subsample", "sampling", "noise" or "score"."""
+    """The words for one purpose of a run, such as "sampling", "noise" or "score"."""
     return Words.of_seed(seed).stream(purpose)
 
 

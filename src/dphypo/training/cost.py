@@ -79,7 +79,7 @@ class TrainingCost:
 
     >>> cost = TrainingCost(records=200, batch_size=20, epochs=3, noise_multiplier=1.0)
     >>> cost.run({"batch_size": 40, "learning_rate": 0.1})
-    SampledGaussian(rate=0.2, steps=15, noise_multiplier=1.0, subsample=1.0)
+    SampledGaussian(rate=0.2, steps=15, noise_multiplier=1.0)
     """
 
     records: int

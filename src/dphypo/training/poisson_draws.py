@@ -95,21 +95,18 @@ def largest_batch(records: int, rate: float) -> int:
 
 
 class BatchSampler:
-    """The Poisson batches of one run, of the records that its subsample holds; ``size``, of all of them, is private."""
+    """The Poisson batches of one run, of ``size`` records, which is private."""
 
-    def __init__(self, words: noise.Words, size: int, rate: float, subsample: float = 1.0) -> None:
+    def __init__(self, words: noise.Words, size: int, rate: float) -> None:
         self._words, self._rate, self._size = words.stream("batches"), rate, size
-        self._kept = noise.poisson_sample(subsample, words.stream("subsample"), size)
 
     def batches(self, steps: int, shards: int = 1) -> tuple[I64, I64, I64, I64]:
         """The batches of the next steps, in order of numbers.
 
         For each record taken: its step, its shard, its place among the batch's records of that shard, and its number.
         """
-        size = len(self._kept)
-        taken = noise.poisson_sample(self._rate, self._words, steps * size)
-        step, kept = np.divmod(taken, max(1, size))
-        number = self._kept[kept]
+        taken = noise.poisson_sample(self._rate, self._words, steps * self._size)
+        step, number = np.divmod(taken, max(1, self._size))
         shard = shard_of(number, self._size, shards)
         part = step * shards + shard
         starts = np.searchsorted(part, np.arange(steps * shards))

@@ -36,14 +36,13 @@ class Run:
 
     Args:
         seed: all randomness of the run. A guarantee is against those who cannot try all seeds of this length.
-        records: the declared number of records that the run may use (times the subsample), a public constant.
+        records: the declared number of records that the run may use, a public constant.
         rate: the probability with which a step takes a record.
         steps: how many steps.
         batch_size: what the noisy sum is divided by, the expected size of a batch.
         noise_multiplier, max_grad_norm: σ and C.
         learning_rate, optimizer, options: how noisy gradients are used.
         schedule: factor on the learning rate as a function of the share of the steps made so far, in [0, 1).
-        subsample: the probability with which the run may use a record at all.
     """
 
     seed: int = field(repr=False)
@@ -57,7 +56,6 @@ class Run:
     optimizer: str = "sgd"
     options: Mapping[str, Any] = field(default_factory=dict)
     schedule: Callable[[float], float] | None = None
-    subsample: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.integer(at_least=0, seed=self.seed)
@@ -66,7 +64,6 @@ class Run:
         _validate.integer(at_least=1, steps=self.steps)
         for name in ("batch_size", "noise_multiplier", "max_grad_norm", "learning_rate"):
             _validate.positive(**{name: getattr(self, name)})
-        _validate.within(0.0, 1.0, closed="right", subsample=self.subsample)
 
     @property
     def pace(self) -> Pace:

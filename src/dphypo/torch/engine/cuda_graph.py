@@ -136,7 +136,7 @@ def _thresholds(deviation: float, device: torch.device) -> Sequence[torch.Tensor
 def on_device(rows: torch.Tensor, records: object, runs: Sequence[Run]) -> bool:
     """Whether batches and noise can be made on the device: there is Triton, the records are there, and one rate."""
     near = isinstance(records, Tensors) and records.inputs.device == rows.device and len(records) > 0
-    alike = all(run.subsample == 1 and run.rate == runs[0].rate for run in runs)
+    alike = all(run.rate == runs[0].rate for run in runs)
     return AVAILABLE and near and alike
 
 

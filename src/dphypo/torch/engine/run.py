@@ -1,6 +1,6 @@
 """Runs of DP-SGD, one or several at once: pure functions of the model's code, the records and the runs' values.
 
-A run draws everything random from its seed, in streams of their own: initial weights, the subsample, batches, dither,
+A run draws everything random from its seed, in streams of their own: initial weights, batches, dither,
 noise, masks. Its parameters are a row of numbers; nothing is kept in modules. Several runs share instructions and
 nothing else: no sum, no random number and no decision crosses from one to another.
 
@@ -85,9 +85,7 @@ class Group:
             self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor, mine)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
         else:
-            samplers = [
-                BatchSampler(one, len(records), run.rate, run.subsample) for one, run in zip(words, runs, strict=True)
-            ]
+            samplers = [BatchSampler(one, len(records), run.rate) for one, run in zip(words, runs, strict=True)]
             keys = torch.tensor([[int(one.stream("rows").draw(1)[0]) >> 1] for one in words], device=device)
 
             def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
@@ -260,7 +258,7 @@ def train(
     """Train one model for each run, and give them back in the order of the runs: new modules, in evaluation mode.
 
     Formal guarantee: under adding or removing one record, a run is within total variation ``slack(steps, rate)`` of
-    ``steps`` Poisson-sampled Gaussian mechanisms of its rate and noise multiplier, preceded by its subsample. Weights
+    ``steps`` Poisson-sampled Gaussian mechanisms of its rate and noise multiplier. Weights
     that are not finite are given back as they are: they are private already.
 
     Args:
@@ -348,7 +346,7 @@ def _groups(
         piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size, shards)
         grid = run.grid(program.layout.size, piece, count, program.sum_terms, shards)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
-        rates = (run.rate, run.subsample) if device.type == "cuda" else None  # a GPU draws a group's at one rate
+        rates = run.rate if device.type == "cuda" else None  # a GPU draws a group's at one rate
         rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
         alike.setdefault((piece, repr(rest)), []).append(at)
     groups = []

@@ -1,1 +1,0 @@
-"""The earlier names of :mod:`dphypo.torch`, ``jax``, ``sklearn``, ``optuna`` and ``transformers``."""

@@ -1,3 +1,0 @@
-"""The earlier name of :mod:`dphypo.jax`."""
-
-from dphypo.jax import *  # noqa: F403

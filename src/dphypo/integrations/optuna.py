@@ -1,3 +1,0 @@
-"""The earlier name of :mod:`dphypo.optuna`."""
-
-from dphypo.optuna import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""The earlier name of :mod:`dphypo.sklearn`."""
-
-from dphypo.sklearn import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""The earlier name of :mod:`dphypo.torch`."""
-
-from dphypo.torch import *  # noqa: F403

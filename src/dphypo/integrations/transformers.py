@@ -1,3 +1,0 @@
-"""The earlier name of :mod:`dphypo.transformers`."""
-
-from dphypo.transformers import *  # noqa: F403
