@@ -55,6 +55,15 @@ def test_other_measures(score: str) -> None:
     assert -1 < found.score < 1.1
 
 
+def test_the_declared_number_of_persons_is_not_that_of_rows() -> None:
+    """A mean loss over persons was divided by the number of their rows."""
+    given: dict[str, Any] = {"epsilon": 50, "delta": 1e-6, "score": "loss"}
+    rows, persons = (
+        private_test(model(), (X, Y), person=keys, **given) for keys in (np.arange(len(X)), np.arange(len(X)) // 4)
+    )
+    assert abs(rows.score - persons.score) < 0.1
+
+
 def test_an_estimator_and_a_score_of_ones_own() -> None:
     fitted = DPSGDClassifier(hidden=(), classes=(0, 1), noise_multiplier=0.5).fit(X.numpy(), Y.numpy())
     assert private_test(fitted, (X.numpy(), Y.numpy()), epsilon=1, delta=1e-6).score > 0.8

@@ -242,3 +242,15 @@ def test_optuna_draws_the_front_of_two_metrics(made: tuple[Any, Path], tmp_path:
     assert sorted(point for part in drawn.values() for point in part) == sorted(points)  # a point for every run
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("accuracy", "gap")
     assert np.ptp(pyplot.imread(tmp_path / "front.png")) > 0.5  # not an empty picture
+
+
+@pytest.mark.parametrize("measure", ["auc", "f1", "accuracy", "balanced_accuracy", "loss"])
+def test_no_record_makes_a_score_warn(measure: str) -> None:
+    """Two outputs of infinity had numpy warn of their difference, and fail the run where warnings are errors."""
+    model, inputs = network(), X.copy()
+    with torch.no_grad():
+        model.weight.fill_(1e30)
+        model.bias.zero_()
+    inputs[0] = 1e10
+    score: Any = PrivateConfusion((inputs, Y), 1.0, measure=measure) if measure != "loss" else None
+    assert math.isfinite((score or PrivateLoss((inputs, Y), 1.0))(model.eval(), seed=1))

@@ -161,4 +161,37 @@ MUTANTS = (
         "keeping(program.scores)",
         ("integrations/test_torch_factory.py::test_no_run_has_the_numbers_of_another",),
     ),
+    Mutant(
+        "what a later model holds stays of a subclass",
+        "no Python runs on records in training",
+        "torch/engine/trainable.py",
+        "    with torch._C.DisableTorchFunctionSubclass():\n"
+        "        found = [held[name].detach().as_subclass(torch.Tensor)",
+        "    if True:\n        found = [held[name].detach()",
+        (f"{_HOSTILE}::test_a_buffer_of_a_subclass_in_a_later_model_is_plain",),
+    ),
+    Mutant(
+        "a later model has another architecture than the one that was captured",
+        "no value of a record raises an exception or reads another record",
+        "torch/engine/trainable.py",
+        "    if [(one.shape, one.dtype) for one in found] != shown:\n",
+        "    if False:\n",
+        (f"{_HOSTILE}::test_a_later_model_of_another_architecture_is_refused_whatever_the_records",),
+    ),
+    Mutant(
+        "places of scores are compared at initial weights",
+        "what a record adds to a score does not depend on its place",
+        "torch/record_values.py",
+        "            layout.write(random_weights(layout, like, seed)[0], probe)\n",
+        "",
+        (f"{_HOSTILE}::test_places_of_scores_are_compared_at_three_draws_of_weights",),
+    ),
+    Mutant(
+        "one record's outputs warn",
+        "no record reaches a log",
+        "training/scores.py",
+        'np.errstate(all="ignore"):  # a warning of',
+        "np.errstate():  # a warning of",
+        ("integrations/test_torch_measures.py::test_no_record_makes_a_score_warn",),
+    ),
 )

@@ -302,7 +302,7 @@ MUTANTS = (
         "a score does not look whether places change a bit",
         "what a record adds to a score does not depend on the others",
         "torch/record_values.py",
-        "        if size > 1 and not self._same_places(given):\n",
+        "        if not all(self._same_places(some) for some in self._tried(code)):\n",
         "        if size < 1:\n",
         (f"{_SCORE}::test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit",),
     ),

@@ -132,6 +132,7 @@ def test_what_a_record_adds_is_a_function_of_that_record_alone() -> None:
     np.testing.assert_array_equal(norm_terms(rows), alone)
     np.testing.assert_array_equal(norm_terms(rows[::-1]), alone[::-1])
     assert norm_terms(np.full((1, 4), 1.5)) == [0.0]
+    assert norm_terms(np.zeros((0, 4))) == []  # a table with its only record left out
 
 
 @pytest.mark.parametrize("extra", [1e30, 1e-30, 0.0, np.inf, np.nan, 5.0])

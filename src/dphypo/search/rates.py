@@ -189,7 +189,8 @@ def norm_terms(rows: npt.NDArray[Any]) -> list[float]:
     Squares are added one column at a time, in double precision. A reduction of the library would add them in an order
     that may depend on how many records there are.
     """
-    flat = np.asarray(rows).reshape(len(rows), -1)
+    given = np.asarray(rows)
+    flat = given.reshape(len(given), -1 if given.size else 0)  # no record may decide whether it fails
     squares = np.zeros(len(flat))
     with np.errstate(over="ignore", invalid="ignore"):
         for column in flat.T:

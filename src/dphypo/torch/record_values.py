@@ -30,12 +30,14 @@ from dphypo.torch import engine
 from dphypo.torch.data import DatasetRecords, Domain, TorchRecords, as_records, is_single
 from dphypo.torch.engine import batch_rows, program, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.clipped_sum import Layout, trained
 from dphypo.torch.engine.operators import check_kernels
 from dphypo.torch.engine.program import precision
 from dphypo.torch.engine.record_graph import RecordGraph, place_of, reads_values
-from dphypo.torch.engine.trainable import code_of, extreme, tensors_of
+from dphypo.torch.engine.trainable import code_of, extreme, given_by, random_weights
 from dphypo.torch.fields import Called, called, plain
 from dphypo.training.persons import I64
+from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.scores import Asked, Floats, TrainedModel, Value, as_trained
 
 
@@ -127,7 +129,7 @@ def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor |
 
 
 _CHUNK = 1024
-_TRIED = 5
+_TRIED, _DRAWS = 5, 3  # made-up records; weights at which places are compared
 
 
 @torch.no_grad()
@@ -160,7 +162,7 @@ def values(
     read = records.reader(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
     rows = np.arange(len(records)) if rows is None else rows
     inputs, targets = (part.to(device) for part in records.example)
-    captured = _captured(model, loss, (inputs, targets), min(_CHUNK, declared))
+    captured = _captured(model, loss, (inputs, targets), min(_CHUNK, MULTIPLE * math.ceil(declared / MULTIPLE)))
     size, given, found = captured.size, captured.given(model), np.full(len(rows), np.nan)
     for start in range(0, len(rows), size):
         inputs, targets, usable = read(rows[start : start + size])
@@ -220,7 +222,7 @@ class _Captured:
         if loss is not None:
             self._refuse_mixing(code, loss, given)
         self.size, self._graph = size, self._of(size, given)
-        if size > 1 and not self._same_places(given):
+        if not all(self._same_places(some) for some in self._tried(code)):
             self.size, self._graph = 1, self._of(1, given)
 
     @property
@@ -230,8 +232,18 @@ class _Captured:
 
     def given(self, model: nn.Module) -> list[torch.Tensor]:
         """What the graph takes of a model."""
-        held = tensors_of(model)
-        return [held[name].detach() for name in self._record.given]
+        return given_by(model, self._record)
+
+    def _tried(self, code: nn.Module) -> Iterator[list[torch.Tensor]]:
+        """What the graph takes at random weights: initial ones may be zeros, which round nothing."""
+        if not trained(code):
+            yield self.given(code)
+            return
+        layout, probe = Layout.of(code), copy.deepcopy(code)
+        like = torch.empty((1, layout.width), device=self._example[0].device)
+        for seed in range(_DRAWS):
+            layout.write(random_weights(layout, like, seed)[0], probe)
+            yield self.given(probe)
 
     def _of(self, size: int, given: list[torch.Tensor]) -> program.FlatGraph:
         one = [*(part[0] for part in self._example), *(part[0, 0] for part in self._random)]

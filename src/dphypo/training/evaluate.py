@@ -68,7 +68,8 @@ def private_test(
     if hasattr(model, "get_params"):  # an estimator: its side of the scores is registered where it is imported
         import dphypo.sklearn.estimators  # noqa: F401
     trained = as_trained(model)
-    if isinstance(data, tuple | list) and len(data) == 2 and hasattr(data[1], "__len__"):
+    of_persons = options.get("person", getattr(data, "person", None)) is not None  # then records are persons
+    if not of_persons and isinstance(data, tuple | list) and len(data) == 2 and hasattr(data[1], "__len__"):
         options.setdefault("records", len(data[1]))
     given: Any = named(score, data=data, **options) if isinstance(score, str) else replace(score, data=data, **options)
     if not isinstance(given, RecordScore):

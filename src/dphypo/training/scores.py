@@ -310,7 +310,8 @@ class RecordScore(ABC):
         if (most := score.rows_per_person) is not None:
             keys = score.person if isinstance(score.person, PersonKeys) else records.person
             rows, owners = keys.grouped(most).drawn_of_all(words.stream("rows that score"))
-        return score.value(trained, records, words.stream("score"), rows, owners)
+        with np.errstate(all="ignore"):  # a warning of one record's numbers would be shown, or end the run
+            return score.value(trained, records, words.stream("score"), rows, owners)
 
 
 @dataclass(frozen=True, repr=False)

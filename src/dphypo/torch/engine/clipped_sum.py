@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from dphypo.errors import UnsupportedModelError
 from dphypo.training.sum_on_grid import NORMALISED, SPREAD, UNIT, SumGrid
 
 _ALIGNED = 16  # elements
@@ -115,6 +116,11 @@ class Layout:
         """The parameters of several models, copied."""
         rows = torch.zeros((len(models), self.width), dtype=self.dtype, device=device)
         for row, model in zip(rows, models, strict=True):
+            if tuple(value.shape for value in trained(model)) != self.shapes:
+                raise UnsupportedModelError(
+                    "the trained weights of the model have other shapes than those of the one that was captured: let "
+                    "its factory build one architecture from its arguments"
+                )
             for into, value in zip(self.each(row), trained(model), strict=True):
                 into.copy_(value.detach())
         return rows

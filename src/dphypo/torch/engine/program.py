@@ -482,8 +482,7 @@ class Pass:
         self.program, self.shape = program, shape
         layout, record = program.layout, program.record
         trained = [layout.values(rows, place) for place in range(len(layout.names))]
-        held = {**dict(program.model.named_parameters()), **dict(program.model.named_buffers())}
-        given = [held[name].detach() for name in record.given]
+        given = trainable.given_by(program.model, record)
         at_once = 1 if program.alone else shape.records * shape.views
         self._key = key = (shape.runs, at_once)
         if key not in program.flat:

@@ -116,6 +116,24 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers()), **plain}
 
 
+def given_by(model: nn.Module, record: RecordGraph) -> list[torch.Tensor]:
+    """What a graph takes of a model and does not train: plain tensors, of the shapes and types that were captured.
+
+    A subclass has Python of its own, which would see whole batches. Indices were clamped to the captured sizes.
+    """
+    held = tensors_of(model)
+    nodes = record.graph.graph.find_nodes(op="placeholder")[len(record.trained) :]
+    with torch._C.DisableTorchFunctionSubclass():
+        found = [held[name].detach().as_subclass(torch.Tensor) for name in record.given if name in held]
+    shown = [(node.meta["val"].shape, node.meta["val"].dtype) for node in nodes[: len(record.given)]]
+    if [(one.shape, one.dtype) for one in found] != shown:
+        raise UnsupportedModelError(
+            "the model has buffers or frozen weights of other names, shapes or types than the one that was captured: "
+            "let its factory build one architecture from its arguments"
+        )
+    return found
+
+
 def _attributes(model: nn.Module) -> list[tuple[nn.Module, str, str]]:
     """The tensors that are neither: their layers, the names that buffers have, and those of the attributes."""
     return [
