@@ -54,7 +54,7 @@ def test_coins_are_numpys_words_below_the_threshold(rate):
 def test_releases_are_the_dithered_sum_plus_noise_from_the_table():
     sigma, bits, width = 2.0**6, 20, 1100
     sums = torch.linspace(-3e6, 3e6, 2 * width, dtype=torch.float64, device=DEVICE).view(2, width)
-    made = cuda_graph.DeviceDraws(WORDS, sigma, bits, torch.tensor([9], device=DEVICE)).release(sums).cpu()
+    made = cuda_graph.DeviceDraws(WORDS, sigma, bits, torch.tensor([9], device=DEVICE)).release(sums.clone()).cpu()
     table = noise.Table.build(sigma)
     thresholds = [int(high) << 64 | int(low) for high, low in zip(table.high, table.low, strict=True)]
     for at, words in enumerate(WORDS):
@@ -69,7 +69,7 @@ def test_releases_have_their_law():
     """False-alarm rate 1e-6."""
     cursors = torch.arange(8, device=DEVICE).split(1)
     zeros = torch.zeros((2, 4000), dtype=torch.float64, device=DEVICE)
-    made = [cuda_graph.DeviceDraws(WORDS, 2.0**9, 20, cursor).release(zeros) for cursor in cursors]
+    made = [cuda_graph.DeviceDraws(WORDS, 2.0**9, 20, cursor).release(zeros.clone()) for cursor in cursors]
     drawn = torch.stack(made).cpu().double()
     square = float((drawn / 2.0**9).square().sum())
     assert min(stats.chi2.cdf(square, drawn.numel()), stats.chi2.sf(square, drawn.numel())) > 1e-6

@@ -207,10 +207,11 @@ def test_a_broken_team_makes_no_more_runs():
 
 def test_the_noise_of_no_two_ranges_of_parameters_is_equal():
     """Whoever draws a range of them: a difference of two sums would else be free of noise."""
-    drawn = Draws([noise.Words.of_seed(1)], 4096, 2.0**13, 16).draw()[0]
-    for distance in (1, 1024, 2048):
-        apart = drawn[distance:] - drawn[:-distance]
-        assert np.median(np.abs(apart)) > 2.0**13 * 2**16 / 4, "a difference of normal numbers"
+    for width, distances in ((4096, (1, 1024, 2048)), (3 * 2**16, (1, 2**15, 2**16, 2**17))):
+        drawn = Draws([noise.Words.of_seed(1)], width, 2.0**13, 16).draw()[0]
+        for distance in distances:
+            apart = drawn[distance:] - drawn[:-distance]
+            assert np.median(np.abs(apart)) > 2.0**13 * 2**16 / 4, "a difference of normal numbers"
 
 
 def test_a_process_that_ends_at_once_is_an_error(monkeypatch):

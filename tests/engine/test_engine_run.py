@@ -74,6 +74,24 @@ def test_optimisers_are_pytorchs(name, options):
             assert torch.allclose(layout.values(rows[run : run + 1], place)[0], value, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(("name", "options"), [one for one in OPTIONS if one[0] in optimisers._OURS])
+def test_optimisers_step_through_ranges_in_the_bits_of_the_whole(name, options, monkeypatch):
+    """The state in the runs' own type, from gradients in double precision."""
+    generator, wide = torch.Generator().manual_seed(0), {"dtype": torch.float64}
+    given = [torch.randn(2, 100, generator=generator, **wide) for _ in range(3)]
+    layout, found = Layout(("weights",), (torch.Size([100]),), torch.float32), []
+    for size in (2**16, 32):
+        monkeypatch.setattr(optimisers, "_RANGE", size)
+        rows = torch.ones(2, 100)
+        optimiser = optimisers.build(name, rows, [options] * 2, layout)
+        for gradient in given:
+            optimiser.step(rows, gradient, torch.tensor([[0.1], [0.3]]))
+        state = optimisers.state(optimiser).values()
+        assert all(one.dtype == torch.float32 for one in state if isinstance(one, torch.Tensor))
+        found.append(rows)
+    assert torch.equal(*found)
+
+
 def test_an_unknown_optimiser_is_named():
     with pytest.raises(ValueError, match=r"optimizer = 'lbfgs' is not valid: give one of adadelta"):
         trained(replace(RUN, optimizer="lbfgs"))

@@ -172,6 +172,19 @@ def test_dither_and_noise_have_their_laws():
     assert len(np.unique(drawn)) > 0.999 * count
 
 
+@pytest.mark.parametrize("width", [1000, 2**16 + 3])
+def test_sums_are_released_range_by_range_as_they_are_drawn(width):
+    """The release of a step is ⌊(S + V)/2^b⌋ + Z of its own draws; steps that are passed over are drawn, too."""
+    sums = torch.linspace(-1e9, 1e9, 2 * width, dtype=torch.float64).view(2, width)
+    one, two = (Draws([noise.Words(bytes(16)), noise.Words(b"some key of a run")], width, 2.0**13, BITS) for _ in "ab")
+    one.skip(3)
+    drawn = [two.draw() for _ in range(5)]
+    for step in (3, 4):
+        wanted = torch.floor((sums.round() + torch.from_numpy(drawn[step])) / 2.0**BITS)
+        assert torch.equal(one.release(sums.clone()), wanted)
+    assert len(np.unique(np.stack(drawn))) > 0.999 * 10 * width
+
+
 def test_the_slack_counts_all_that_is_not_ideal():
     steps, rate = 1000, 0.01
     whole = slack(steps=steps, rate=rate)

@@ -260,9 +260,9 @@ MUTANTS = (
         "two ranges of parameters have equal noise",
         "the noise of parameters is independent, whichever process draws it",
         "training/poisson_draws.py",
-        "        return made.reshape(len(self._streams), self._ahead, self._width)\n",
-        "        made = made.reshape(len(self._streams), self._ahead, self._width)\n"
-        "        made[..., self._width // 2 :] = made[..., : -(-self._width // 2)]\n"
+        "        return made.reshape(len(self._streams), self._ahead, width)\n",
+        "        made = made.reshape(len(self._streams), self._ahead, width)\n"
+        "        made[..., width // 2 :] = made[..., : -(-width // 2)]\n"
         "        return made\n",
         (f"{_DISTRIBUTED}::test_the_noise_of_no_two_ranges_of_parameters_is_equal",),
     ),

@@ -26,7 +26,7 @@ MULTIPLE = 32
 """Rows of a piece are a multiple of this: vectorised loops then have no rest that is computed in another way, and every
 piece begins at a multiple of the processor's vectors, so that a record's place changes no bit. In smaller pieces, which
 save memory, records are differentiated one by one."""
-_AHEAD = 2**16  # numbers of a run that are drawn at a time, about: the table then stays in the processor's cache
+_AHEAD = 2**16  # numbers of a run that are drawn at a time, at most: the table then stays in the processor's cache
 
 
 def tail(records: int, rate: float, least: int) -> float:
@@ -141,36 +141,49 @@ def draw(
 
 
 class Draws:
-    """V + 2^bits·Z for every parameter of every run, fresh at each step, with Z = ⌊N + ½⌋ and N ∼ N(0, deviation²)."""
+    """V + 2^bits·Z for every parameter of every run, fresh at each step, with Z = ⌊N + ½⌋ and N ∼ N(0, deviation²).
+
+    Several steps of few parameters are drawn at a time, or a range of many parameters: memory is bounded.
+    """
 
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:
         self._streams = [(one.stream("dither"), one.stream("noise")) for one in words]
-        self._table, self._width, self._bits = noise.table(deviation), width, bits
+        self._table, self._bits = noise.table(deviation), bits
         self._ahead = max(1, min(32, _AHEAD // width))
+        starts = range(0, width, _AHEAD)
+        self._ranges = [slice(start, min(start + _AHEAD, width)) for start in starts]
         self._waiting: list[npt.NDArray[np.float64]] = []
 
     def release(self, sums: torch.Tensor) -> torch.Tensor:
         """Round sums, [runs, width] in units of h·2^−bits, to the grid with dither, and add noise; in place."""
         import torch
 
-        return sums.round_().add_(torch.from_numpy(self.draw()).to(sums.device)).mul_(2.0**-self._bits).floor_()
+        for some in self._ranges:
+            drawn, part = torch.from_numpy(self._next(some)).to(sums.device), sums[:, some]
+            part.round_().add_(drawn).mul_(2.0**-self._bits).floor_()
+        return sums
 
     def skip(self, steps: int) -> None:
         """Pass over the next steps."""
         for _ in range(steps):
-            self.draw()
+            for some in self._ranges:
+                self._next(some)
 
     def draw(self) -> npt.NDArray[np.float64]:
         """V + 2^bits·Z of the next step, [runs, width]."""
+        return np.concatenate([self._next(some) for some in self._ranges], axis=1)
+
+    def _next(self, some: slice) -> npt.NDArray[np.float64]:
+        """Those of the next range."""
         if not self._waiting:
-            self._waiting = list(self._block().swapaxes(0, 1))
+            self._waiting = list(self._block(some.stop - some.start).swapaxes(0, 1))
         return self._waiting.pop(0)
 
-    def _block(self) -> npt.NDArray[np.float64]:
-        size = self._ahead * self._width
+    def _block(self, width: int) -> npt.NDArray[np.float64]:
+        size = self._ahead * width
         made = np.empty((len(self._streams), size))
         for row, (dither, gaussian) in zip(made, self._streams, strict=True):
             bits = gaussian.draw(-(-size // 2)).view(np.int32)[:size]
             np.multiply(self._table.draw(bits, gaussian), 2.0**self._bits, out=row)
             row += dither.draw(-(-size // 4)).view(np.uint16)[:size] >> np.uint16(16 - self._bits)
-        return made.reshape(len(self._streams), self._ahead, self._width)
+        return made.reshape(len(self._streams), self._ahead, width)

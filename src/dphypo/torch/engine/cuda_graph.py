@@ -75,9 +75,9 @@ def _coins(  # type: ignore[no-untyped-def]
 
 @jit
 def _release(  # type: ignore[no-untyped-def]
-    sums, made, keys, step, high, low, guide, last, width, bits, CELL: tl.constexpr, BLOCK: tl.constexpr
+    sums, keys, step, high, low, guide, last, width, bits, CELL: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """⌊(S + V)/2^bits⌋ + Z for rounded sums S: a search for Z among the thresholds, in lexicographic order."""
+    """⌊(S + V)/2^bits⌋ + Z in place of rounded sums S: a search for Z among the thresholds, in lexicographic order."""
     run = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < width
@@ -100,7 +100,7 @@ def _release(  # type: ignore[no-untyped-def]
     dither = (third >> (64 - bits).to(tl.uint64)).to(tl.int64)
     at = run.to(tl.int64) * width + place
     whole = tl.load(sums + at, mask=inside, other=0.0).to(tl.int64)
-    tl.store(made + at, (((whole + dither) >> bits) + noisy).to(tl.float64), mask=inside)
+    tl.store(sums + at, (((whole + dither) >> bits) + noisy).to(tl.float64), mask=inside)
 
 
 def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:
@@ -201,14 +201,13 @@ class DeviceDraws:
         self._high, self._low, self._guide = _thresholds(deviation, cursor.device)
 
     def release(self, sums: torch.Tensor) -> torch.Tensor:
-        """Whole numbers, [runs, width]: the sums rounded with dither, plus noise; both are fresh at every step."""
+        """Round sums, [runs, width], with dither, and add noise, in place; both are fresh at every step."""
         runs, width = sums.shape
-        made = torch.empty_like(sums)
         grid = (triton.cdiv(width, _FEW), runs)
         last = len(self._high) - 1
         held = (self._keys, self._cursor, self._high, self._low, self._guide, last, width, self._bits)
-        _release[grid](sums.round(), made, *held, CELL=63 - _CELLS, BLOCK=_FEW)
-        return made
+        _release[grid](sums.round_(), *held, CELL=63 - _CELLS, BLOCK=_FEW)
+        return sums
 
     def skip(self, steps: int) -> None:
         """Nothing is drawn ahead."""

@@ -1,14 +1,15 @@
 """Optimisers on rows of numbers, one row a run, each run with its own learning rate and options.
 
 They see the noisy gradient alone, so that whatever they do is post-processing. SGD, Adam, AdamW, RMSprop and Adagrad
-are written out for all runs at once, with PyTorch's definitions; any other of PyTorch's is used as it is, run by run.
+are written out for all runs at once, with PyTorch's definitions, and step through ranges of the parameters, so that
+nothing but their state is as large as the weights. Any other of PyTorch's is used as it is, run by run.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +24,16 @@ class GradientOptimiser(Protocol):
     """Changes the rows in place."""
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        """One step; ``rates`` are the learning rates, [runs, 1]."""
+        """One step; ``rates`` are the learning rates, [runs, 1]. The gradient may be in double precision."""
+
+
+_RANGE, _RANGE_CUDA = 2**16, 2**22  # parameters of a run
+
+
+def ranges(rows: torch.Tensor) -> Iterator[slice]:
+    """Ranges of the parameters: what is made of one and then dropped fits into a processor's cache."""
+    size = _RANGE_CUDA if rows.is_cuda else _RANGE
+    yield from (slice(start, start + size) for start in range(0, rows.shape[1], size))
 
 
 class _Options:
@@ -46,6 +56,7 @@ class _Options:
 
     def gradient(self, rows: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient to descend; weight decay is a part of it unless the weights themselves decay."""
+        gradient = gradient.to(rows.dtype)
         if self._maximise is not None:
             gradient = gradient * (1 - 2 * self._maximise)
         return gradient if self.decay is None or self.decoupled else gradient + rows * self.decay
@@ -61,14 +72,20 @@ class SGD:
         self._velocity: torch.Tensor | None = None
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        gradient = self._given.gradient(rows, gradient)
-        if self._momentum is not None:
-            if self._velocity is None:
-                self._velocity = gradient.clone()
-            else:
-                self._velocity.mul_(self._momentum).add_(gradient * self._share)
-            gradient = self._velocity if self._nesterov is None else gradient + self._momentum * self._velocity
-        rows.addcmul_(rates, gradient, value=-1)
+        first = self._velocity is None
+        if first and self._momentum is not None:
+            self._velocity = torch.zeros_like(rows)
+        for some in ranges(rows):
+            weights = rows[:, some]
+            given = self._given.gradient(weights, gradient[:, some])
+            if self._momentum is not None and self._velocity is not None:
+                velocity = self._velocity[:, some]
+                if first:
+                    velocity.copy_(given)
+                else:
+                    velocity.mul_(self._momentum).add_(given * self._share)
+                given = velocity if self._nesterov is None else given + self._momentum * velocity
+            weights.addcmul_(rates, given, value=-1)
 
 
 class Adam:
@@ -83,19 +100,22 @@ class Adam:
         self._powers = [torch.ones_like(column, dtype=torch.float64) for column in (self._first, self._second)]
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        if self._given.decoupled and self._given.decay is not None:
-            rows.mul_(1 - rates * self._given.decay)
-        gradient = self._given.gradient(rows, gradient)
         for power, beta in zip(self._powers, (self._first, self._second), strict=True):
             power.mul_(beta)
         first, second = (1 - power for power in self._powers)
-        self._mean.mul_(self._first).add_(gradient * (1 - self._first))
-        self._square.mul_(self._second).add_(gradient.square() * (1 - self._second))
-        square = self._square
-        if self._largest is not None:
-            square = torch.maximum(self._largest, self._square, out=self._largest)
-        root = square.sqrt().div_(second.sqrt().to(rows.dtype)).add_(self._eps)
-        rows.sub_((self._mean * (rates / first).to(rows.dtype)).div_(root))
+        rate, scale = (rates / first).to(rows.dtype), second.sqrt().to(rows.dtype)
+        for some in ranges(rows):
+            weights, mean, square = rows[:, some], self._mean[:, some], self._square[:, some]
+            if self._given.decoupled and self._given.decay is not None:
+                weights.mul_(1 - rates * self._given.decay)
+            given = self._given.gradient(weights, gradient[:, some])
+            mean.mul_(self._first).add_(given * (1 - self._first))
+            square.mul_(self._second).add_(given.square() * (1 - self._second))
+            if self._largest is not None:
+                largest = self._largest[:, some]
+                square = largest.copy_(torch.maximum(largest, square))
+            root = square.sqrt().div_(scale).add_(self._eps)
+            weights.sub_((mean * rate).div_(root))
 
 
 class RMSprop:
@@ -104,20 +124,23 @@ class RMSprop:
     def __init__(self, rows: torch.Tensor, options: Options) -> None:
         self._given = given = _Options(options, rows, alpha=0.99, eps=1e-8)
         self._alpha, self._eps, self._momentum = given.column("alpha"), given.column("eps"), given.any("momentum")
-        self._square, self._velocity = torch.zeros_like(rows), torch.zeros_like(rows)
+        self._square = torch.zeros_like(rows)
+        self._velocity = None if self._momentum is None else torch.zeros_like(rows)
         self._mean = torch.zeros_like(rows) if given.any("centered") is not None else None
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        gradient = self._given.gradient(rows, gradient)
-        self._square.mul_(self._alpha).add_(gradient.square() * (1 - self._alpha))
-        variance = self._square
-        if self._mean is not None:
-            self._mean.mul_(self._alpha).add_(gradient * (1 - self._alpha))
-            variance = variance - self._mean.square()
-        move = gradient / variance.sqrt().add_(self._eps)
-        if self._momentum is not None:
-            move = self._velocity.mul_(self._momentum).add_(move)
-        rows.sub_(rates * move)
+        for some in ranges(rows):
+            weights, square = rows[:, some], self._square[:, some]
+            given = self._given.gradient(weights, gradient[:, some])
+            square.mul_(self._alpha).add_(given.square() * (1 - self._alpha))
+            variance = square
+            if self._mean is not None:
+                mean = self._mean[:, some].mul_(self._alpha).add_(given * (1 - self._alpha))
+                variance = variance - mean.square()
+            move = given / variance.sqrt().add_(self._eps)
+            if self._momentum is not None and self._velocity is not None:
+                move = self._velocity[:, some].mul_(self._momentum).add_(move)
+            weights.sub_(rates * move)
 
 
 class Adagrad:
@@ -130,9 +153,12 @@ class Adagrad:
         self._steps = torch.zeros((), dtype=rows.dtype, device=rows.device)
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
-        gradient = self._given.gradient(rows, gradient)
-        self._square.add_(gradient.square())
-        rows.sub_(gradient * (rates / (1 + self._steps * self._slower)) / (self._square.sqrt() + self._eps))
+        rates = rates / (1 + self._steps * self._slower)
+        for some in ranges(rows):
+            weights, square = rows[:, some], self._square[:, some]
+            given = self._given.gradient(weights, gradient[:, some])
+            square.add_(given.square())
+            weights.sub_(given * rates / (square.sqrt() + self._eps))
         self._steps.add_(1)
 
 
@@ -147,7 +173,7 @@ class Foreign:
         for values, one, row, rate in zip(self._values, self.made, gradient, rates, strict=True):
             for group in one.param_groups:
                 group["lr"] = float(rate)
-            for value, given in zip(values, self._layout.each(row), strict=True):
+            for value, given in zip(values, self._layout.each(row.to(rows.dtype)), strict=True):
                 value.grad = given
             one.step()
 

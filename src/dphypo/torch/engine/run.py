@@ -41,6 +41,7 @@ from dphypo.torch.engine.record_graph import held_names
 from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.training.setting import Clipping, Run, Setting
 
+_HASHED = 2**20  # numbers of a tensor that are hashed at a time
 _OTHER_BITS = (
     "the checkpoint of this run was written where a made-up piece of records gives other bits: with another kind of "
     "processor or GPU, or other threads. Sums would differ under the same noise, which a difference removes. Resume "
@@ -106,7 +107,7 @@ class Group:
         self._shares = None if setting.average is None else torch.tensor(shares, dtype=rows.dtype, device=device)
         self._mean = rows if setting.average is None else rows.clone()
         self._sums = Sums(rows)
-        self._totals = torch.zeros(rows.shape, dtype=torch.int64, device=device)
+        self._totals: torch.Tensor | None = None  # of several pieces
 
     def finish(self, follower: Follower | None = None) -> torch.Tensor:
         """Make all steps, or those that are left; the trained parameters, [runs, width]."""
@@ -184,21 +185,24 @@ class Group:
         keys = batch_rows.keys_of_rows(numbers[:, :1], 0, numbers, shape.views)
         with torch.inference_mode():
             parts, outside = program.bound(rows, shape).parts(*batch, keys)
-            sums = Sums(rows)
-            add_clipped(parts, ~outside, self._weights, sums)
-            whole = sums.rows.round().long()
+            self._sums.rows.zero_()  # between two steps nothing is in them
+            add_clipped(parts, ~outside, self._weights, self._sums)
+            whole = _digest(self._sums.rows.round_().add_(0.0))  # −0 is 0
             optimiser = optimisers.build(first.optimizer, rows, [run.options for run in self._runs], program.layout)
-            optimiser.step(rows, sums.rows.mul_(self._units).to(rows.dtype), self._rates[0])
-        return _digest(repr(shape), repr(program.alone), whole, rows)
+            optimiser.step(rows, self._sums.rows.mul_(self._units), self._rates[0])
+        return _digest(repr(shape), repr(program.alone), whole.hex(), rows)
 
     def step(self, number: int | None = None) -> None:
         """One step of every run; its number is read from the cursor, on the device, if it is not given."""
         with torch.inference_mode():
             total = self._sum(self._batches.pieces())
-            gradient = self._draws.release(total).mul_(self._units).to(self.rows.dtype)
+            gradient = self._draws.release(total).mul_(self._units)
             self._optimiser.step(self.rows, gradient, self._now(self._rates, number))
             if self._shares is not None:
-                self._mean.add_((self.rows - self._mean) * self._now(self._shares, number))
+                share = self._now(self._shares, number)
+                for some in optimisers.ranges(self.rows):
+                    mean = self._mean[:, some]
+                    mean.add_((self.rows[:, some] - mean) * share)
             if number is None or self.program.random:
                 self._cursor.add_(1)
 
@@ -209,9 +213,13 @@ class Group:
         """
         if self._team is None and len(pieces) == 1:  # nothing to add: it is rounded where noise is added
             return self._clipped(pieces[0])
+        if self._totals is None:
+            self._totals = torch.empty_like(self._sums.rows, dtype=torch.int64)
         self._totals.zero_()
         for piece in pieces:
-            self._totals.add_(self._clipped(piece).round_().long())
+            clipped = self._clipped(piece)
+            for some in optimisers.ranges(clipped):
+                self._totals[:, some].add_(clipped[:, some].round_().long())
         if self._team is not None:
             self._team.add(self._totals)
         return self._sums.rows.copy_(self._totals)
@@ -239,8 +247,10 @@ def _digest(*parts: str | torch.Tensor) -> bytes:
     """A hash of texts and numbers."""
     digest = hashlib.sha256()
     for part in parts:
-        text = part.encode() if isinstance(part, str) else part.detach().cpu().contiguous().numpy().tobytes()
-        digest.update(hashlib.sha256(text).digest())
+        own = hashlib.sha256(part.encode() if isinstance(part, str) else b"")
+        for some in () if isinstance(part, str) else torch.split(part.detach().flatten(), _HASHED):
+            own.update(some.cpu().numpy().data)
+        digest.update(own.digest())
     return digest.digest()
 
 
