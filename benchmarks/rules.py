@@ -136,7 +136,7 @@ def regrets(landscape: Landscape, search: Search, band: Band, repetition: int) -
             ({},) * run,
         )
         prior = candidates.masses
-        masses = band.project(sampler.weights(candidates, history), prior, search.projection, base=prior)
+        masses = band.project(sampler.weights(candidates, history), prior, search.projection)
         index = coupled(masses, prior, band.c, rng.random(3))
         unit.append(candidates.unit[index])
         features.append(candidates.features[index])

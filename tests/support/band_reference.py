@@ -62,13 +62,11 @@ def priors(size, seed=0):
     return {"none": None, "random": random, "geometric": geometric / geometric.sum(), "tiny": tiny / tiny.sum()}
 
 
-def objective(projection, target, masses, prior, base):
+def objective(projection, target, masses, prior):
     """What a projection minimises."""
-    scores = target if base is None else target / base
-    base = prior if base is None else base
     with np.errstate(divide="ignore"):
         divergence = np.sum(target * np.log(target / masses, where=target > 0, out=np.zeros_like(target)))
-    distance = math.sqrt(np.sum((masses - target) ** 2 / base))
+    distance = math.sqrt(np.sum((masses - target) ** 2 / prior))
     match projection:
         case L2():
             return distance
@@ -77,17 +75,15 @@ def objective(projection, target, masses, prior, base):
         case Mixed(nu):
             return distance + nu * divergence
         case Greedy():
-            return -float(masses @ scores)
+            return -float(masses @ (target / prior))
 
 
-def solve(projection, target, c, C, prior, base):
+def solve(projection, target, c, C, prior):
     """The same problem by cvxpy with Clarabel, in the ratios f_i / p_i; None if it gives up."""
-    scores = target if base is None else target / base
-    base = prior if base is None else base
     ratios = cp.Variable(len(target))
     seen = target > 0
     divergence = cp.sum(cp.multiply(target[seen], np.log((target / prior)[seen]) - cp.log(ratios[seen])))
-    distance = cp.norm(cp.multiply(prior / np.sqrt(base), ratios - target / prior))
+    distance = cp.norm(cp.multiply(np.sqrt(prior), ratios - target / prior))
     match projection:
         case L2():
             wanted = distance
@@ -96,7 +92,7 @@ def solve(projection, target, c, C, prior, base):
         case Mixed(nu):
             wanted = distance + nu * divergence
         case Greedy():
-            wanted = -(scores * prior) @ ratios
+            wanted = -target @ ratios
     problem = cp.Problem(cp.Minimize(wanted), [ratios >= c, ratios <= C, prior @ ratios == 1])
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return np.asarray(ratios.value) * prior if problem.status == cp.OPTIMAL else None

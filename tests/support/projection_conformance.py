@@ -54,7 +54,7 @@ def _problems() -> Iterator[tuple[str, Array, Array]]:
 
 def _check_projected(band: Band, weights: Array, prior: Array, projection: Projection, name: str) -> None:
     def project(weights: Array, prior: Array) -> Array:
-        return band.project(weights, prior, projection, base=prior)
+        return band.project(weights, prior, projection)
 
     before = weights.copy(), prior.copy()
     try:

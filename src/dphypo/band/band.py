@@ -114,7 +114,6 @@ class Band:
         weights: npt.ArrayLike,
         prior: npt.ArrayLike | None = None,
         projection: Projection = _PAPER,
-        base: npt.ArrayLike | None = None,
     ) -> Floats:
         """The masses in the band that stand in for the sampler's weights.
 
@@ -129,8 +128,6 @@ class Band:
             weights: non-negative, finite, not all zero; any scale.
             prior: prior masses p_i > 0 that sum to 1; by default all are 1/N, as for candidates drawn from the prior.
             projection: which density of the band to take; the paper's ℓ2 projection by default.
-            base: the measure μ_i > 0 of the cells, which densities are relative to; by default the prior. Use ones for
-                the counting measure. ``KL`` does not depend on it; ``Greedy`` takes weights without it as scores.
 
         Raises:
             ValueError: every weight is zero.
@@ -143,7 +140,7 @@ class Band:
         prior_masses = checked_prior(prior, len(checked))
         low = max(self.c * (1.0 + NARROWING), 1.0 / RATIO_LIMIT)
         high = min(self.C * (1.0 - NARROWING), RATIO_LIMIT)
-        problem = make_problem(checked, prior_masses, base, low, high)
+        problem = make_problem(checked, prior_masses, low, high)
         if low > 1.0 - MARGIN or high < 1.0 + MARGIN:
             return np.array(np.broadcast_to(prior_masses, checked.shape))
         masses = np.asarray(projection.ratios(problem) * prior_masses, dtype=np.float64)

@@ -23,8 +23,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 SUM_TOLERANCE = 2.0**-40
 """How far from 1 the masses of a prior, and those that a projection returns, may sum."""
 
-# A cell whose prior mass is smaller keeps it and counts for nothing, and no base mass counts as less than this part of
-# the largest: no product or quotient of the projections then overflows, or loses digits to underflow.
+# A cell whose prior mass is smaller keeps it and counts for nothing: no product or quotient of the projections then
+# overflows, or loses digits to underflow.
 TINY = 2.0**-100
 
 
@@ -33,15 +33,11 @@ class Problem:
     """What a :class:`Projection` is given. It has no ``repr``: the weights come from the secret history."""
 
     scores: Floats
-    """The weights as the sampler returned them; ∝ weights_i / μ_i if a base measure was given."""
+    """In proportion to ``target``, without the rounding of its sum: their order is that of the candidates."""
     target: Floats
     """r_i = π_i / p_i: the density π of the sampler relative to the prior."""
     prior: Floats | float
     """p_i, with 0 for the cells that keep their prior mass; one number when all are equal."""
-    base: Floats | float
-    """m_i ∝ μ_i / p_i, the base measure relative to the prior, with μ scaled to sum to 1."""
-    base_root: float
-    """√Σ μ_i: the square root of what the base measure was divided by."""
     low: float
     """The least ratio u_i allowed; above c by the margin that rounding needs."""
     high: float
@@ -86,7 +82,10 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Floats | float:
     """Positive masses that sum to 1 within :data:`SUM_TOLERANCE`; ``1 / length``, one number, when None are given."""
     if prior is None:
         return 1.0 / length
-    result = _positive(prior, "prior", length)
+    result = _validate.vector(length=length, prior=prior)
+    if not result.min() > 0:
+        where = int(np.argmin(result))
+        raise ValueError(f"prior[{where}] = {result[where]}: all must be greater than 0; leave out the rest")
     with np.errstate(over="ignore"):
         total = float(result.sum())
     if not abs(total - 1.0) <= SUM_TOLERANCE:
@@ -94,39 +93,20 @@ def checked_prior(prior: npt.ArrayLike | None, length: int) -> Floats | float:
     return result
 
 
-def make_problem(
-    weights: Floats, prior: Floats | float, base: npt.ArrayLike | None, low: float, high: float
-) -> Problem:
-    """The projection of checked weights and masses, scaled. The default base measure is the prior itself."""
+def make_problem(weights: Floats, prior: Floats | float, low: float, high: float) -> Problem:
+    """The projection of checked weights and masses, scaled. Weights in proportion to the prior have equal targets."""
     greatest = weights.max()
     if greatest == 0:
         raise ValueError(
             "all weights are 0, so no candidate can be chosen: give at least one positive weight, or equal weights to "
             "prefer none"
         )
-    scores, target, divisor = weights, weights / greatest, prior  # divided, so that the sum of huge weights is finite
-    if not isinstance(prior, float) and prior.min() < TINY:
-        divisor, prior = np.maximum(prior, TINY), np.where(prior < TINY, 0.0, prior)
-    relative: Floats | float = 1.0
-    root = 1.0
-    if base is not None:
-        measure = _positive(base, "base", len(weights))
-        largest = float(measure.max())
-        relative = np.maximum(measure / largest, TINY)
-        scores = target / relative
-        total = float(relative.sum())
-        relative /= total * divisor
-        root = math.sqrt(largest) * math.sqrt(total)
-    target /= target.sum() * divisor
-    return Problem(scores, target, prior, relative, root, low, high)
-
-
-def _positive(values: npt.ArrayLike, name: str, length: int) -> Floats:
-    result = _validate.vector(length=length, **{name: values})
-    if not result.min() > 0:
-        where = int(np.argmin(result))
-        raise ValueError(f"{name}[{where}] = {result[where]}: all must be greater than 0; leave out the rest")
-    return result
+    scores = weights / greatest  # so that the sum of huge weights is finite
+    total, largest = float(scores.sum()), float(np.max(prior))
+    if not isinstance(prior, float):
+        scores /= np.maximum(prior, TINY) / largest
+        prior = np.where(prior < TINY, 0.0, prior)
+    return Problem(scores, scores / (total * largest), prior, low, high)
 
 
 def crossing(
@@ -209,7 +189,7 @@ class KL:
 
     The s is the one for which the masses sum to one. Where π_i = 0 a trace of the prior stands in for it, so that an s
     exists even when all other cells are at C p_i: the cells without weight then share what is left in proportion to
-    their prior masses. Neither divergence depends on the base measure.
+    their prior masses.
 
     >>> from dphypo.band import Band
     >>> Band(0.5, 2).project([6, 2, 1], projection=KL()).round(4)
@@ -229,9 +209,9 @@ class KL:
 class L2:
     """Minimise ‖f − π‖₂ over the band: the functional projection of the paper.
 
-    On cells of base measure μ_i the norm is ‖f − π‖₂² = Σ (f_i − π_i)² / μ_i, the integral of the squared difference
-    of the densities. Setting the derivative of the Lagrangian to zero and clipping gives
-    f_i = clip(π_i + ν μ_i, c p_i, C p_i), with the ν for which the masses sum to one.
+    The norm is ‖f − π‖₂² = Σ (f_i − π_i)² / p_i, the integral over the prior of the squared difference of the
+    densities. Setting the derivative of the Lagrangian to zero and clipping gives
+    f_i = clip(π_i + ν p_i, c p_i, C p_i), with the ν for which the masses sum to one.
 
     >>> from dphypo.band import Band
     >>> Band(0.5, 2).project([6, 1, 1], projection=L2()).round(4)
@@ -241,23 +221,19 @@ class L2:
     history_only: ClassVar[bool] = True  # the ratios are a function of the problem
 
     def ratios(self, problem: Problem) -> Floats:
-        """u_i = clip(r_i + ν m_i, low, high)."""
-        target, base = problem.target, problem.base
-        least = float(np.min(base))
-        bracket = ((problem.low - float(target.max())) / least, (problem.high - float(target.min())) / least)
-        return clipped(problem, target, base, start=0.0, bracket=bracket)
+        """u_i = clip(r_i + ν, low, high)."""
+        target = problem.target
+        bracket = (problem.low - float(target.max()), problem.high - float(target.min()))
+        return clipped(problem, target, 1.0, start=0.0, bracket=bracket)
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """Maximise Σ f_i w_i over the band: C p_i on the cells of greatest weight, c p_i on the rest.
+    """Maximise Σ f_i r_i over the band, r_i = π_i / p_i: C p_i on the cells of greatest density, c p_i on the rest.
 
-    Only the order of the weights matters. A density of the band can be at C on prior mass p = (1−c)/(C−c) while the
-    rest is at c. Going down the weights, the one at which that mass is reached is the boundary: its cells share what
-    is left in proportion to their prior masses, so the result does not depend on the order of the candidates.
-
-    Without a base measure the weights are scores. With one they are masses, as for the other projections, and cells are
-    ranked by their density w_i / μ_i: give the prior masses as ``base`` when the weights are masses on unequal cells.
+    Only the order of the densities matters. A density of the band can be at C on prior mass p = (1−c)/(C−c) while the
+    rest is at c. Going down, the density at which that mass is reached is the boundary: its cells share what is left in
+    proportion to their prior masses, so the result does not depend on the order of the candidates.
 
     >>> from dphypo.band import Band
     >>> Band(0.5, 2).project([3, 1, 7, 2], projection=Greedy()).round(4)
@@ -304,24 +280,14 @@ SMALLEST = 2.0**-200  # in place of a root of 0, which is that of a cell at the 
 class Mixed:
     """Minimise ‖f − π‖₂ + ν KL(π, f) over the band; ν = 0 is :class:`L2`, and ν → ∞ tends to :class:`KL`.
 
-    **Optimality.** With ‖f − π‖₂² = Σ (f_i − π_i)² / μ_i, KL(π, f) = Σ π_i log(π_i / f_i), n = ‖f − π‖₂ > 0 and λ the
-    multiplier of Σ f_i = 1, a cell strictly inside the band has
+    The norm is that of :class:`L2`, and KL(π, f) = Σ π_i log(π_i / f_i). With n = ‖f − π‖₂ > 0, κ = ν n and x the
+    multiplier of Σ f_i = 1 times n, the optimality condition is a quadratic in f_i whose positive root is
 
-        (f_i − π_i) / (n μ_i) − ν π_i / f_i = λ.
-
-    The left side increases in f_i, so a cell at a limit is the solution clipped to it. Write κ = ν n and x = λ n: this
-    is a quadratic in f_i whose positive root is
-
-        f_i = clip( (b_i + √(b_i² + 4 κ μ_i π_i)) / 2, c p_i, C p_i ),  b_i = π_i + x μ_i.
+        f_i = clip( (b_i + √(b_i² + 4 κ p_i π_i)) / 2, c p_i, C p_i ),  b_i = π_i + x p_i.
 
     For fixed κ each f_i increases in x, so Σ f_i = 1 is one monotone root. What remains is one equation in κ,
-
-        κ = ν ‖f(κ) − π‖₂.
-
-    If π lies in the band it is the minimiser, with n = 0. Otherwise there is one solution, and it is not below ν n(0):
-    docs/theory/search.md, section "Projection".
-
-    ``base`` sets the scale of the norm, and so what a given ν means: with the default, the prior, a space of volume 1.
+    κ = ν n(κ). If π lies in the band it is the minimiser, with n = 0. Otherwise there is one solution, and it is not
+    below ν n(0): docs/theory/search.md, section "Projection".
 
     Args:
         nu: ν, the weight of the divergence; 0 or greater.
@@ -338,28 +304,26 @@ class Mixed:
         object.__setattr__(self, "nu", _validate.non_negative(nu=self.nu))
 
     def ratios(self, problem: Problem) -> Floats:
-        """u_i = clip((b_i + √(b_i² + 4 κ m_i r_i)) / 2, low, high) with b_i = r_i + x m_i."""
-        target, base, total, x = problem.target, problem.base, problem.total, 0.0
+        """u_i = clip((b_i + √(b_i² + 4 κ r_i)) / 2, low, high) with b_i = r_i + x."""
+        target, total, x = problem.target, problem.total, 0.0
         if problem.low <= target.min() and target.max() <= problem.high:
             return target
-        # The problem's base is μ divided by Σμ: the norm in it is larger by the root of that, and κ by all of it. The
-        # cap keeps κ finite; far below it the divergence decides alone.
-        nu = min(self.nu * problem.base_root, GREATEST)
+        nu = min(self.nu, GREATEST)  # the cap keeps κ finite; far below it the divergence decides alone
 
         def norm(kappa: float) -> tuple[float, float]:
             """n(κ) = ‖f(κ) − π‖ and dn/dκ, each search for x starting where the one before ended.
 
-            Inside the band √(b² + 4κmr) u′ = m (r + u x′), by differentiating the quadratic in κ; the other cells stand
+            Inside the band √(b² + 4κr) u′ = r + u x′, by differentiating the quadratic in κ; the other cells stand
             still, and Σ p u′ = 0 gives x′.
             """
             nonlocal x
             x = _solve(problem, kappa, x)
             ratios, per_root = _cells(problem, kappa, x)
             gap = ratios - target
-            size, across = math.sqrt(total(gap * (gap / base))), total(base * ratios * per_root)
+            size, across = math.sqrt(total(gap * gap)), total(ratios * per_root)
             if size == 0.0 or across == 0.0:
                 return size, 0.0
-            turn = total(gap * ratios * per_root) * total(base * target * per_root) / across
+            turn = total(gap * ratios * per_root) * total(target * per_root) / across
             return size, (total(gap * target * per_root) - turn) / size
 
         def evaluate(kappa: float) -> tuple[float, float]:
@@ -367,31 +331,30 @@ class Mixed:
             return kappa - nu * size, 1.0 - nu * steepness
 
         nearest, _ = norm(0.0)
-        tolerance = ROUNDING * nu * (nearest + math.sqrt(total(target * (target / base))))
+        tolerance = ROUNDING * nu * (nearest + math.sqrt(total(target * target)))
         gap = np.maximum(target - problem.low, problem.high - target)
-        farthest = math.sqrt(total(gap * (gap / base)))  # no density of the band is farther
+        farthest = math.sqrt(total(gap * gap))  # no density of the band is farther
         kappa = crossing(evaluate, nu * nearest, 0.0, nu * farthest, tolerance)
         return _cells(problem, kappa, _solve(problem, kappa, x))[0]
 
 
 def _solve(problem: Problem, kappa: float, start: float) -> float:
     """The x for which f(κ) sums to one."""
-    low, greatest, least = problem.low, float(problem.target.max()), float(np.min(problem.base))
+    low, greatest = problem.low, float(problem.target.max())
 
     def evaluate(x: float) -> tuple[float, float]:
         ratios, per_root = _cells(problem, kappa, x)
-        # u′ = m u / √(b² + 4κmr) on the cells inside the band.
-        return problem.total(ratios) - 1.0, problem.total(problem.base * ratios * per_root)
+        # u′ = u / √(b² + 4κr) on the cells inside the band.
+        return problem.total(ratios) - 1.0, problem.total(ratios * per_root)
 
-    # A cell leaves low at x = (low − r)/m − κ r/low and reaches high at (high − r)/m − κ r/high.
-    first = (low - greatest) / least - kappa * greatest / low
-    return crossing(evaluate, start, first, problem.high / least, ROUNDING)
+    # A cell leaves low at x = low − r − κ r/low and reaches high at high − r − κ r/high.
+    return crossing(evaluate, start, low - greatest - kappa * greatest / low, problem.high, ROUNDING)
 
 
 def _cells(problem: Problem, kappa: float, x: float) -> tuple[Floats, Floats]:
-    """The ratios u_i, and 1/√(b_i² + 4 κ m_i r_i) for those inside the band, 0 for those at a limit."""
-    b = problem.target + x * problem.base
-    pull = kappa * (problem.base * problem.target)
+    """The ratios u_i, and 1/√(b_i² + 4 κ r_i) for those inside the band, 0 for those at a limit."""
+    b = problem.target + x
+    pull = kappa * problem.target
     root = np.maximum(np.sqrt(b * b + 4.0 * pull), SMALLEST)
     # The positive root of u² − b u − pull, without the cancellation of b + √(…) where b < 0.
     free = 2.0 * pull / (np.abs(b) + root) + np.maximum(b, 0.0)

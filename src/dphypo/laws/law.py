@@ -91,10 +91,6 @@ class Law:
         k = _validate.counts(k=k)
         return like(np.where(k >= self.first, np.exp(self.log_pmf(np.maximum(k, self.first))), 0.0), k)
 
-    def pgf_derivative(self, x: npt.ArrayLike) -> Floats:
-        """f′(x) for x in [0, 1]."""
-        return np.exp(self.log_pgf_derivative(x))
-
     def log_pgf_derivative(self, x: npt.ArrayLike) -> Floats:
         """log f′(x) for x in [0, 1]."""
         return like(self.log_derivative(at_x(x)[1]), x)

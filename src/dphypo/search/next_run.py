@@ -532,8 +532,7 @@ class DrawnRuns:
             weights = np.asarray(policy.sampler.weights(candidates, history), dtype=np.float64)
             if weights.shape != prior.shape:
                 raise ValueError(f"weights have shape {weights.shape}: there are {len(prior)} candidates")
-            # The weights are masses: on cells of unequal mass, a rule that ranks them must rank densities.
-            return policy.band.project(weights, prior, policy.projection, base=None if self.grid is None else prior)
+            return policy.band.project(weights, prior, policy.projection)
         except Exception as error:
             failure = error
         # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
