@@ -56,7 +56,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("n_trials", "n_iter", "n_runs"), "give survey=20, the number of short runs"),
     **dict.fromkeys(("timeout", "max_time"), "time depends on the data, so give compute=, in full runs"),
     **dict.fromkeys(("callbacks", "callback"), "give on_run=, which is called with every published run"),
-    "n_jobs": "give workers=",
+    "n_jobs": "give workers= for several runs at a time",
+    "show_progress_bar": "give progress=True or False",
+    "catch": "an exception inside a run makes it a failed run: leave it out",
+    "gc_after_trial": "with workers= each run is executed in its own process: leave it out",
     "lr": "give learning_rate=",
     "seed": "seeds come from the operating system; for a simulation without a guarantee, give entropy=Seeded(1)",
 }
@@ -67,7 +70,8 @@ def spelled(called: str, given: Iterable[str], names: Collection[str]) -> None:
     """Refuse an argument that does not exist, and suggest the nearest one that does."""
     for name in given:
         if name not in names:
-            if (instead := _ELSEWHERE.get(name)) is not None and any(f" {one}=" in f" {instead}" for one in names):
+            instead = _ELSEWHERE.get(name, "")
+            if instead.endswith("leave it out") or any(f" {one}=" in f" {instead}" for one in names):
                 raise TypeError(f"{called}() has no {name}: {instead}")
             close = difflib.get_close_matches(name, names, 1)
             meant = f". Did you mean {close[0]!r}?" if close else ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -229,17 +229,13 @@ def spend(
     return Spent(design, solved.value, solved.guarantee)
 
 
-Watch = Callable[[Iterable[Design]], Iterable[Design]]
-"""Shows progress: it is given the designs to solve for, and yields them."""
-
-
 def spend_all(
-    wanted: list[Design], mechanism: Mechanism, space: Space, epsilon: float, delta: float, watch: Watch
+    wanted: Iterable[Design], mechanism: Mechanism, space: Space, epsilon: float, delta: float
 ) -> tuple[list[Spent], list[tuple[str, str]]]:
     """What the designs cost, and those that no noise pays for, each with why."""
     found: list[Spent] = []
     left_out: list[tuple[str, str]] = []
-    for design in watch(wanted):
+    for design in wanted:
         try:
             found.append(spend(design, mechanism, space, epsilon=epsilon, delta=delta, found=found))
         except UnreachableError:
@@ -410,7 +406,6 @@ def plan(
     fraction: float | None = None,
     bands: Sequence[Band] = BANDS,
     space: Space | None = None,
-    watch: Watch = iter,
 ) -> Comparison | EpsilonCurve:
     """Compare ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
 
@@ -433,7 +428,6 @@ def plan(
         runs, fraction: another survey to compare: how many runs, and how short.
         bands: of the adaptive studies to compare; they take the longest.
         space: what is tuned, if the mechanism's event depends on it.
-        watch: wraps the designs while they are solved for, to show progress.
 
     Returns:
         A :class:`dphypo.planning.Comparison`: ``str`` is a table and a recommendation, ``code`` the line that
@@ -461,8 +455,8 @@ def plan(
     over = SPACE if over is None else over
     planned = _planned(mechanism, over, epsilon, delta, compute)
     asked = _asked(runs, fraction)
-    wanted = list(designs(compute, steps_of(mechanism, over), (*planned, *asked), bands))
-    found, left_out = spend_all(wanted, mechanism, over, epsilon, delta, watch)
+    wanted = designs(compute, steps_of(mechanism, over), (*planned, *asked), bands)
+    found, left_out = spend_all(wanted, mechanism, over, epsilon, delta)
     if bands and compute > MOST_IN_A_BAND:
         left_out.append(("bands", f"more than {MOST_IN_A_BAND} runs in a band take minutes to account for"))
     alone = found[0].noise_multiplier

@@ -199,19 +199,9 @@ _MOST_ROWS = 300
 _ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
 
 
-def write_report(release: Release, path: str | os.PathLike[str]) -> Path:
-    """Write the report of a release to a file. :meth:`dphypo.Release.report` is the same."""
-    return write(release_page(release), path)
-
-
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
     """Verify a saved release and write its report."""
     return write(release_page(read_folder(folder), verified=True), path)
-
-
-def write_folder_entry(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    """Verify a saved release and write its entry for the registry of deployments; a file that exists is kept."""
-    return write_entry(entry(read_folder(folder)), path)
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Release:
@@ -471,8 +461,9 @@ def entry(release: Release) -> dict[str, Any]:
     }
 
 
-def write_entry(content: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write an entry as YAML; an existing file, which someone may have filled in, is not replaced."""
+def write_folder_entry(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    """Verify a saved release and write its entry as YAML; an existing file may have been filled in and is kept."""
+    content = entry(read_folder(folder))
     target = _validate.path(registry=path)
     if os.path.lexists(target):
         raise FileExistsError(f"{str(target)!r} exists and may have been filled in: give a new name")

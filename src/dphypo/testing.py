@@ -99,7 +99,7 @@ def _attempt(mechanism: Mechanism, params: dict[str, object], seed: int) -> Outc
     return result
 
 
-def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_000, pickled: bool = True) -> None:
+def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_000) -> None:
     """Raise an ``AssertionError`` if a sampler does not keep its contract.
 
     On spaces of one number, of mixed and conditional parameters, and on a grid of unequal masses, it must return finite
@@ -111,7 +111,6 @@ def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_
         sampler: what to check.
         ordered: whether the rule may depend on the order of the runs. A rule without a notion of time does not.
         longest: the length of the longest history tried.
-        pickled: whether the rule must survive pickling, for a study that trains in other processes.
 
     >>> from dphypo.samplers import Uniform
     >>> check_sampler(Uniform())
@@ -128,7 +127,7 @@ def check_sampler(sampler: Sampler, *, ordered: bool = False, longest: int = 10_
                 if len(history) < 100:
                     _check_candidate_order(sampler, candidates, history, weights, name)
         history = _history(space, "checked", uniforms(12, Seeded(3)) - 0.3)
-        _check_repeats(sampler, sets, history, ordered, pickled)
+        _check_repeats(sampler, sets, history, ordered)
 
 
 def _worlds() -> list[tuple[Space, Sequence[Candidates | Grid]]]:
@@ -196,9 +195,7 @@ def _check_candidate_order(
     ensure(same, f"{when} the order of the candidates changes a weight")
 
 
-def _check_repeats(
-    sampler: Sampler, sets: Sequence[Candidates | Grid], history: History, ordered: bool, pickled: bool
-) -> None:
+def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history: History, ordered: bool) -> None:
     """The same weights after other calls, run after run, from a copy, and from the same runs in another order."""
     candidates = sets[0]
     expected = sampler.weights(candidates, history).copy()
@@ -207,9 +204,8 @@ def _check_repeats(
     ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on what it was asked before")
     sampler.weights(candidates, replace(history, scores=history.scores[::-1].copy(), failed=history.failed[::-1]))
     ensure(_alike(sampler.weights(candidates, history), expected), "its weights depend on another history")
-    if pickled:
-        copy: Any = pickle.loads(pickle.dumps(sampler))
-        ensure(_alike(copy.weights(candidates, history), expected), "a pickled copy gives other weights")
+    copy: Any = pickle.loads(pickle.dumps(sampler))
+    ensure(_alike(copy.weights(candidates, history), expected), "a pickled copy gives other weights")
     if not ordered:
         rows = np.random.default_rng(3).permutation(len(history))
         params = [history.params[row] for row in rows]

@@ -11,6 +11,7 @@ from support.solver_tries import watch
 from typer.testing import CliRunner
 
 import dphypo
+from dphypo import planning
 from dphypo.cli import app
 from dphypo.errors import UnreachableError
 from dphypo.mechanisms import OwnTraining, SampledGaussian
@@ -30,19 +31,18 @@ def found():
 
 
 @pytest.mark.parametrize(("epsilon", "epochs"), [(0.5, 20), (4.0, 10)])
-def test_few_values_of_the_noise_are_tried(epsilon, epochs):
+def test_few_values_of_the_noise_are_tried(monkeypatch, epsilon, epochs):
     tried: list[list[float]] = []
 
-    def counted(wanted):
-        for design in wanted:
-            tried.append([])
-            yield design
-        tried.append([])  # of larger batches
+    def counted(*given, **options):
+        tried.append([])
+        return spend(*given, **options)
 
+    monkeypatch.setattr(planning, "spend", counted)
     given = {"records": 20_000, "batch_size": 200, "epochs": epochs, "compute": 3}
     with watch(lambda cost: tried[-1].append(cost) if tried else None):
-        plan(epsilon=epsilon, delta=DELTA, bands=(), watch=counted, **given)
-    counts = [len(costs) for costs in tried[:-1]]
+        found = plan(epsilon=epsilon, delta=DELTA, bands=(), **given)
+    counts = [len(costs) for costs in tried[: len(found.rows) + len(found.left_out)]]  # then larger batches
     assert max(counts) <= 8
     assert np.mean(counts) <= 4.5
 

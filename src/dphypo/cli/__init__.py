@@ -53,7 +53,7 @@ _NAMES = {
     "∞": "inf",
 }
 _PATIENCE = (5.0, 30.0)  # seconds until the first sign of life, and between later ones
-_WITH_BARS = {"plan", "calibrate", "watch"}
+_SILENT = {"plan", "calibrate", "watch"}  # which say so themselves, or serve
 
 
 @app.callback(invoke_without_command=True)
@@ -128,9 +128,9 @@ codecs.register_error(_SPELT, _spell)
 
 
 def _still_at_work() -> threading.Event:
-    """Until the event is set, say on a terminal that the command still runs, unless it has a progress bar."""
+    """Until the event is set, say on a terminal that the command still runs, unless it says so itself."""
     done = threading.Event()
-    if _WITH_BARS & set(sys.argv[1:2]) or not on_terminal():
+    if _SILENT & set(sys.argv[1:2]) or not on_terminal():
         return done
 
     def tell() -> None:

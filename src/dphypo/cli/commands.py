@@ -10,8 +10,6 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -211,29 +209,14 @@ def plan(
     """
     from dphypo.accounting.certificate import plain
     from dphypo.planning import plan as compare
+    from dphypo.search.progress import solving
 
     if (task.epsilon is None) == (task.epsilons is None):
         raise typer.BadParameter("give --epsilon, or several to compare: --epsilons 0.5 1 2 4 8")
     several = None if task.epsilons is None else o.several(task.epsilons)
-    found = compare(**{**vars(task), "epsilons": several}, watch=_with_bar)
+    with solving():
+        found = compare(**{**vars(task), "epsilons": several})
     print(json.dumps(plain(found.to_dict()), indent=2) if as_json else found)
-
-
-def _with_bar(designs: Iterable[Any]) -> Iterator[Any]:
-    """The designs. Shows progress: a bar on a terminal, elsewhere a line every few seconds."""
-    if on_terminal():
-        from rich.console import Console
-        from rich.progress import track
-
-        console = Console(stderr=True, force_jupyter=False)
-        yield from track(list(designs), "solving for the noise", console=console, transient=True)
-        return
-    said = time.monotonic()
-    for design in designs:
-        if time.monotonic() > said + 3:
-            said = time.monotonic()
-            say(f"solving for the noise: {design.name}")
-        yield design
 
 
 class _ShownByDefault(TyperGroup):

@@ -86,10 +86,8 @@ def is_signal(error: BaseException) -> bool:
 
 
 _LONGEST_REASON = 4000
-_TELL_AGAIN = (
-    "Nothing was recorded: tell this trial again, with an Outcome, a (model, score) pair, or, if the run failed, "
-    "Outcome.failed(reason)"
-)
+_NEITHER = "the run returned neither an Outcome nor a (model, score) pair"
+_NO_NUMBER = "the score is not a number"
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,17 +133,17 @@ class Outcome:
         """What a training function returned, as an outcome: an ``Outcome``, or a ``(model, score)`` pair."""
         pair = _pair(returned)
         if pair is None:
-            return cls.failed("the run returned neither an Outcome nor a (model, score) pair")
+            return cls.failed(_NEITHER)
         if isinstance(returned, Outcome) and returned.failure is not None:
             return cls.failed(returned.failure)
         model, score = pair
         given = returned.metrics if isinstance(returned, Outcome) else {}
         try:
             value, metrics = _number(score), {str(name): _number(one) for name, one in given.items()}
-        except (TypeError, ValueError):
-            return cls.failed("the score is not a number")
         except OverflowError:
             value, metrics = math.inf, {}
+        except Exception:
+            return cls.failed(_NO_NUMBER)
         if not all(map(math.isfinite, (value, *metrics.values()))):
             return cls.failed("the score is not finite")
         return cls(model, value, metrics=metrics)
@@ -157,25 +155,6 @@ class Outcome:
 
     def __repr__(self) -> str:
         return "Outcome(secret)"
-
-
-def well_formed(outcome: Any) -> Any:
-    """Check and return the outcome given to ``tell``. Errors have constant texts, since the outcome is secret."""
-    pair = _pair(outcome)
-    if pair is None:
-        raise TypeError(f"tell() was given neither an Outcome nor a (model, score) pair. {_TELL_AGAIN}")
-    if isinstance(outcome, Outcome) and outcome.failure is not None:
-        return outcome
-    number = True
-    try:
-        _number(pair[1])
-    except OverflowError:
-        pass  # a number that is not finite as a float: the run failed
-    except Exception:
-        number = False
-    if not number:  # raised outside the handler, so that the caught error, which may quote the value, is not chained
-        raise TypeError(f"the score given to tell() is not a number. {_TELL_AGAIN}")
-    return outcome
 
 
 def _pair(returned: Any) -> tuple[Any, Any] | None:
@@ -192,6 +171,18 @@ def _number(score: Any) -> float:
     if isinstance(score, (str, bytes, bytearray)) or kind not in "biuf":
         raise TypeError("not a number")
     return float(score)
+
+
+def told(outcome: object, saver: Saver) -> Outcome:
+    """The outcome given to ``tell``, as :func:`settle` has it; refused if it is none."""
+    settled = settle(lambda: outcome, saver)
+    failed = isinstance(outcome, Outcome) and outcome.failure is not None
+    if not failed and settled.failure in (_NEITHER, _NO_NUMBER):
+        raise TypeError(
+            f"tell() cannot record this: {settled.failure}. Nothing was recorded: tell this trial again, with an "
+            "Outcome, a (model, score) pair, or, if the run failed, Outcome.failed(reason)"
+        )
+    return settled
 
 
 def settle(returned: Callable[[], object], saver: Saver) -> Outcome:

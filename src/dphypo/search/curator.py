@@ -27,7 +27,9 @@ class Curator:
     published because of them. Use it to find out why a study failed, on the machine that holds the data.
     """
 
-    def __init__(self, record: Callable[[], Record], sampler_error: Callable[[], Exception | None]) -> None:
+    def __init__(
+        self, record: Callable[[], Record], sampler_error: Callable[[], Exception | None] = lambda: None
+    ) -> None:
         self._record, self._sampler_error = record, sampler_error
 
     @property
@@ -67,7 +69,6 @@ class StoredSearch:
     def __init__(self, store: Store, names: list[str]) -> None:
         self._store = store
         self._names = names  # of all parts, the last one last
-        self.sampler_error: Exception | None = None
 
     @property
     def name(self) -> str:
@@ -151,7 +152,7 @@ class StoredSearch:
 
     def curator(self) -> Curator:
         """The runs, for the curator alone. **Nothing it shows carries a guarantee.**"""
-        return Curator(self.record, lambda: None)
+        return Curator(self.record)
 
     def record(self) -> Record:
         """What the journal holds. **Secret.**"""

@@ -450,8 +450,6 @@ def check(
     """
     if found.get("form") != FORM:
         raise JournalError(f"{where} was begun by another version of dphypo: finish the search with that version")
-    if "model" not in found:  # an old journal that does not state its model fits any
-        declared = {name: value for name, value in declared.items() if name != "model"}
     if changed := [name for name in {**declared, **found} if found.get(name) != declared.get(name)]:
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
         values = [one for name in changed for one in _changes(name, found.get(name), declared.get(name))]

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -134,10 +135,8 @@ class Rung(Survey):
         return f"Compute: 1 run{when}."
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        def propose(*_: object) -> dict[str, Any]:
-            return moved_into(setting.prior, setting.declared, self.params)
-
-        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, self.within)
+        chosen = partial(moved_into, setting.prior, setting.declared, self.params)
+        return DeclaredRuns.once(setting.prior, chosen, within=self.within, table=True)
 
     def after(self, model: Any) -> Mechanism:
         """What is run after a rung that published this model; None if it has none, because its run failed."""

@@ -558,6 +558,13 @@ class DeclaredRuns:
     published: ClassVar[bool] = True
     in_order: ClassVar[bool] = False
 
+    @classmethod
+    def once(
+        cls, prior: Space, params: Callable[[], dict[str, Any]], *, within: Within | None = None, table: bool = False
+    ) -> DeclaredRuns:
+        """One run, at λ that was published or follows from public values."""
+        return cls(1, prior, prior, lambda *_: params(), 0, within=within, table=table)
+
     def draw_total(self, entropy: Entropy) -> int:
         return self.runs
 

@@ -312,11 +312,7 @@ class InputScale(Survey):
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
         """One run, which has no hyperparameters: the middle of the prior is recorded for it."""
-
-        def propose(*_: object) -> dict[str, Any]:
-            return middle(setting.prior)
-
-        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, None, False)
+        return DeclaredRuns.once(setting.prior, lambda: middle(setting.prior))
 
 
 # Whether to search.

@@ -6,6 +6,7 @@ nothing else. That of a survey covers the runs that were declared. No message ho
 
 from __future__ import annotations
 
+from dphypo import _validate
 from dphypo.errors import Refusal
 
 _NEW = "start a new search with a new journal: the two guarantees compose"
@@ -106,13 +107,6 @@ OPTIONS = {
 }
 """Options of other optimisers that would void the guarantee."""
 
-_ELSEWHERE = {
-    "n_jobs": "give workers= for several runs at a time, or executor= for a cluster",
-    "show_progress_bar": "give progress=True or False",
-    "catch": "leave it out: an exception inside a run makes it a failed run, and the study continues",
-    "gc_after_trial": "leave it out: with workers= each run is executed in its own process",
-}
-
 SECRETS = frozenset(
     {"trials", "history", "results", "best_trial", "best_trials", "best_params", "best_value", "best_score", "T"}
 )
@@ -124,6 +118,4 @@ def refuse_options(options: dict[str, object]) -> None:
     for name in options:
         if name in OPTIONS:
             raise Refusal(f"{OPTIONS[name]} (run was given {name}=.)")
-        if name in _ELSEWHERE:
-            raise TypeError(f"run() has no {name}: {_ELSEWHERE[name]}")
-        raise TypeError(f"run() got an unexpected keyword argument {name!r}")
+    _validate.spelled("run", options, ("workers", "progress", "start_method", "executor", "devices", "on_run"))

@@ -403,9 +403,9 @@ class Release:
         It holds public values only. An earlier report at the path is replaced; any other file is left alone. Needs the
         extra ``plots``.
         """
-        from dphypo.report import write_report  # which is built on this module
+        from dphypo.report import release_page, write  # which is built on this module
 
-        return write_report(self, path)
+        return write(release_page(self), path)
 
     def __repr__(self) -> str:
         if self.ending is Ending.ALL_FAILED:

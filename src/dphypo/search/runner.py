@@ -58,7 +58,7 @@ from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.journal.store import Store, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
-from dphypo.mechanisms.mechanism import ENDS, settle, well_formed
+from dphypo.mechanisms.mechanism import ENDS, told
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
@@ -610,9 +610,9 @@ class RunningPart:
                 self._counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
                 self.counted = self._counts.said(kept[COUNTS])
             record = self._journal.record
-            self._lag = kept[LAG] if runs.in_order else self._lag
             if record.total is not None and not runs.possible(record.total):
                 raise tampered("its number of runs is one that the law of T never gives")
+            self._lag = kept[LAG] if runs.in_order else self._lag
             self._past = Past(runs.space, declaration.sign)
             if self.last_run and record.results:
                 erase(self.checkpoint)  # its process died when it had committed
@@ -726,8 +726,7 @@ class RunningPart:
             ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
             if trial.number >= len(record.trials) or (not ended and record.trials[trial.number].seed != trial.seed):
                 raise ValueError("this trial does not belong to this study: pass tell() what study.ask() returned")
-            told = well_formed(outcome)
-            self.finish(trial, settle(lambda: told, self.mechanism.saver))
+            self.finish(trial, told(outcome, self.mechanism.saver))
 
     def lost(self, trial: Trial) -> None:
         """Handle a run whose process, another than this one, died."""
@@ -785,8 +784,6 @@ class RunningPart:
                 raise Refusal(refusals.SECOND_RELEASE)
             if not record.complete:
                 raise Refusal(refusals.UNFINISHED)
-            if record.best != best_of(record, self.declaration.sign):
-                raise RuntimeError("the journal contradicts itself about which run is best: nothing was released")
             self._journal.release(ending(record).name, json.dumps(certificate.to_dict()), stop)
 
     def best(self) -> Release:
@@ -878,16 +875,6 @@ def beats(trial: Trial, outcome: Outcome, record: Record, sign: float) -> bool:
     best = record.results[record.best]
     assert best.score is not None
     return (sign * outcome.score, trial.tie_key) > (sign * best.score, record.trials[record.best].tie_key)
-
-
-def best_of(record: Record, sign: float) -> int | None:
-    """The best of all runs, computed again; None if none has a score."""
-    scored = [
-        (sign * result.score, record.trials[number].tie_key, number)
-        for number, result in record.results.items()
-        if result.score is not None
-    ]
-    return max(scored)[2] if scored else None
 
 
 def ending(record: Record) -> Ending:

@@ -244,10 +244,10 @@ class LastRun(Part):
         return "Compute: 1 run."
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        def propose(*_: object) -> dict[str, Any]:
+        def chosen() -> dict[str, Any]:
             return moved_into(setting.prior, setting.declared, self._choose(setting))
 
-        return DeclaredRuns(1, setting.prior, setting.prior, propose, 0, False, self.within, False)
+        return DeclaredRuns.once(setting.prior, chosen, within=self.within)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         return replace(best, params=dict(record.trials[0].params), score=best.score if self.score else None)
