@@ -94,7 +94,7 @@ def test_4_an_embedding_that_renormalises_ends_before_t_is_drawn(tmp_path: Any) 
 
 def test_5_a_split_that_depends_on_other_records() -> None:
     """Before: 710 of 2 000 records moved."""
-    from dphypo.training.split import hashed_apart
+    from support.splits import hashed_apart
 
     rows = np.random.default_rng(0).integers(0, 100, (2000, 3))
     labels = np.arange(2001) % 2

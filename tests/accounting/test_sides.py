@@ -32,7 +32,7 @@ from dphypo.accounting.composition import (
 from dphypo.accounting.verify import guarantee_of
 from dphypo.laws import Geometric, Pmf
 from dphypo.mechanisms.mechanism import Declared
-from dphypo.training.split import Origin, hash_split, sides_of, split_by_hash
+from dphypo.training.split import Origin, sides_of, split_by_hash
 
 ADD, REPLACE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE
 SPLITS = (Split("even numbers score"), Split("hash", key="a", share=0.2), Split("hash", key="a", share=0.3))
@@ -315,7 +315,7 @@ def test_certificates_of_two_forms_of_the_records_are_composed_as_two_splits():
 
 
 def test_every_split_by_a_hash_has_a_name_of_its_own():
-    one, other = (hash_split(INPUTS, share=0.2).sides for _ in range(2))
+    one, other = (split_by_hash(INPUTS, TARGETS)[0].split for _ in range(2))
     assert not one.training.apart_from(other.scoring)
 
 

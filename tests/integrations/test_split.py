@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import strategies as st
+from support.splits import hashed_apart
 
 from dphypo.training import split
-from dphypo.training.split import hashed_apart, record_bytes, sides_of, split_by_hash, structure_bytes
+from dphypo.training.split import record_bytes, sides_of, split_by_hash, structure_bytes
 
 RNG = np.random.default_rng(0)
 COUNT = 2000

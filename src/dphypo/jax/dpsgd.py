@@ -101,11 +101,7 @@ class DPSGD(GradientTraining):
         self.refuse_unknown(self.fixed)
         _ = self.cost
         if self.complete:
-            self._refuse_targets(self.program(self.values({})))
-
-    def _refuse_targets(self, program: Program) -> None:
-        for score in scores.scores_of(self.score).values():
-            scores.refuse_targets(score, JaxModel(program))
+            scores.refuse_targets(self.score, JaxModel(self.program(self.values({}))))
 
     def parts(self, data: TreeRecords, share: float) -> tuple[TreeRecords, TreeRecords]:
         """The records that train, and those that score: about this share of them, by a hash of each."""
@@ -216,7 +212,7 @@ class DPSGD(GradientTraining):
         """Build and score a model without training it, to find errors before anything is drawn."""
         with quiet():
             begun = begin(self, params, seed)
-            self._refuse_targets(begun.program)
+            scores.refuse_targets(self.score, JaxModel(begun.program))
             score = scores.on_synthetic(self.score, lambda one: TreeRecords(as_records(one.data).synthetic_rows(8)))
             return finish(score, begun, begun.row)
 

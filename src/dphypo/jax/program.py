@@ -32,7 +32,7 @@ from dphypo.mechanisms import Plain
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.training.persons import PersonKeys, Persons, words_of
 from dphypo.training.poisson_draws import MULTIPLE
-from dphypo.training.scores import Asked, Floats, TrainedModel, Value
+from dphypo.training.scores import Asked, Floats, Targets, TrainedModel, Value
 from dphypo.training.split import Origin
 
 Tree = Any
@@ -593,10 +593,10 @@ class JaxModel(TrainedModel):
             found[inside] = values(some if inside.all() else some.chosen(inside))
         return found
 
-    def targets(self, measure: str, records: TreeRecords) -> dict[str, Any]:
+    def targets(self, measure: str, records: TreeRecords) -> Targets:
         """The loss is a user's function: whether it is one of regression cannot be seen."""
         tree = records.tree
         if not isinstance(tree, tuple | list) or len(tree) != 2 or not isinstance(tree[1], np.ndarray):
             raise _validate.fail("score", measure, "it compares labels: give it pairs, data=(inputs, labels)")
         inputs, labels = tree
-        return {"shape": labels.shape[1:], "kind": str(labels.dtype), "outputs": self._program.outputs(inputs)}
+        return Targets(labels.shape[1:], str(labels.dtype), self._program.outputs(inputs))

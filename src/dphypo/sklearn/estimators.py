@@ -11,7 +11,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ from dphypo.torch import DPSGD
 from dphypo.torch.saver import Safetensors, remember
 from dphypo.training import cost
 from dphypo.training.persons import PersonKeys
-from dphypo.training.scores import Asked, TrainedModel, Value, as_trained, no_score
+from dphypo.training.scores import Asked, Targets, TrainedModel, Value, as_trained, no_score
 from dphypo.training.split import record_bytes
 
 Floats = npt.NDArray[np.float32]
@@ -143,13 +143,17 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         least = 0 if reset else 1
         return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
 
-    def _train(self, data: tuple[Floats, npt.NDArray[Any]], groups: Any) -> None:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
+        warn_of_repeats(self)
+        data = self.read(X, y)
         person = None if groups is None else PersonKeys.of(groups, len(data[0]))
         records = len(data[0]) if person is None else person.count
         records = records if self.records is None else _validate.integer(at_least=1, records=self.records)
         cap = None if person is None else self.rows_per_person
         mechanism = self.mechanism(data, records, person=person, rows_per_person=cap, score=no_score)
         self.model_ = mechanism({}, seed=_seed(self.random_state)).model
+        return self
 
     def mechanism(self, data: Any, records: int, kind: type[DPSGD] = DPSGD, **given: Any) -> DPSGD:
         """What trains the network on ``data`` that was read; further arguments are those of ``DPSGD``."""
@@ -206,12 +210,6 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     _: KW_ONLY
     classes: npt.ArrayLike | None = None
     class_weight: Mapping[Any, float] | None = None
-
-    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDClassifier:
-        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
-        warn_of_repeats(self)
-        self._train(self.read(X, y), groups)
-        return self
 
     def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
         """Inputs, and the places of labels among the classes, -1 for others; wrong data are refused by their types."""
@@ -288,12 +286,6 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def _loss(self) -> Callable[..., Any]:
         return functional.mse_loss
-
-    def fit(self, X: Any, y: Any, groups: Any = None) -> DPSGDRegressor:
-        """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
-        warn_of_repeats(self)
-        self._train(self.read(X, y), groups)
-        return self
 
     def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
         """Inputs and targets, NaN for those that are no numbers; wrong data are refused by their types."""
@@ -588,9 +580,9 @@ class FittedEstimator(TrainedModel):
         labels = places(y, known).astype(np.float64)
         return np.where(labels < 0, np.nan, value(outputs, labels, None))
 
-    def targets(self, measure: str, records: Any) -> dict[str, Any]:
+    def targets(self, measure: str, records: Any) -> Targets:
         y, classes = np.asarray(records[1]), self.classes(records)  # labels are compared by value, whatever their type
-        return {"shape": y.shape[1:], "kind": "int64", "outputs": () if classes is None else (classes,)}
+        return Targets(y.shape[1:], "int64", () if classes is None else (classes,))
 
 
 def _chosen(records: Any, asked: Asked) -> Any:

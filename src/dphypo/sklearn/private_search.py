@@ -23,7 +23,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted, indexable
 
 from dphypo import _validate
-from dphypo.accounting.composition import Side
+from dphypo.accounting.composition import EVERYONE
 from dphypo.band import Band
 from dphypo.band.band import BandLike
 from dphypo.entropy import SYSTEM, Seeded
@@ -41,7 +41,7 @@ from dphypo.training import cost
 from dphypo.training.base import AllRecords
 from dphypo.training.persons import PersonKeys, read_cap
 from dphypo.training.scores import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore, scoring_share
-from dphypo.training.split import SideRecords, hash_split, hashed_apart
+from dphypo.training.split import split_within
 
 _STUDY_SCORE_NOISE = 10.0
 SCORINGS = {"balanced_accuracy": "balanced_accuracy", "f1": "f1 of class 1", "f1_macro": "f1", "roc_auc": "auc"}
@@ -325,15 +325,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.score_noise_multiplier is not None:
             score_noise = _validate.positive(score_noise_multiplier=self.score_noise_multiplier)
         share, to_score = scoring_share(records)
-        apart = hashed_apart(X, y, share=share, person=person)
-        sides = hash_split(X, share=share, persons=person is not None).sides
-
-        def part(chosen: Any, side: Side) -> SideRecords:
-            return SideRecords(
-                data[0][chosen], data[1][chosen], sides, side, None if person is None else person[chosen]
-            )
-
-        train, held_out = part(~apart, sides.training), part(apart, sides.scoring)
+        train, held_out = split_within(EVERYONE, X, y, share=share, person=person, form=data)
         of_score: dict[str, Any] = {"data": held_out, "noise_multiplier": score_noise, "records": to_score}
         of_score["rows_per_person"] = given.get("rows_per_person")
         with warnings.catch_warnings(action="ignore"):  # fit warns of much noise, once

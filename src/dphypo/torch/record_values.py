@@ -38,7 +38,7 @@ from dphypo.torch.engine.trainable import code_of, extreme, given_by, random_wei
 from dphypo.torch.fields import Called, called, plain
 from dphypo.training.persons import I64
 from dphypo.training.poisson_draws import MULTIPLE
-from dphypo.training.scores import Asked, Floats, TrainedModel, Value, as_trained
+from dphypo.training.scores import Asked, Floats, Targets, TrainedModel, Value, as_trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +349,7 @@ class TorchModel(TrainedModel):
         return values(self._called, records, each, asked.declared or _CHUNK, each, rows=asked.rows)
 
     @torch.no_grad()
-    def targets(self, measure: str, records: TorchRecords) -> dict[str, Any]:
+    def targets(self, measure: str, records: TorchRecords) -> Targets:
         inputs, targets = records.example
         device = next(self._called.parameters()).device
         made_up = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
@@ -357,13 +357,9 @@ class TorchModel(TrainedModel):
             outputs = called(self._called, records.fields)(made_up)
         except Exception as error:
             raise not_callable(error, inputs) from error
-        return {
-            "shape": tuple(targets.shape[1:]),
-            "kind": str(targets.dtype).removeprefix("torch."),
-            "outputs": tuple(outputs.shape[1:]),
-            "regression": self._loss in REGRESSION or type(self._loss) in REGRESSION,
-            "float_labels": is_single(outputs),
-        }
+        kind = str(targets.dtype).removeprefix("torch.")
+        regression = self._loss in REGRESSION or type(self._loss) in REGRESSION
+        return Targets(tuple(targets.shape[1:]), kind, tuple(outputs.shape[1:]), regression, is_single(outputs))
 
 
 @as_trained.register

@@ -172,8 +172,7 @@ class TorchRun:
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot score."""
-        for score in scores.scores_of(self.mechanism.score).values():
-            scores.refuse_targets(score, TorchModel(model, self.mechanism.loss))
+        scores.refuse_targets(self.mechanism.score, TorchModel(model, self.mechanism.loss))
 
     def classes(self) -> int:
         """How many classes the model tells apart."""

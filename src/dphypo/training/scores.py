@@ -10,13 +10,7 @@
 A library computes one value per record, from that record and the model alone: :class:`TrainedModel`. Everything else,
 the noise, the events, the measures and what they cannot score, is here.
 
-**Reaching a target.** From which noisy accuracy on does a target count as reached, so that this is wrong with at most a
-stated probability? A model classifies a new record correctly with probability a. N records score it, drawn as the new
-ones are and not used to train it; R of them are classified correctly. What is published is R̃/(R̃ + W̃), of the noisy
-counts of correct and wrong records. It is at least u if and only if R̃ − u(R̃ + W̃) ≥ 0, that is R − uN + Z ≥ 0, where
-Z has standard deviation σ√((1 − u)² + u²), and rounding the noise to whole numbers adds 1/2 at the most. Given N, R is
-binomial, and stochastically increases with a: of all a ≤ t, a = t says "reached" most often. There the probability is a
-finite sum.
+From which noisy accuracy on a target counts as reached is :func:`reaching` (docs/theory/ladders.md).
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import dp_accounting
 import numpy as np
@@ -52,6 +46,9 @@ _DECIMALS = 4
 
 def reaching(target: float, wrong: float, *, noise_multiplier: float, records: int, of: int | None = None) -> float:
     """The smallest accuracy, to four decimals, that is shown with probability ``wrong`` at most if a ≤ ``target``.
+
+    Of all accuracies a ≤ t of the model on new records, a = t shows it most often; there the probability is a finite
+    sum: P[R − uN + Z ≥ −1/2] for N records that score, R of them right, and Z ∼ N(0, σ²((1 − u)² + u²)).
 
     Args:
         target: the accuracy that is wanted, t.
@@ -154,8 +151,8 @@ class TrainedModel(ABC):
         """The loss of each record; infinite if it is not a number, NaN for a record outside its domain."""
 
     @abstractmethod
-    def targets(self, measure: str, records: Any) -> dict[str, Any]:
-        """What :func:`refuse_targets` asks of the targets, from types and shapes alone."""
+    def targets(self, measure: str, records: Any) -> Targets:
+        """What the targets are, from types and shapes alone; ``measure`` is who asks, for an error."""
 
     def correct(self, records: Any, asked: Asked) -> Floats:
         """1 for each record classified correctly, else 0; NaN for one outside the domain."""
@@ -209,9 +206,13 @@ class PublicAccuracy:
 
     data: Any
 
+    def records_for(self, model: TrainedModel) -> Any:
+        """The records as the model's library reads them."""
+        return model.records(self.data, public=True)
+
     def __call__(self, model: Any) -> float:
         trained = as_trained(model)
-        records = trained.records(self.data, public=True)
+        records = self.records_for(trained)
         return float(np.nansum(trained.correct(records, Asked()))) / max(1, len(records))
 
 
@@ -298,6 +299,10 @@ class RecordScore(ABC):
             changes |= {"data": records, "example": None}
         return replace(self, **changes) if changes else self
 
+    def records_for(self, model: TrainedModel) -> Any:
+        """The records as the model's library reads them."""
+        return model.records(self.data, self.example, person=self.person)
+
     def __call__(self, model: Any, *, seed: int) -> float:
         return float(self.drawn(model, seed))
 
@@ -305,7 +310,7 @@ class RecordScore(ABC):
         """One evaluation, with the noise of a seed."""
         trained = as_trained(model)
         score = self.read_by(type(trained))
-        records, words = trained.records(score.data, score.example, person=score.person), noise.Words.of_seed(seed)
+        records, words = score.records_for(trained), noise.Words.of_seed(seed)
         rows = owners = None
         if (most := score.rows_per_person) is not None:
             keys = score.person if isinstance(score.person, PersonKeys) else records.person
@@ -386,7 +391,7 @@ class PrivateLoss(RecordScore):
 
     @property
     def event(self) -> RoundedDp:
-        return event_of_sum(self.sigma)
+        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), noise.slack_of_sum(self.sigma))
 
     @property
     def assumes(self) -> str:
@@ -491,7 +496,7 @@ class PrivateConfusion(RecordScore):
         """The noise of the measure among this many classes; None for your own measure or a gap between groups."""
         if not isinstance(self.measure, str) or self.measure in GAPS or not isinstance(self.noise_multiplier, float):
             return None
-        share = assumed_share(classes) if self.rarest is None else self.rarest
+        share = 1 / (5 * classes) if self.rarest is None else self.rarest  # by default a fifth of an even share
         return deviation(self.measure, classes, share, self.records or 1, self.noise_multiplier)
 
     @property
@@ -722,64 +727,46 @@ def no_score(*_: object) -> float:
     return 0.0
 
 
+class Targets(NamedTuple):
+    """What is public of the targets of some records."""
+
+    shape: tuple[int, ...]  # of one record's target
+    kind: str  # their type, such as "float32"
+    outputs: tuple[int, ...]  # the shape of the model's output for one record
+    regression: bool = False  # whether the loss is one of regression, where that is known
+    float_labels: bool = False  # whether labels may be floating-point numbers, as those of a single output
+
+
 def refuse_targets(score: Any, model: TrainedModel) -> None:
     """Refuse targets that a measure of labels cannot score, from types and shapes alone."""
-    if isinstance(score, PublicAccuracy):
-        records = model.records(score.data, public=True)
-    elif isinstance(score, PrivateAccuracy | PrivateConfusion):
-        records = model.records(score.data, score.example, person=score.person)
-    else:
-        return
-    measure = getattr(score, "measure", "accuracy")
-    measure = measure if isinstance(measure, str) else type(score).__name__
-    _refuse(measure, **model.targets(measure, records))
+    for one in scores_of(score).values():
+        if isinstance(one, PublicAccuracy | PrivateAccuracy | PrivateConfusion):
+            given = getattr(one, "measure", "accuracy")
+            measure = given if isinstance(given, str) else type(one).__name__
+            if (remedy := _not_labels(model.targets(measure, one.records_for(model)))) is not None:
+                raise _validate.fail("score", measure, remedy)
 
 
-def _refuse(
-    measure: str,
-    shape: tuple[int, ...],
-    kind: str,
-    outputs: tuple[int, ...],
-    *,
-    regression: bool = False,
-    float_labels: bool = False,
-) -> None:
-    """Refuse targets that a measure of labels cannot score.
-
-    Args:
-        measure: its name, for the message.
-        shape, kind: the shape of one record's target, and its type, such as "float32".
-        outputs: the shape of the model's output for one record.
-        regression: whether the loss is one of regression, where that is known.
-        float_labels: whether labels may be floating-point numbers, as those of a single output are in some libraries.
-    """
-    if (values := math.prod(shape)) != 1:
+def _not_labels(targets: Targets) -> str | None:
+    """What to give instead of targets that are no labels."""
+    if (values := math.prod(targets.shape)) != 1:
         several = 'give targets.argmax(1) if they are one-hot, and score="loss" if a record has several labels'
-        each = several if shape == outputs else 'use score="loss", which takes a mean over positions'
-        remedy = f"it compares one label per record, and the targets have {values} values per record: {each}"
-    elif regression:
-        remedy = (
-            'it compares labels, and the loss is one of regression: use score="loss", with a PrivateLoss(bound=...)'
+        each = several if targets.shape == targets.outputs else 'use score="loss", which takes a mean over positions'
+        return f"it compares one label per record, and the targets have {values} values per record: {each}"
+    if targets.regression:
+        return 'it compares labels, and the loss is one of regression: use score="loss", with a PrivateLoss(bound=...)'
+    if "float" in targets.kind and not targets.float_labels:
+        return (
+            f"it compares labels, and the targets are {targets.kind} numbers: give whole numbers, such as "
+            "y.astype(int), or score a regression with a PrivateLoss(bound=...)"
         )
-    elif "float" in kind and not float_labels:
-        remedy = (
-            f"it compares labels, and the targets are {kind} numbers: give whole numbers, such as y.astype(int), or "
-            "score a regression with a PrivateLoss(bound=...)"
-        )
-    else:
-        return
-    raise _validate.fail("score", measure, remedy)
+    return None
 
 
 def event_of_counts(noise_multiplier: float, cells: float = 1, *, persons: bool = False) -> RoundedDp:
     """The event of noisy counts, where one record changes one of them by at most 1, or persons are spread over them."""
     slack = noise.slack(cells, (GRID if persons else 1) * noise_multiplier)
     return RoundedDp(dp_accounting.GaussianDpEvent(noise_multiplier), slack)
-
-
-def event_of_sum(noise_multiplier: float) -> RoundedDp:
-    """The event of a noisy sum of one value per record (:func:`dphypo.noise.noisy_sum`)."""
-    return RoundedDp(dp_accounting.GaussianDpEvent(noise_multiplier), noise.slack_of_sum(noise_multiplier))
 
 
 def _each(values: Floats, owners: I64 | None) -> Floats:
@@ -834,11 +821,6 @@ def auc(histogram: Floats) -> float:
     below = np.cumsum(histogram[0]) - histogram[0] / 2
     pairs = histogram[0].sum() * histogram[1].sum()
     return float((histogram[1] * below).sum() / pairs) if pairs > 0 else 0.5
-
-
-def assumed_share(classes: int) -> float:
-    """The share of the rarest class where none is declared: a fifth of an even share."""
-    return 1 / (5 * classes)
 
 
 def deviation(measure: str, classes: int, share: float, records: int, noise_multiplier: float) -> float:

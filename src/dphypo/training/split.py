@@ -286,21 +286,25 @@ def split_by_hash(
 
 
 def split_within(
-    whole: Side, inputs: Any, targets: Any = None, *, share: float, key: str = "", workers: int = 0, person: Any = None
+    whole: Side,
+    inputs: Any,
+    targets: Any = None,
+    *,
+    share: float,
+    key: str = "",
+    workers: int = 0,
+    person: Any = None,
+    form: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
-    """:func:`split_by_hash` of records that are known to be on a side."""
+    """:func:`split_by_hash` of records that are known to be on a side; ``form`` is what is divided in their place."""
     keys = None if person is None else _keys(inputs, targets, person)
     if keys is not None:
         found: list[bytes | None] = list(map(_hashed, keys.rows))
     else:
         found = _records(inputs, workers) if targets is None else _pairs(inputs, targets)
     steady = np.array([one is not None for one in found], dtype=np.bool_)
-    hashes = _hashes([one or b"" for one in found], key)
-    apart = _chosen(hashes, share)
-    if targets is None and keys is None:
-        split = _split(_name(inputs), share, key)
-    else:
-        split = hash_split(inputs, share=share, key=key, persons=keys is not None)
+    apart = _apart(found, share, key)
+    split = _split("the key of a person" if keys is not None else _name(inputs, targets), share, key)
     if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another key, or all records"
         raise _validate.fail("key", key, remedy)
@@ -310,7 +314,8 @@ def split_within(
         own = None if keys is None else keys[chosen]
         if targets is None:
             return SideDataset(inputs, np.flatnonzero(chosen).tolist(), sides, side, own)
-        return SideRecords(_rows(inputs, chosen), _rows(targets, chosen), sides, side, own)
+        first, second = (inputs, targets) if form is None else form
+        return SideRecords(_rows(first, chosen), _rows(second, chosen), sides, side, own)
 
     return part(~apart & steady, sides.training), part(apart & steady, sides.scoring)
 
@@ -351,12 +356,6 @@ def _hashed(key: bytes | None) -> bytes | None:
     return None if key is None else b"person|" + key[1:]
 
 
-def hashed_apart(inputs: Any, targets: Any, *, share: float, person: PersonKeys | None = None) -> npt.NDArray[np.bool_]:
-    """Which records :func:`split_by_hash` sets apart without a key."""
-    found = _pairs(inputs, targets) if person is None else list(map(_hashed, person.rows))
-    return _chosen(_hashes([one or b"" for one in found], ""), share)
-
-
 def _pairs(inputs: Any, targets: Any) -> list[bytes | None]:
     """The bytes of each record and its target."""
     if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
@@ -365,18 +364,13 @@ def _pairs(inputs: Any, targets: Any) -> list[bytes | None]:
     return [record + b"|" + target for record, target in pairs]
 
 
-def _hashes(records: Sequence[bytes], key: str) -> list[bytes]:
-    """A hash of each record."""
+def _apart(records: Sequence[bytes | None], share: float, key: str) -> npt.NDArray[np.bool_]:
+    """Which records are set apart by a hash of each."""
     if not isinstance(key, str):
         raise _validate.fail("key", key, "give a text")
-    salt = hashlib.sha256(key.encode()).digest()
-    return [hashlib.sha256(salt + record).digest() for record in records]
-
-
-def _chosen(hashes: Sequence[bytes], share: float) -> npt.NDArray[np.bool_]:
-    """Which records their hashes set apart."""
     share = _validate.within(0.0, 1.0, share=share)
-    values = [int.from_bytes(one[:8], "big") for one in hashes]
+    salt = hashlib.sha256(key.encode()).digest()
+    values = [int.from_bytes(hashlib.sha256(salt + (one or b"")).digest()[:8], "big") for one in records]
     return np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
 
 
@@ -388,22 +382,17 @@ def _count(name: str, values: Any) -> int:
     return len(values)
 
 
-def hash_split(inputs: Any, *, share: float, key: str = "", persons: bool = False) -> Split:
-    """What :func:`split_by_hash` states of a split: public values alone."""
-    if persons:
-        return _split("the key of a person", share, key)
-    shape = getattr(inputs, "shape", ())[1:]
-    hashed = f"{' x '.join(map(str, shape))} inputs and the target" if shape else "inputs and target"
-    return _split(hashed, share, key)
-
-
 def _split(hashed: str, share: float, key: str) -> Split:
+    """What is stated of a split: public values alone."""
     # A name of its own for each split: a name by the values would tell whether two forms of the records are equal.
     return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest(), of=secrets.token_hex(16))
 
 
-def _name(dataset: object) -> str:
-    """How a split names a data set: its class, its columns, and a hash of the transforms that change records."""
+def _name(dataset: object, targets: object) -> str:
+    """How a split names inputs and targets; or a data set: its class, its columns, and a hash of its transforms."""
+    if targets is not None:
+        shape = getattr(dataset, "shape", ())[1:]
+        return f"{' x '.join(map(str, shape))} inputs and the target" if shape else "inputs and target"
     columns, ways, inner = getattr(dataset, "column_names", None), [], dataset
     while inner is not None:
         ways += [getattr(inner, name, None) for name in ("transform", "target_transform", "format")]
