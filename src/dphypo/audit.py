@@ -309,7 +309,7 @@ def one_run_of(
         remedy = "canaries are inserted or left out; compare two neighbouring data sets with audit_observations"
         raise _validate.fail("mechanism.relation", mechanism.relation, remedy)
     params = {} if params is None else dict(params)
-    outcome = Outcome.of(mechanism(params, seed=bits(63, entropy)))
+    outcome = Outcome.of(mechanism(params, seed=bits(mechanism.seed_bits, entropy)))
     if not outcome.ok:
         raise ValueError(f"the run failed ({outcome.failure}): an audit needs a run that completes")
     return _judged(included, observe(outcome.model), mechanism, params, claim, delta, confidence, apart=apart)

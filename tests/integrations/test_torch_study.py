@@ -53,6 +53,21 @@ def dpsgd(**changes: Any) -> DPSGD:
     return DPSGD(**{**arguments, **changes})
 
 
+def test_seeds_are_longer_than_anyone_can_try():
+    seeds = []
+
+    class Recorded(DPSGD):
+        def make(self, params, seeds_of_runs):
+            seeds.extend(seeds_of_runs)
+            return super().make(params, seeds_of_runs)
+
+    recorded = Recorded(model=linear, data=(INPUTS, LABELS), score=PublicAccuracy((INPUTS, LABELS)), epochs=2,
+                        batch_size=30, device="cpu", noise_multiplier=2.0)  # fmt: skip
+    dphypo.Study(TUNED, recorded, RUNS, delta=DELTA, journal=None).run(progress=False)
+    assert seeds  # none below 2^200 by chance: 2^-56 a run
+    assert all(2**200 < seed < 2**256 for seed in seeds)
+
+
 @pytest.fixture(scope="module")
 def calibrated() -> DPSGD:
     return dpsgd().calibrated(TUNED, RUNS, epsilon=4.0, delta=DELTA)

@@ -55,7 +55,7 @@ def test_a_draw_that_fails_leaves_no_study(store):
 
 def test_everything_committed_is_read_back(store, journal):
     params = {"lr": 0.1, "layers": (64, (3, None)), "flag": True, "name": "ünïcode", "n": 3}
-    journal.claim(trial(0, params=params, seed=2**63 - 1, tie_key=bytes(range(16))))
+    journal.claim(trial(0, params=params, seed=2**256 - 1, tie_key=bytes(range(16))))
     journal.finish(trial(0), Outcome(None, 0.1 + 0.2), b"\x00model\xff")
     journal.claim(trial(1, attempts=2))
     again = Journal(store, journal._name)
@@ -63,7 +63,7 @@ def test_everything_committed_is_read_back(store, journal):
     record = again.record
     assert record.total == 3
     assert record.trials[0].params == params
-    assert record.trials[0].seed == 2**63 - 1
+    assert record.trials[0].seed == 2**256 - 1
     assert record.trials[0].tie_key == bytes(range(16))
     assert record.trials[1].attempts == 2
     assert record.results.keys() == {0}

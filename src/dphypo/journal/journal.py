@@ -32,6 +32,7 @@ from sqlalchemy import Connection, insert, select
 from dphypo import _validate
 from dphypo.accounting import Composition
 from dphypo.accounting.calibrate import Keep
+from dphypo.entropy import SEED_BITS
 from dphypo.errors import JournalError, LedgerError
 from dphypo.journal import store as _store
 from dphypo.journal.ledger import LEDGER, Reservation
@@ -48,6 +49,8 @@ KEEPS_MODELS = "keeps models"
 
 KEY_BYTES = 32
 """The length of the key that every journal makes for fingerprints of its records."""
+
+_SALT_BYTES = 16  # after a seed: its hash cannot be inverted
 
 ERASED = -1
 """The value of a seed that was erased. No seed is negative."""
@@ -159,7 +162,7 @@ class Record:
                 self._require_open()
                 _require(one == len(self.trials) < (self.total or 0), "a run is missing, or there is one too many")
                 _require(0 <= attempts <= MAX_ATTEMPTS, "a run was begun too often")
-                seed = ERASED if change.secret is None else int.from_bytes(change.secret[:8], "big")
+                seed = ERASED if change.secret is None else int.from_bytes(change.secret[:-_SALT_BYTES], "big")
                 self.seeds[one] = number
                 self.trials.append(Trial(frozen(params), seed, one, bytes.fromhex(tie_key), attempts, machine))
             case ["attempt", int() as one, int() as attempts, str() as machine, *more]:
@@ -341,7 +344,7 @@ class Journal:
         """Commit a drawn λ with its seed and tie key, before the run."""
         content = ["claim", trial.number, dict(trial.params), trial.tie_key.hex(), trial.attempts, trial.machine]
         # The hash of a seed stays in the journal when the seed is erased: with random bytes it cannot be inverted.
-        self._write(content, trial.seed.to_bytes(8, "big") + secrets.token_bytes(16))
+        self._write(content, trial.seed.to_bytes(SEED_BITS // 8, "big") + secrets.token_bytes(_SALT_BYTES))
 
     def attempted(self, trial: Trial) -> None:
         """Commit that an attempt at this run starts: how many count, on which machine, and after which step."""

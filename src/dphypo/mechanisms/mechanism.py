@@ -237,6 +237,7 @@ class Mechanism(ABC):
         score_records: the declared number of private records that score.
         transfer: how the hyperparameters of a full run become those of this short one, in values for a certificate.
         same_alone: whether a run that :meth:`many` executes ends in the same bits alone. A study needs that.
+        seed_bits: how long the seeds of its runs are. Most generators accept no more than 63 bits, the default.
     """
 
     if TYPE_CHECKING:  # as properties, so that a subclass may state them in any way
@@ -270,13 +271,15 @@ class Mechanism(ABC):
         @property
         def same_alone(self) -> bool: ...
         @property
+        def seed_bits(self) -> int: ...
+        @property
         def unit(self) -> str: ...
         @property
         def rows_per_person(self) -> int | None: ...
     else:  # as values, so that a field of a dataclass may replace them
         score_event = split = records = data = score_noise_multiplier = score_records = None
         transfer, rows_per_person, unit = None, None, "record"
-        monotone, saver, seeded, metrics, same_alone = frozenset(), Plain(), False, (), False
+        monotone, saver, seeded, metrics, same_alone, seed_bits = frozenset(), Plain(), False, (), False, 63
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a wrapper that forwards by ``__getattr__``: the defaults would hide the score's event, for example."""

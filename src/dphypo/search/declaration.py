@@ -31,7 +31,7 @@ from dphypo.accounting import Certificate, Composition, RoundedDp, Term
 from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.accounting.profiles import gaussian_delta, round_epsilon
-from dphypo.entropy import Entropy, below
+from dphypo.entropy import Entropy
 from dphypo.errors import ChangedStudy, JournalError, UnfitRecordsError
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
@@ -90,7 +90,7 @@ class FitCount:
     def draw(self, mechanism: Mechanism, space: Space, entropy: Entropy) -> dict[str, int]:
         """The noisy counts. They are published: commit them before anything is done with them."""
         fitting = mechanism.fitting_records(space)
-        words = noise.Words.of_seed(below(2**63, entropy.child("records that fit")))
+        words = noise.Words(entropy.child("records that fit").bytes(32))
         found = {}
         for use in self.declared:
             # Of several scores on the same records the first; of a score that counts no records, what is declared.

@@ -29,6 +29,7 @@ from scipy.stats import loguniform
 
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp, Term
+from dphypo.entropy import SEED_BITS
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.declaration import PartSetting, total_in_gaussians
@@ -211,7 +212,7 @@ class ScaleOfInputs(Mechanism):
     training: Mechanism
     noise_multiplier: float
 
-    seeded = True
+    seeded, seed_bits = True, SEED_BITS
 
     @classmethod
     def of(cls, training: Mechanism, *, epsilon: float, delta: float) -> ScaleOfInputs | None:

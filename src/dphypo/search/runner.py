@@ -48,7 +48,7 @@ from dphypo import _stderr, _validate, errors
 from dphypo._stderr import note, on_terminal, say
 from dphypo.accounting import Certificate, Composition
 from dphypo.accounting.certificate import where_it_stopped
-from dphypo.entropy import Entropy, below
+from dphypo.entropy import Entropy, bits
 from dphypo.errors import Refusal, Stopped
 from dphypo.executors import Executor, Withdrawn
 from dphypo.executors.executor import Execution, Groups, Lost, Processes, checked
@@ -696,7 +696,8 @@ class RunningPart:
         except errors.SamplerError as error:
             self.sampler_error = error.secret
             raise
-        seed, tie_key = below(2**63, entropy.child("seed")), entropy.child("tie").bytes(16)
+        seed = bits(self.mechanism.seed_bits, entropy.child("seed"))
+        tie_key = entropy.child("tie").bytes(16)
         return Trial(params, seed, number, tie_key, self._attempts(0), machine())
 
     def finish(self, trial: Trial, outcome: Outcome) -> None:

@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
+from dphypo.entropy import SEED_BITS
 from dphypo.mechanisms import Outcome, SampledGaussian
 from dphypo.search.rates import scale_of_columns
 from dphypo.sklearn.schema import (
@@ -348,7 +349,7 @@ def _column(y: Any) -> Any:
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:
     if random_state is None:
-        return secrets.randbits(63)
+        return secrets.randbits(SEED_BITS)
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -20,6 +20,7 @@ import dp_accounting
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.composition import Sides
+from dphypo.entropy import SEED_BITS
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
 from dphypo.mechanisms.fingerprint import held
@@ -181,6 +182,7 @@ class GradientTraining(Mechanism):
     _fits: dict[str, Any] = field(default_factory=dict)  # by architecture; copies of the mechanism share it
 
     relation: ClassVar[dp_accounting.NeighboringRelation] = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    seed_bits: ClassVar[int] = SEED_BITS
     library: ClassVar[type[TrainedModel]]
     """How its library's models are scored."""
     read: ClassVar[tuple[str, ...]] = READ

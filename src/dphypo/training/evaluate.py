@@ -10,7 +10,7 @@ from typing import Any
 from dphypo import _validate
 from dphypo.accounting import Certificate, Composition, Term, solve_noise
 from dphypo.accounting.composition import EVERYONE, account_published
-from dphypo.entropy import SYSTEM, below
+from dphypo.entropy import SEED_BITS, SYSTEM, bits
 from dphypo.journal import Ledger
 from dphypo.search import Release
 from dphypo.training.scores import PrivateConfusion, RecordScore, as_trained, named, refuse_targets
@@ -89,7 +89,7 @@ def private_test(
     if ledger is not None:
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         book.reserve(guarantee, name=name, delta=delta)
-    number = final(trained, seed=below(2**63, SYSTEM))
+    number = final(trained, seed=bits(SEED_BITS, SYSTEM))
     deviation = solved.value / final.declared
     if isinstance(final, PrivateConfusion):
         deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
