@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import inspect
 import re
 import subprocess
@@ -207,6 +208,14 @@ def test_no_two_files_of_tests_have_one_name():
     """pytest imports them by their names alone: a second one is not collected."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("library", ["torch", "jax", "sklearn", "optuna", "transformers"])
+def test_the_earlier_import_paths_give_the_same_objects(library):
+    found, earlier = (importlib.import_module(f"{place}.{library}") for place in ("dphypo", "dphypo.integrations"))
+    public = FACES.get(f"dphypo.{library}") or {"OptunaSurvey", "from_trainer", "put_back", "log_to"} & set(dir(found))
+    assert public
+    assert all(getattr(earlier, name) is getattr(found, name) for name in public)
 
 
 def test_a_module_name_is_used_once():

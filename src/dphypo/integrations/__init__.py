@@ -1,0 +1,1 @@
+"""The earlier names of :mod:`dphypo.torch`, ``jax``, ``sklearn``, ``optuna`` and ``transformers``."""

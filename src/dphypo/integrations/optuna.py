@@ -1,0 +1,3 @@
+"""The earlier name of :mod:`dphypo.optuna`."""
+
+from dphypo.optuna import *  # noqa: F403

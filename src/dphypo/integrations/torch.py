@@ -1,0 +1,3 @@
+"""The earlier name of :mod:`dphypo.torch`."""
+
+from dphypo.torch import *  # noqa: F403
