@@ -21,6 +21,7 @@ from dphypo.accounting.profiles import (
     infimum,
     lower_hull,
     randomised_response,
+    show_epsilon,
     smallest,
     supremum,
 )
@@ -105,6 +106,13 @@ def test_epsilon_for_rounds_up_and_knows_when_there_is_none():
     found = epsilon_for(profile, 0.01)
     assert float(profile.delta(found)) <= 0.01 < float(profile.delta(found - 3e-6))
     assert epsilon_for(randomised_response(1.0), 0.0) == pytest.approx(1.0, abs=3e-6)
+
+
+@given(st.floats(0.0, 1e9), st.integers(1, 15))
+def test_what_is_shown_of_an_epsilon_is_never_less_and_hardly_more(epsilon, digits):
+    shown = float(show_epsilon(epsilon, digits))
+    assert epsilon <= shown <= epsilon * (1 + 10.0 ** (1 - digits)) * (1 + 1e-15)
+    assert show_epsilon(shown, digits) == show_epsilon(epsilon, digits), "what has no more digits is left alone"
 
 
 def test_the_search_steps_up_until_the_bound_holds():

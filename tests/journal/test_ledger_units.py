@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from dp_accounting import GaussianDpEvent
+from dp_accounting import GaussianDpEvent, NeighboringRelation
 
 from dphypo import Geometric, Ledger, account
 from dphypo.accounting import Composition, RoundedDp, Term
@@ -13,6 +13,7 @@ from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.errors import LedgerError
 
 SIGMA = 30.0
+REPLACE = NeighboringRelation.REPLACE_ONE
 
 
 def published(sigma: float = SIGMA, slack: float = 0.0) -> Composition:
@@ -57,12 +58,24 @@ def test_a_study_over_rows_is_refused_by_a_ledger_of_persons(tmp_path):
     book.reserve(account(GaussianDpEvent(SIGMA), Geometric(mean=4)), name="study", unit="person")
 
 
+def test_replacing_a_person_by_one_with_fewer_rows_replaces_no_rows(tmp_path, monkeypatch):
+    """How many rows there are is public where one row is replaced, and reveals a person who is replaced."""
+    with monkeypatch.context() as patched:
+        patched.setattr("dphypo.journal.ledger.REPLACE_ONE", None)  # opened by a version that did not refuse it
+        book = Ledger.open(tmp_path / "l.db", epsilon=4, delta=1e-6, relation=REPLACE, unit="person", rows_per_person=3)
+    rows = Composition.of(account_published(GaussianDpEvent(SIGMA), 1, relation=REPLACE))
+    with pytest.raises(LedgerError, match="protects each person, and the search each record"):
+        book.reserve(rows, name="rows")
+    book.reserve(rows, name="persons", unit="person")
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         ({"unit": "row"}, "unit = 'row'"),
         ({"rows_per_person": 3}, 'unit="person"'),
         ({"unit": "person", "rows_per_person": 0}, "rows_per_person = 0"),
+        ({"unit": "person", "rows_per_person": 3, "relation": REPLACE}, "more or fewer rows"),
     ],
 )
 def test_wrong_units_are_refused(tmp_path, wrong, words):

@@ -187,4 +187,12 @@ MUTANTS = (
         "doublings = 0",
         ("journal/test_ledger_units.py::test_units_are_not_mixed_without_a_stated_bound",),
     ),
+    Mutant(
+        "a person who is replaced is a group of rows that are replaced",
+        "group privacy covers neighbours that differ in as many rows",
+        "journal/ledger.py",
+        '== ("person", "record") and self.terms.relation is not REPLACE_ONE\n',
+        '== ("person", "record")\n',
+        ("journal/test_ledger_units.py::test_replacing_a_person_by_one_with_fewer_rows_replaces_no_rows",),
+    ),
 )

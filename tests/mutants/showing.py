@@ -8,6 +8,25 @@ _REPORTS = "report/test_reports.py"
 
 MUTANTS = (
     Mutant(
+        "an epsilon is shown rounded to the nearest",
+        "what people read of an epsilon is an upper bound",
+        "accounting/profiles.py",
+        "rounding=ROUND_CEILING",
+        'rounding="ROUND_HALF_EVEN"',
+        (
+            "accounting/test_profiles.py::test_what_is_shown_of_an_epsilon_is_never_less_and_hardly_more",
+            "survey/test_totals.py::test_no_number_that_people_read_is_less_than_what_is_certified",
+        ),
+    ),
+    Mutant(
+        "a rung without a target is no rung of its ladder",
+        "verify recomputes every total of a ladder",
+        "accounting/verify.py",
+        'any("until" in rung for rung in rungs)',
+        'all("until" in rung for rung in rungs)',
+        ("survey/test_ladder.py::test_a_certificate_says_what_a_ladder_promises_and_its_totals_are_checked",),
+    ),
+    Mutant(
         "an error of a signal's handler keeps the stack of the run",
         "no exception shows what a run had in hand",
         "search/runner.py",

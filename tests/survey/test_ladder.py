@@ -22,6 +22,7 @@ from dphypo import Ledger
 from dphypo.accounting import Certificate, Composition
 from dphypo.accounting.certificate import statement, where_it_stopped
 from dphypo.accounting.composition import account_published
+from dphypo.accounting.profiles import round_epsilon
 from dphypo.cli import app
 from dphypo.errors import LedgerError
 from dphypo.search import Ladder, frontier, tune
@@ -178,6 +179,12 @@ def test_a_certificate_says_what_a_ladder_promises_and_its_totals_are_checked() 
         document["statement"] = statement(document)
         (problem,) = dphypo.verify(Certificate(document)).problems
         assert f"public.releases[1].{name}" in problem
+    document = deepcopy(certificate.to_dict())
+    last = document["public"]["releases"][3]
+    last["epsilon"] = last["ex post"] = round_epsilon(alone(noises(climb())[3:]).epsilon(DELTA))
+    del last["until"]  # what it costs alone is no total of a ladder
+    document["statement"] = statement(document)
+    assert len([one for one in dphypo.verify(Certificate(document)).problems if "releases[3]" in one]) == 2
     document["public"]["releases"].pop()
     assert any("rungs are stated" in one for one in dphypo.verify(Certificate(document)).problems)
 

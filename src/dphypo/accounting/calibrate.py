@@ -27,7 +27,7 @@ from dphypo.accounting.dp_library import Relation
 from dphypo.accounting.events import Event, ideal
 from dphypo.accounting.guarantee import UNIFORM, Guarantee, PolicyClass, account
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE
-from dphypo.accounting.profiles import Curve, Floats, round_epsilon, round_up
+from dphypo.accounting.profiles import Curve, Floats, round_epsilon, round_up, show_epsilon
 from dphypo.band.band import BandLike
 from dphypo.errors import UnreachableError
 from dphypo.laws import Law
@@ -316,7 +316,7 @@ class Knob(Generic[Costly]):
         if found is None:
             raise UnreachableError(
                 f"epsilon = {epsilon:g} at delta = {delta:g} cannot be reached: the smallest possible here is "
-                f"{beyond.epsilon:.4g}. Remedy: {remedy}; or allow a larger epsilon"
+                f"{show_epsilon(beyond.epsilon, 4)}. Remedy: {remedy}; or allow a larger epsilon"
             )
         for step in range(_MOST_STEPS):
             if epsilon - found.epsilon <= self.close or round_epsilon(beyond.epsilon) <= epsilon:

@@ -28,7 +28,7 @@ from dphypo._validate import printable
 from dphypo.accounting import events, tradeoff
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
-from dphypo.accounting.profiles import round_epsilon
+from dphypo.accounting.profiles import round_epsilon, round_up, show_epsilon
 from dphypo.accounting.second_opinion import run_epsilon_from_below
 from dphypo.errors import FileError, UnaccountableError
 
@@ -140,7 +140,8 @@ class Certificate:
         return Certificate(document)
 
     def __repr__(self) -> str:
-        return f"Certificate(epsilon={self.epsilon:.6g}, delta={self.delta:g}, bound={self.document['bound']!r})"
+        epsilon, bound = show_epsilon(self.epsilon), self.document["bound"]
+        return f"Certificate(epsilon={epsilon}, delta={self.delta:g}, bound={bound!r})"
 
 
 def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) -> Certificate:
@@ -315,7 +316,7 @@ def statement(document: Json) -> str:
     ladder = _ladder([part for part in parts if part.get("part") == "rung"])
     released = _released(runs, len(searches), counts, unit, last=last, ladder=bool(ladder))
     one_run = [float(value) for value in document["one_run"].values()]
-    alone = f" One run alone would have been reported as epsilon = {min(one_run):.3f}." if one_run else ""
+    alone = f" One run alone would have been reported as epsilon = {round_up(min(one_run), 3):.3f}." if one_run else ""
     covered = _covered(runs, searches, counts, unit, sides, scale=bool(scales)) + alone
     if any(part.get("part") == "private test" for part in parts):
         released = "one score of a model on private records, with noise."
@@ -395,9 +396,8 @@ def _ladder(rungs: Sequence[Json]) -> list[str]:
     """What a ladder adds: when it stopped, what its realised cost is worth, and when "reached" may be wrong."""
     if not any("until" in rung for rung in rungs):
         return []
-    total, ex_post, reached = (
-        ", ".join(f"{rung[name]:g}" for rung in rungs) for name in ("epsilon", "ex post", "reached from")
-    )
+    total, ex_post = (", ".join(show_epsilon(rung[name]) for rung in rungs) for name in ("epsilon", "ex post"))
+    reached = ", ".join(f"{rung['reached from']:g}" for rung in rungs)
     lines = [
         f"When it stopped: runs were executed one after the other, until the published score of one was at least "
         f"{reached}. Up to each run the total is epsilon = {total}. No run was executed after that one; the guarantee "
@@ -409,8 +409,8 @@ def _ladder(rungs: Sequence[Json]) -> list[str]:
         wrong = sum(rung["wrong"] for rung in rungs)
         lines.append(
             f"When it is wrong: a model that is said to reach {rungs[0]['until']:g} does not reach it with a "
-            f"probability of at most {wrong:.3g}, if as many records score as were declared, drawn from the same "
-            "distribution as new ones."
+            f"probability of at most {show_epsilon(wrong, 3)}, if as many records score as were declared, drawn from "
+            "the same distribution as new ones."
         )
     return lines
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 from functools import cached_property
 from typing import Protocol
 
@@ -335,6 +336,17 @@ def round_up(value: float, decimals: int) -> float:
     """
     scale = 10.0**decimals
     return math.ceil(round(value * scale, 3)) / scale
+
+
+def show_epsilon(epsilon: float, digits: int = 6) -> str:
+    """ε in so many significant digits, never less than it is. What a reader is told is an upper bound, too.
+
+    >>> show_epsilon(6.83512, 4), show_epsilon(0.1), show_epsilon(12.34562), show_epsilon(math.inf)
+    ('6.836', '0.1', '12.3457', 'inf')
+    """
+    # By its shortest decimal: the float 0.1 is slightly more than a tenth, and is shown as 0.1.
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(epsilon)))
+    return f"{float(up):.{digits}g}"
 
 
 def round_epsilon(epsilon: float) -> float:

@@ -34,7 +34,15 @@ from scipy.special import ndtri
 from dphypo._files import Json
 from dphypo._validate import printable
 from dphypo.accounting.composition import Composition
-from dphypo.accounting.profiles import Floats, gaussian_delta, lower_hull, round_epsilon, round_up, with_switches
+from dphypo.accounting.profiles import (
+    Floats,
+    gaussian_delta,
+    lower_hull,
+    round_epsilon,
+    round_up,
+    show_epsilon,
+    with_switches,
+)
 
 RATES = (0.01, 0.001)
 """The false positive rates at which certificates state the attacker's true positive rate."""
@@ -192,7 +200,7 @@ def _gaussian(stated: Json) -> str:
 
 def _elsewhere(ledger: Json) -> str:
     if ledger:
-        total = f"epsilon = {float(ledger['epsilon']):g} at delta = {float(ledger['delta']):g}"
+        total = f"epsilon = {show_epsilon(float(ledger['epsilon']))} at delta = {float(ledger['delta']):g}"
         return (
             f"this search was charged to a ledger. All that is ever charged to it stays within {total} together. "
             "What was released without the ledger is unknown."

@@ -209,9 +209,8 @@ def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:
     if len(rungs) != len(releases) or len(rungs) != len(starts):
         yield f"public.releases: {len(rungs)} rungs are stated, and {len(starts)} runs"
         return
-    delta, terms = document["delta"], guarantee.terms
+    delta, terms, ladder = document["delta"], guarantee.terms, any("until" in rung for rung in rungs)
     for number, (rung, end) in enumerate(zip(rungs, [*starts[1:], len(terms)], strict=True)):
-        ladder = "until" in rung
         made = Composition(terms[:end] if ladder else terms[starts[number] : end])
         costs = {"epsilon": delta, **({"ex post": delta / len(rungs)} if ladder else {})}
         for name, at in costs.items():

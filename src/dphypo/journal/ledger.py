@@ -50,7 +50,8 @@ from dphypo import _validate
 from dphypo._validate import printable
 from dphypo.accounting import Composition, Guarantee, PureDp, RdpCurve, RoundedDp
 from dphypo.accounting.certificate import UNITS
-from dphypo.accounting.composition import PublishedRuns
+from dphypo.accounting.composition import REPLACE_ONE, PublishedRuns
+from dphypo.accounting.profiles import show_epsilon
 from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
 from dphypo.journal import store as _store
 from dphypo.journal.store import End, SQLite, Store, find_database, open_store, part
@@ -69,6 +70,7 @@ ORDERS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 63.0)
 FOR_SLACK = 0.01  # of δ
 _BEND = 0.05  # η of e(S)
 _WAIT_S = 30.0  # for other processes that reserve or commit
+_ALIKE = 1e-6  # relative: a search whose cost is reserved may cost so much more, on another machine
 _INFINITE = 1e300  # the cost at an order where nothing is known of a search
 _NEW_PART = text(
     "INSERT INTO dphypo_part (ledger, entry, part, head, closed) VALUES (:ledger, :entry, :part, :head, :closed) "
@@ -95,7 +97,7 @@ def budget(order: float, epsilon: float, delta: float) -> float:
     if epsilon == -math.inf:
         return epsilon
     exact = epsilon - math.log((order - 1) / order) + math.log(order * delta) / (order - 1)
-    return exact - 1e-9 * (1 + abs(exact))
+    return exact - 2 * _ALIKE * (1 + abs(exact))  # room for what _covers lets pass
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,10 @@ class Terms:
         most = self.delta * FOR_SLACK / 2
         if slack == 0:
             return self.epsilon
-        if not slack <= most:
+        if not slack * (1 + _ALIKE) <= most:
             return -math.inf
         exact = math.log(_BEND) + (1 - _BEND) * math.log(most / slack)
-        return min(self.epsilon, exact - 1e-9 * (1 + abs(exact)))
+        return min(self.epsilon, exact - 2 * _ALIKE * (1 + abs(exact)))
 
     def budgets(self, slack: float = 0.0) -> tuple[float, ...]:
         """What the Rényi costs may add up to at each order, with this much slack in all."""
@@ -179,7 +181,7 @@ class Entry:
         if self.settled is not None:
             end += "; it stopped early and is charged for what was run"
         at = f"{self.delta:g}" if self.unit == "record" else f"{self.delta:g} for each {self.unit}"
-        return f"{printable(self.name)}: ε = {self.epsilon:.4g} at δ = {at}, declared on {self.day}{end}"
+        return f"{printable(self.name)}: ε = {show_epsilon(self.epsilon, 4)} at δ = {at}, declared on {self.day}{end}"
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,7 @@ class Ledger:
     dphypo.errors...LedgerError: 'second search' would exceed the total of ε = 4 at δ = 1e-06...
     >>> print(ledger)
     total ε = 4 at δ = 1e-06, fixed when the ledger was created
-      first search: ε = 0.6529 at δ = 1e-06, declared on ...
+      first search: ε = 0.653 at δ = 1e-06, declared on ...
     about 91% of the total is left (for planning; only the total is guaranteed)
     >>> folder.cleanup()
     """
@@ -290,6 +292,10 @@ class Ledger:
         if rows_per_person is not None:
             if unit != "person":
                 raise _validate.fail("rows_per_person", rows_per_person, 'it is for persons: give unit="person" too')
+            if relation is REPLACE_ONE:
+                remedy = "under REPLACE_ONE a person may be replaced by one with more or fewer rows, which no search "
+                remedy += "over single rows covers: leave it out, or keep the ledger under ADD_OR_REMOVE_ONE"
+                raise _validate.fail("rows_per_person", rows_per_person, remedy)
             rows_per_person = _validate.integer(at_least=1, rows_per_person=rows_per_person)
         terms = Terms(secrets.token_hex(16), relation, epsilon, delta, ORDERS, unit, rows_per_person)
         if max(terms.budgets()) <= 0:
@@ -377,10 +383,10 @@ class Ledger:
         self, found: _State, name: str, guarantee: Guarantee | Composition, delta: float, unit: str
     ) -> LedgerError:
         return LedgerError(
-            f"{name!r} would exceed the total of ε = {self.epsilon:g} at δ = {self.delta:g}. It asks for "
-            f"epsilon={guarantee.epsilon(delta):.4g}; {self._fitting(found, guarantee, delta, unit)}. Nothing was "
-            "reserved. Searches in a ledger may depend on earlier results, so they add up to more than dphypo compose "
-            "computes"
+            f"{name!r} would exceed the total of ε = {show_epsilon(self.epsilon)} at δ = {self.delta:g}. It asks for "
+            f"epsilon={show_epsilon(guarantee.epsilon(delta), 4)}; {self._fitting(found, guarantee, delta, unit)}. "
+            "Nothing was reserved. Searches in a ledger may depend on earlier results, so they add up to more than "
+            "dphypo compose computes"
         )
 
     def _fitting(self, found: _State, guarantee: Guarantee | Composition, delta: float, unit: str) -> str:
@@ -427,7 +433,8 @@ class Ledger:
 
     def _doublings(self, guarantee: Guarantee | Composition, unit: str) -> int:
         """c, if 2ᶜ records are at least as many as any person has; refused if that is not known."""
-        if (self.terms.unit, unit) != ("person", "record") or self.terms.rows_per_person is None:
+        group = (self.terms.unit, unit) == ("person", "record") and self.terms.relation is not REPLACE_ONE
+        if not group or self.terms.rows_per_person is None:
             bound = ', or open the ledger with unit="person" and rows_per_person=, the most rows that any person has'
             raise LedgerError(
                 f"the ledger protects each {self.terms.unit}, and the search each {unit}: their costs cannot be added. "
@@ -513,7 +520,8 @@ class Ledger:
     def __str__(self) -> str:
         found = self._read()
         each = "" if self.terms.unit == "record" else f" for each {self.terms.unit}"
-        lines = [f"total ε = {self.epsilon:g} at δ = {self.delta:g}{each}, fixed when the ledger was created"]
+        total = f"ε = {show_epsilon(self.epsilon)} at δ = {self.delta:g}{each}"
+        lines = [f"total {total}, fixed when the ledger was created"]
         lines += [f"  {entry}" for entry in found.entries.values()]
         left = f"about {found.left():.0%} of the total is left (for planning; only the total is guaranteed)"
         return "\n".join([*lines, left])
@@ -578,7 +586,7 @@ class Ledger:
 
 def _covers(reserved: Charge, asked: Charge) -> bool:
     each = zip(asked.renyi, reserved.renyi, strict=True)
-    return asked.slack <= reserved.slack * (1 + 1e-6) and all(a <= b * (1 + 1e-6) + 1e-12 for a, b in each)
+    return asked.slack <= reserved.slack * (1 + _ALIKE) and all(a <= b * (1 + _ALIKE) + 1e-12 for a, b in each)
 
 
 def _read_end(connection: Connection, name: str) -> _State | None:

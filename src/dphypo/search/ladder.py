@@ -23,7 +23,7 @@ from dphypo import _validate
 from dphypo._stderr import say
 from dphypo.accounting import Composition, Term, solve_noise
 from dphypo.accounting.calibrate import Keep
-from dphypo.accounting.profiles import round_epsilon
+from dphypo.accounting.profiles import round_epsilon, show_epsilon
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory
 from dphypo.journal import Ledger
@@ -120,7 +120,7 @@ class Rung(Survey):
     may_stop: ClassVar[bool] = True
 
     def __str__(self) -> str:
-        return f"one run of {self.mechanism!r}, for ε = {self.epsilon:g}"
+        return f"one run of {self.mechanism!r}, for ε = {show_epsilon(self.epsilon)}"
 
     def publishes(self) -> dict[str, Any]:
         stated = {"epsilon": self.epsilon, "ex post": self.ex_post, "until": self.target}
@@ -171,7 +171,7 @@ class Climb:
     def summary(self) -> str:
         """What will be run and when it stops, in public values."""
         first, count = self.rungs[0], len(self.rungs)
-        shown = ", ".join(f"{rung.epsilon:g}" for rung in self.rungs)
+        shown = ", ".join(show_epsilon(rung.epsilon) for rung in self.rungs)
         if first.target is None:
             return f"{count} runs, for ε = {shown}, each alone; all are released, and charged together."
         from_score = ", ".join(f"{rung.reaching:.4g}" for rung in self.rungs)
@@ -181,7 +181,7 @@ class Climb:
         )
         if first.wrong is None:
             return f"{said} Scores are compared with {first.target:g} as they are: no probability is stated."
-        wrong = f"wrong with a probability of at most {count * first.wrong:g}"
+        wrong = f"wrong with a probability of at most {show_epsilon(count * first.wrong)}"
         return f"{said} The claim that such a model classifies {first.target:g} of new records correctly is {wrong}."
 
 

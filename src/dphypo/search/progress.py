@@ -37,6 +37,7 @@ from dphypo import _files
 from dphypo._files import Json
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting import Certificate
+from dphypo.accounting.profiles import show_epsilon
 from dphypo.executors.executor import Every
 from dphypo.journal.journal import MAX_ATTEMPTS, Record, Trial
 from dphypo.laws import Law
@@ -240,7 +241,7 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
         privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
     else:
         privacy = (
-            f"Privacy: ε = {certificate.epsilon:.4g} at δ = {certificate.delta:g} for the whole search "
+            f"Privacy: ε = {show_epsilon(certificate.epsilon, 4)} at δ = {certificate.delta:g} for the whole search "
             f"({certificate.document['bound']} bound), whatever happens in it."
         )
     return "\n".join([privacy, *parts])
