@@ -335,7 +335,8 @@ def round_up(value: float, decimals: int) -> float:
     (0.1235, 0.1234)
     """
     scale = 10.0**decimals
-    return math.ceil(round(value * scale, 3)) / scale
+    whole = round(value * scale, 3)
+    return math.ceil(whole) / scale if math.isfinite(whole) else value
 
 
 def show_epsilon(epsilon: float, digits: int = 6) -> str:
