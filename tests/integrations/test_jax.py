@@ -300,6 +300,13 @@ shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.prin
             marks=pytest.mark.slow,
         ),
         ({"loss": lambda params, record: shown(params["in"]).sum()}, "callback"),
+        (  # a score would show the records
+            {
+                "loss": lambda params, record: jnp.sum(params["in"] ** 2),
+                "predict": lambda params, inputs: jax.debug.print("{}", inputs) or inputs[:2],
+            },
+            "callback",
+        ),
         ({"init": lambda key: {"in": jnp.zeros(3, jnp.int32)}}, "nothing to train"),
         ({"init": lambda key: [jnp.zeros(3, jnp.bfloat16)]}, "bfloat16"),
         ({"clipping": "cut"}, "clipping = 'cut'"),
@@ -308,6 +315,22 @@ shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.prin
 def test_what_is_wrong_is_named_before_anything_runs(changes, message):
     with pytest.raises((ValueError, TypeError, dphypo.errors.UnsupportedModelError), match=message):
         training(**changes)
+
+
+def test_a_function_that_calls_back_when_it_is_traced_again_is_refused(capfd):
+    """What is executed is looked at, and not what was tried out: a score showed every record."""
+    asked = []
+
+    def shows(params, inputs):
+        if asked:
+            jax.debug.print("{}", inputs)
+        return predict(params, inputs)
+
+    made = training(predict=shows, score=PrivateAccuracy((PIXELS, LABELS), 5.0, split="same"))
+    asked.append(None)
+    with pytest.raises(dphypo.errors.UnsupportedModelError, match="calls back into Python"):
+        made({"learning_rate": 1.0}, seed=1)
+    assert not capfd.readouterr().out
 
 
 @pytest.mark.slow

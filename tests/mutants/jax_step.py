@@ -122,4 +122,12 @@ MUTANTS = (
         "            if sum(",
         ("integrations/test_jax_tracing.py::test_a_large_record_changes_no_gradient_of_another[2]",),
     ),
+    Mutant(
+        "JAX: a program may call Python",
+        "no record reaches a log",
+        "jax/program.py",
+        "    if code.effects or any(",
+        "    if any(",
+        ("integrations/test_jax.py::test_a_function_that_calls_back_when_it_is_traced_again_is_refused",),
+    ),
 )

@@ -184,9 +184,14 @@ OURS = {one for room in (primitives, jax.lax) for one in vars(room).values() if 
 def traced(function: Callable[..., Any], *example: Any) -> tuple[Callable[..., Any], bool]:
     """A function as the program that JAX sees for arguments of these types, and whether it may be mapped.
 
-    The program is executed and not the function: what was checked is what is mapped.
+    The program is executed and not the function: what was checked is what is mapped. It calls no Python.
     """
     code, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
+    if code.effects or any("callback" in one.primitive.name for one in _operators(code)):
+        raise UnsupportedModelError(
+            "loss or predict calls back into Python (jax.debug.print, pure_callback or similar), where it could show "
+            "single records without noise. Leave the callback out"
+        )
     structure, run = jax.tree.structure(shapes), jaxpr_as_fun(code)
 
     def program(*given: Any) -> Any:
@@ -288,12 +293,10 @@ class Program:
         code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
         if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
             raise UnsupportedModelError("the loss of a record must be one real number: loss(params, record) -> scalar")
-        backwards = jax.make_jaxpr(jax.grad(self.loss))(row, record, jax.random.key(0))
-        if any(one.effects or "callback" in str(one) for one in (code, backwards)):
-            raise UnsupportedModelError(
-                "the loss calls back into Python (jax.debug.print, pure_callback or similar), where it could show "
-                "single records without noise. Leave the callback out"
-            )
+        for function in (self.loss, jax.grad(self.loss)):
+            traced(function, row, record, jax.random.key(0))
+        if self._predict is not None and isinstance(record, tuple) and self.classes is not None:
+            traced(self.predict, row, record[0])
 
     def built(self, key: jax.Array) -> list[Any]:
         """The arrays that ``init`` returns. It is compiled, unless it needs the value of the key."""
@@ -514,7 +517,12 @@ class Program:
     ) -> npt.NDArray[np.float64]:
         """A value for each record, one by one: in a batch its place can change the last bits."""
         if value not in self._mapped:
-            self._mapped[value] = jax.jit(lambda row, tree: jax.lax.map(lambda record: value(self, row, record), tree))
+
+            def mapped(row: Any, tree: Tree) -> Any:
+                single, _ = traced(partial(value, self), row, jax.tree.map(lambda leaf: leaf[0], tree))
+                return jax.lax.map(partial(single, row), tree)
+
+            self._mapped[value] = jax.jit(mapped)
         found = self._mapped[value](row, records.tree) if len(records) else []
         return np.asarray(found, dtype=np.float64)
 
