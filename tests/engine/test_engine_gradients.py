@@ -54,6 +54,7 @@ WITHOUT_OPACUS = {
     "weight-norm",
     "transposed",
     "straight-through",
+    "frames",
 }
 
 

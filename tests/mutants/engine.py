@@ -306,4 +306,12 @@ MUTANTS = (
         "factors[0].dtype == torch.float64",
         (f"{_STEP}::test_a_layer_in_double_precision_beside_one_in_single_adds_what_their_norm_says",),
     ),
+    Mutant(
+        "a convolution of several pictures of a record is that of the first",
+        "what is trained is what the model computes",
+        "torch/engine/factors.py",
+        "        if turned or several or len(",
+        "        if turned or len(",
+        ("engine/test_engine_gradients.py::test_gradients_equal_those_of_opacus[frames]",),
+    ),
 )

@@ -109,6 +109,18 @@ class Odd(nn.Module):
         return torch.einsum("bi,kij,bj->bk", inputs, self.form, inputs) + self.last(inputs)  # type: ignore[no-any-return]
 
 
+class Frames(nn.Module):
+    """A convolution of every frame of a record, which are the pictures of one call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.outer = nn.Conv2d(2, 4, 3), nn.Linear(16, CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        each = self.convolution(inputs.flatten(0, 1)).tanh()
+        return self.outer(each.reshape(*inputs.shape[:2], -1).mean(1))  # type: ignore[no-any-return]
+
+
 class Twice(nn.Module):
     """One linear layer that is used twice."""
 
@@ -220,6 +232,7 @@ KINDS = {
     "gated": Kind(lambda: Recurrent(nn.GRU), (5, 3)),
     "weight-norm": Kind(lambda: _flat(weight_norm(nn.Conv2d(2, 4, 3)), width=64), (2, 6, 6)),
     "transposed": Kind(lambda: _flat(nn.ConvTranspose2d(2, 3, 2, 2), width=108), (2, 3, 3)),
+    "frames": Kind(Frames, (3, 2, 4, 4)),
     "straight-through": Kind(StraightThrough, (6,)),
 }
 

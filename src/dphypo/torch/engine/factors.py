@@ -260,7 +260,8 @@ class _Finder:
             return None
         slopes, pictures, weight, _, stride, padding, dilation, turned, _, groups, _ = node.args
         shape = weight.meta["val"].shape
-        if turned or len(shape) not in (3, 4) or _order(views, shape) != "same":
+        several = pictures.meta["val"].shape[0] != 1  # frames of a record: their gradients are added up in the graph
+        if turned or several or len(shape) not in (3, 4) or _order(views, shape) != "same":
             return None
         pictures, slopes = (self.call(A.select.int, one, 0, 0) for one in (pictures, slopes))
         if len(shape) == 3:
