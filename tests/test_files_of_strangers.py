@@ -38,7 +38,7 @@ def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no folder .*none: make it first"):
-        _files.write_json(tmp_path / "none" / "it.json", {"a": 1})
+        _files.write(tmp_path / "none" / "it.json", b"{}")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["a pipe", "a folder"])

@@ -209,9 +209,9 @@ def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Pa
     return Path(path)
 
 
-def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> Path:
-    """Write a document for people and programs to read."""
-    return write(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+def to_json(document: Any) -> bytes:
+    """A document for people and programs to read."""
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _holds(path: Path, content: bytes) -> bool:

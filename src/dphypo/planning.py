@@ -380,17 +380,6 @@ def _picture(row: AtEpsilon, edge: float) -> str:
     return f"|{''.join(drawn)}| {middle:.1f} ({found[0]:.1f} to {found[-1]:.1f}, {len(found)} tasks)"
 
 
-def epsilon_curve(run: SampledGaussian, batch: float, *, epsilons: Sequence[float], delta: float) -> EpsilonCurve:
-    """The noise of one run of these steps for each ε, and what such noise cost elsewhere."""
-    rows = []
-    for epsilon in increasing(epsilons):
-        at = run_alone(lambda noise: SampledGaussian(rate=run.rate, steps=run.steps, noise_multiplier=noise).event)
-        noise = solve_noise(at, epsilon=epsilon, delta=delta).value
-        reach = batch * math.sqrt(run.steps) / noise
-        rows.append(AtEpsilon(epsilon, noise, reach, lost_at(reach)))
-    return EpsilonCurve(tuple(rows), delta)
-
-
 def plan(
     mechanism: Mechanism | None = None,
     *,
@@ -480,14 +469,20 @@ def _asked(runs: int | None, fraction: float | None) -> tuple[tuple[int, float],
 
 
 def _curve(mechanism: Mechanism | None, epsilons: Sequence[float], delta: float, **given: Any) -> EpsilonCurve:
+    """The noise of one run of these steps for each ε, and what such noise cost elsewhere."""
     run, made = _training(mechanism, given)
     if run is None:
         run, given["records"] = dp_sgd_of(made, made.default_space() or SPACE), records_of(made)
     if run is None or given["records"] is None:
         remedy = "it does not state its batches: give records=, batch_size= and epochs= instead"
         raise _validate.fail("mechanism", mechanism, remedy)
-    delta = _validate.positive_delta(delta=delta)
-    return epsilon_curve(run, run.rate * given["records"], epsilons=epsilons, delta=delta)
+    delta, rows = _validate.positive_delta(delta=delta), []
+    for epsilon in increasing(epsilons):
+        at = run_alone(lambda noise: replace(run, noise_multiplier=noise).event)
+        noise = solve_noise(at, epsilon=epsilon, delta=delta).value
+        reach = run.rate * given["records"] * math.sqrt(run.steps) / noise
+        rows.append(AtEpsilon(epsilon, noise, reach, lost_at(reach)))
+    return EpsilonCurve(tuple(rows), delta)
 
 
 def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[SampledGaussian | None, Mechanism]:

@@ -109,7 +109,7 @@ class Certificate:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the document to a file, whole or not at all; an existing file is replaced."""
-        return _files.write_json(path, self.document)
+        return _files.write(path, _files.to_json(self.document))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Certificate:

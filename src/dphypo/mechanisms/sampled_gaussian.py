@@ -133,7 +133,7 @@ class OwnRun(SampledGaussian):
     _made: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def make_private(
-        self, module: Any, optimizer: Any, data_loader: Any, *, max_grad_norm: float, grad_sample_mode: str = "hooks"
+        self, module: Any, optimizer: Any, data_loader: Any, *, max_grad_norm: float
     ) -> AbstractContextManager[Any]:
         """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
@@ -152,7 +152,6 @@ class OwnRun(SampledGaussian):
                 training was declared with ``person``, a batch holds the drawn rows of the sampled persons, whose
                 gradients are averaged before clipping; ``batch_size`` counts persons, and batches cannot be cut.
             max_grad_norm: the clipping norm.
-            grad_sample_mode: how Opacus computes the gradients: "hooks" or "functorch".
         """
         from dphypo.torch.own_loop import make_private  # the only place here that knows PyTorch
 
@@ -162,8 +161,7 @@ class OwnRun(SampledGaussian):
                 "declare k times the steps, and use one block"
             )
         self._made.append(True)
-        options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "grad_sample_mode": grad_sample_mode}
-        return make_private(self, module, optimizer, data_loader, **options)
+        return make_private(self, module, optimizer, data_loader, max_grad_norm=max_grad_norm)
 
 
 PUBLIC = "public"

@@ -186,7 +186,7 @@ class Part:
         return Lost.read(None, self.mechanism)
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        """Refuse what does not fit the space, then account for the part at every λ of it.
+        """Refuse what does not fit the space, then account for the part, without its counts, at every λ of it.
 
         ``last`` says that nothing follows, ``alone`` that nothing comes before, either.
         """
@@ -195,6 +195,10 @@ class Part:
     def publishes(self) -> dict[str, Any]:
         """What the part publishes and how it is used, as JSON, for the journal and the certificate."""
         raise NotImplementedError
+
+    def stated(self) -> dict[str, Any]:
+        """What it publishes, with its counts."""
+        return {**self.publishes(), **({} if self.counts is None else {"counts": self.counts.to_dict()})}
 
     def search_rule(self) -> dict[str, Any] | None:
         """The search rule on which the guarantee relies, as JSON; None if it relies on none."""
@@ -277,9 +281,12 @@ class Cost:
 
     @classmethod
     def of(cls, space: Space, parts: Sequence[Part]) -> Cost:
-        last, alone = len(parts), len(parts) == 1
-        terms = tuple(part.terms(space, last=number == last, alone=alone) for number, part in enumerate(parts, 1))
-        return cls(tuple(parts), terms, Composition(tuple(term for one in terms for term in one)))
+        terms = []
+        for number, part in enumerate(parts, 1):
+            counts = () if part.counts is None else part.counts.terms(part.mechanism)
+            own = part.terms(space, last=number == len(parts), alone=len(parts) == 1)
+            terms.append((*counts, *own))
+        return cls(tuple(parts), tuple(terms), Composition(tuple(term for one in terms for term in one)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,7 +393,7 @@ class Declaration:
         """The guarantee as a document, as it is known before anything runs."""
         lost = dict.fromkeys(part.lost_runs.condition for part in self.parts)
         public: dict[str, object] = {"space": self.space.to_dict(), "lost runs": "; ".join(lost)}
-        rules, published = [part.search_rule() for part in self.parts], [part.publishes() for part in self.parts]
+        rules, published = [part.search_rule() for part in self.parts], [part.stated() for part in self.parts]
         if self.alone:
             public |= {} if rules[0] is None else {RULE: rules[0]}
             public["score on"] = published[0]["score on"]
@@ -432,7 +439,7 @@ class Declaration:
         """
         found = []
         for part, terms in zip(self.parts, self.terms, strict=True):
-            stated = {**to_json(Composition(terms)), **part.publishes(), "lost runs": part.lost_runs}
+            stated = {**to_json(Composition(terms)), **part.stated(), "lost runs": part.lost_runs}
             for term in stated["terms"]:
                 if "policy" in term:  # which repeats the rule, in words
                     term["policy"] = {FIRST: term["policy"][FIRST]}

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from dphypo import _validate
 from dphypo._stderr import say
-from dphypo.accounting import Composition, Term, solve_noise
+from dphypo.accounting import Composition, solve_noise
 from dphypo.accounting.calibrate import Keep
 from dphypo.accounting.profiles import round_epsilon, show_epsilon
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
@@ -31,7 +31,7 @@ from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import SILENT, records_of
-from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space
+from dphypo.search.declaration import Cost, Declaration, FitCount, PartSetting, check_space
 from dphypo.search.next_run import DeclaredRuns, middle, moved_into
 from dphypo.search.progress import solving
 from dphypo.search.release import Release, SurveyTable, table_of
@@ -250,10 +250,7 @@ class _Solver:
         return cls(space, mechanism, delta, keep)
 
     def composed(self, rungs: Sequence[Rung]) -> Composition:
-        terms: list[Term] = []
-        for rung in rungs:
-            terms += rung.terms(self.space, last=False)
-        return Composition(tuple(terms))
+        return Cost.of(self.space, rungs).guarantee
 
     def rung(self, before: Sequence[Rung], total: float, **stated: Any) -> Rung:
         """The next rung, with the least noise with which it costs ``total`` together with those before it."""

@@ -281,13 +281,11 @@ class InputScale(Survey):
     spread: float | None = None
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        *counts, scale = super().terms(space, last=last, alone=alone)
-        return *counts, Term(scale.releases, scale.side, counts=True)
+        return tuple(replace(term, counts=True) for term in super().terms(space, last=last, alone=alone))
 
     def publishes(self) -> dict[str, Any]:
-        counted = {} if self.counts is None else {"counts": self.counts.to_dict()}
         bounds = {"of": "ln(norm / centre)", "centre": CENTRE, "cut off at": REACH, "divisor": self.mechanism.records}
-        return {"part": "input scale", "releases": ["input_scale"], "mean": bounds, **counted}
+        return {"part": "input scale", "releases": ["input_scale"], "mean": bounds}
 
     def compute(self) -> str:
         return "The scale of the inputs is measured first, with noise."

@@ -389,12 +389,12 @@ class Release:
         model = self.saver.dump(self.model) if self.ending is Ending.MODEL else None
         files = {} if model is None else {_model_name(self.saver.format): bytes(model)}
         if self.surveys:
-            files["surveys.json"] = _json([table.to_dict() for table in self.surveys])
+            files["surveys.json"] = _files.to_json([table.to_dict() for table in self.surveys])
         for survey, table in enumerate(self.surveys):
             kept = {f"{model_stem(survey, run)}.{table.saver.format}": one for run, one in enumerate(table.models)}
             files |= {name: one for name, one in kept.items() if one is not None}
-        files["certificate.json"] = _json(self.certificate.for_release(model, described).to_dict())
-        files["release.json"] = _json(described)  # last: a folder with this file is complete
+        files["certificate.json"] = _files.to_json(self.certificate.for_release(model, described).to_dict())
+        files["release.json"] = _files.to_json(described)  # last: a folder with this file is complete
         return _files.write_folder(_validate.path(folder=folder), files)
 
     def report(self, path: str | Path) -> Path:
@@ -443,19 +443,19 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
     if described["ending"] is Ending.MODEL:
         path = source / _model_name(saver.format)
         content = _files.read(path, "model of this release", most=_files.MOST_MODEL_BYTES, within=source)
-        _check_hash(content, certificate, path)
+        with _files.parsing(path.with_name("certificate.json"), "its description of the release is damaged"):
+            named = (certificate.document.get("release") or {}).get("model_sha256")
+        _check_hash(content, named, path)
         with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
             loaded = saver.load(content)
     surveys = tuple(_survey_models(source, certificate, saver))
     return Release(**described, model=loaded, certificate=certificate, saver=saver, surveys=surveys)
 
 
-def _check_hash(content: bytes, certificate: Certificate, path: Path) -> None:
+def _check_hash(content: bytes, named: str | None, path: Path) -> None:
     """Refuse a model that was damaged or replaced since its certificate was written."""
-    with _files.parsing(path.with_name("certificate.json"), "its description of the release is damaged"):
-        named = (certificate.document.get("release") or {}).get("model_sha256")
     if named is not None and hashlib.sha256(content).hexdigest() != named:
-        raise FileError(f"{printable(path)} was damaged or replaced: it is not the model that the certificate names")
+        raise FileError(f"{printable(path)} was damaged or replaced: the certificate names another model")
 
 
 def _saver_of(format: str, model: Any) -> Saver | None:
@@ -510,8 +510,8 @@ def _survey_models(source: Path, certificate: Certificate, saver: Saver) -> Iter
         for stem, sha256 in named[survey] if survey < len(named) else ():
             path = source / f"{stem}.{saver.format}"
             one = None if sha256 is None else _files.read(path, "model of a run", most=_files.MOST_MODEL_BYTES)
-            if one is not None and hashlib.sha256(one).hexdigest() != sha256:
-                raise FileError(f"{printable(path)} was damaged or replaced: the certificate names another model")
+            if one is not None:
+                _check_hash(one, sha256, path)
             models.append(one)
         yield replace(table, models=tuple(models), saver=saver)
 
@@ -536,10 +536,6 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     except TypeError:
         remedy = "values are numbers, texts, None, True, False, or tuples of these"
         raise _validate.fail("params", params, remedy) from None
-
-
-def _json(document: Any) -> bytes:
-    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _model_name(format: str) -> str:

@@ -132,8 +132,7 @@ class Survey(Part):
             raise ValueError("the last part has a prior=: it sets the prior of a part that follows")
         if self.prior is not None:
             self.prior.check(space)
-        counts = () if self.counts is None else self.counts.terms(self.mechanism)
-        return *counts, *terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
+        return terms_of_runs(self.mechanism, space, self.runs, self.mechanism.split, self.within)
 
     def publishes(self) -> dict[str, Any]:
         metrics, transfer = self.mechanism.metrics, self.mechanism.transfer
@@ -145,7 +144,6 @@ class Survey(Part):
             **({"durations": "public"} if self.durations == "public" else {}),
             **({} if transfer is None else {"transfer": transfer}),
             **({} if self.prior is None else {"next prior": self.prior.to_dict()}),
-            **({} if self.counts is None else {"counts": self.counts.to_dict()}),
         }
 
     def compute(self) -> str:
@@ -227,8 +225,7 @@ class LastRun(Part):
             raise ValueError("a LastRun is followed by another part: put it at the end of the list")
         if self.executed is not self.mechanism and self.executed.score_event is not None:
             raise ValueError("without_score() of the mechanism returns one that still has a score_event: leave it out")
-        counts = () if self.counts is None else self.counts.terms(self.mechanism)
-        return *counts, *terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
+        return terms_of_runs(self.executed, space, 1, self.mechanism.split, self.within)
 
     def publishes(self) -> dict[str, Any]:
         scored = {"score on": self.mechanism.scored_on} if self.score else {}
@@ -237,7 +234,6 @@ class LastRun(Part):
             "releases": ["params", "model", *(["score"] if self.score else [])],
             **scored,
             **({} if self.searched else {"search": "none"}),
-            **({} if self.counts is None else {"counts": self.counts.to_dict()}),
         }
 
     def compute(self) -> str:

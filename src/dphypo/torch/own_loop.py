@@ -165,7 +165,6 @@ def make_private(
     loader: DataLoader[Any],
     *,
     max_grad_norm: float,
-    grad_sample_mode: str = "hooks",
 ) -> Iterator[Parts]:
     """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each.
 
@@ -181,7 +180,7 @@ def make_private(
     sampler, canaries = _Poisson(run, loader.dataset), CANARIES.get()
     if canaries is not None:
         canaries.beside(model, optimizer)
-    module = prepare_module(model, grad_sample_mode, loss_reduction="mean", strict=False)
+    module = prepare_module(model, "hooks", loss_reduction="mean", strict=False)
     private = _Held(
         optimizer,
         sizes=sampler.sizes,
