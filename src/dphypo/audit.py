@@ -1,26 +1,17 @@
 """Audits: experiments that bound ε from below, from one training run with canaries, or from many runs.
 
-**What guesses about many canaries in one run prove**: Proposition O, the f-DP bound of Mahloujifar and others. Each of
-m canaries is in the data with probability ½, independently. From the output, an auditor guesses for r of them whether
-it was; N guesses are right. If the mechanism has trade-off function f for each canary, whatever the others are, then
-with p_i = P[N = i], for every t (arXiv 2410.22235, Theorem 9, with abstentions):
+**One run.** Each of m canaries is in the data with probability ½. An auditor guesses for r of them whether it was; N
+guesses are right. If p_i = P[N = i] and f is the trade-off function that is claimed, then for every t
+S_t ≤ 1 − f(W_{t−1}), where S_t = Σ_{i ≥ t} i p_i / m and W_t = Σ_{i ≥ t} (r − i) p_i / m. :func:`chance` finds the
+largest P[N ≥ c] that these admit (docs/theory/search.md, "Audits of one run").
 
-    S_t ≤ 1 − f(W_{t−1}),   S_t = Σ_{i ≥ t} i p_i / m,   W_t = Σ_{i ≥ t} (r − i) p_i / m.
-
-Which P[N ≥ c] = τ do these admit? Put all of τ at c, and go down from t = c: p_{t−1} is the least that makes W_{t−1}
-large enough. That makes the sum of all p as small as it can be; τ is impossible if it exceeds 1. The sum increases with
-τ, so bisection finds the largest possible τ. Proofs: docs/theory/search.md, "Audits of one run".
-
-**Canaries.** A *gradient canary* has its own gradient, as long as clipping allows, in a direction that no other record
-has: an extra layer or parameter of the model has one weight for each canary. No record can do worse, so the audit of
-all steps comes close to what is claimed. An *input canary* is a record of random values with a random label, guessed by
-its loss. **The audited model is never a release**: no guarantee covers that somebody looked at it. Audits run on copies
-of a mechanism, with records that are made up or that you say are public.
+A *gradient canary* has a gradient of its own, as long as clipping allows, in a direction that no other record has: one
+more weight of the model. No record can do worse. An *input canary* is a record of random values with a random label.
+**The audited model is never a release.** Audits train copies, on records that are made up or that you say are public.
 
 **Many runs on two neighbouring data sets.** Half of the observations choose an event E, the other half count it. With p
-and q the one-sided Clopper–Pearson bounds of P[E] on one data set from below and on the other from above, every valid ε
-at δ is at least log((p − δ)/q). The choice of E does not touch the counts, so the bound holds at the stated confidence
-whatever the choice was. The same p and q bound the whole profile: every valid δ at any ε is at least p − e^ε q.
+and q the Clopper–Pearson bounds of P[E] on one data set from below and on the other from above, every valid ε at δ is
+at least log((p − δ)/q), and every valid δ at ε at least p − e^ε q.
 """
 
 from __future__ import annotations
@@ -88,7 +79,10 @@ def chance(correct: int, guesses: int, canaries: int, needed: Needed) -> float:
 
 
 def _least_mass(tail: float, correct: int, guesses: int, canaries: int, needed: Needed) -> float:
-    """The least total probability of all N, if N ≥ ``correct`` has probability ``tail``; or a number above 1."""
+    """The least total probability of all N, if N ≥ ``correct`` has probability ``tail``; or a number above 1.
+
+    All of ``tail`` is put at ``correct``; from there down, p_{t−1} is the least that makes W_{t−1} large enough.
+    """
     right, wrong, mass = tail * correct / canaries, tail * (guesses - correct) / canaries, tail
     for at in range(correct - 1, -1, -1):
         lacking = needed(right) - wrong

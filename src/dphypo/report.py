@@ -3,13 +3,9 @@
 Needs the extra ``plots``: ``pip install 'dphypo[plots]'``. Text is escaped in one place, where it becomes HTML; no
 other code joins strings to HTML.
 
-A release that is read from a folder is not trusted: it is refused unless it verifies, and its model is not loaded. The
-page shows only what the certificate covers: the parameters and the tables of surveys, both by their hashes.
-
-An entry for the public registry of differential privacy deployments (registry.opendp.org) has its YAML format. The
-certificate fills in what it knows, which is most of the registry's third tier. What only the curator knows is left as
-FILL IN. The registry's repository, opendp/deployments-registry-data, has the schema and checks an entry with
-``scripts/check.py``.
+A release that is read from a folder is not trusted: it is refused unless it verifies, its model is not loaded, and the
+page shows only what the certificate covers. An entry for the public registry of deployments (registry.opendp.org, in
+its YAML format) has what the certificate knows; what only the curator knows is left as FILL IN.
 """
 
 from __future__ import annotations

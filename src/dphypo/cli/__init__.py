@@ -33,25 +33,8 @@ for command in (
 app.add_typer(commands.ledger, name="ledger")
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of a wrong command line; typer has no name for it
 _SPELT = "dphypo.spelt"
-_NAMES = {
-    "ε": "epsilon",
-    "δ": "delta",
-    "λ": "lambda",
-    "σ": "sigma",
-    "γ": "gamma",
-    "ρ": "rho",
-    "Δ": "Delta",
-    "≤": "<=",
-    "≥": ">=",
-    "−": "-",
-    "–": "-",
-    "×": "x",
-    "′": "'",
-    "…": "...",
-    "·": "*",
-    "é": "e",
-    "∞": "inf",
-}
+_SPELT_AS = ("epsilon", "delta", "lambda", "sigma", "gamma", "rho", "Delta", "<=", ">=", "-", "-", "x", "'", "...", "*")
+_NAMES = dict(zip("εδλσγρΔ≤≥−–×′…·é∞", (*_SPELT_AS, "e", "inf"), strict=True))
 _PATIENCE = (5.0, 30.0)  # seconds until the first sign of life, and between later ones
 _SILENT = {"plan", "calibrate", "watch"}  # which say so themselves, or serve
 

@@ -214,25 +214,19 @@ class Execution:
 
 
 class Lost(StrEnum):
-    """What becomes of a run whose process died.
+    """What becomes of a run whose process died (docs/theory/search.md, "Lost runs").
 
-    It cannot be seen from outside whether the data caused the death. Repeating such a run selects for runs that
-    survive, unless all its randomness comes from its seed: then it ends as before. Counting it as failed is covered by
-    the guarantee if runs die independently; an outage that ends many of them would change the law of T
-    (docs/theory/search.md, "Lost runs").
-
-    Four things do not count as deaths of a run: an interrupt or SIGTERM; a cluster that takes a worker back; the loss
-    of the machine with all its processes, which shows by another boot identifier; and a death after the run has
-    written a checkpoint since it was last started. The run is then repeated with its seed, or resumed, whatever is
-    declared here.
+    It cannot be seen from outside whether the data caused the death. Not deaths of a run are an interrupt or SIGTERM, a
+    worker that a cluster takes back, the loss of the machine, and a death after a new checkpoint: then the run is
+    repeated with its seed, or resumed, whatever is declared here.
     """
 
     AGAIN = "again"
     """It is repeated with the same seed, and fails after three deaths without progress. For mechanisms whose randomness
-    comes from the seed alone."""
+    comes from the seed alone: otherwise runs that survive are selected."""
 
     FAILED = "failed"
-    """It counts as failed at once."""
+    """It counts as failed at once, which is covered if runs die independently."""
 
     @classmethod
     def read(cls, given: Lost | str | None, mechanism: Mechanism) -> Lost:

@@ -2,29 +2,20 @@
 
 The total is fixed when the ledger is created. A search reserves what it declares, atomically, *before* its first run: a
 search that is killed still counts. What would exceed the total is refused. A later search may be chosen after a look at
-earlier results. Composition of privacy loss distributions does not cover that, so the ledger is a Rényi filter. The
-**total** is certified, whatever was admitted; "spent so far" is not a guarantee of its own.
+earlier results, so the ledger is a Rényi filter; the **total** is certified, "spent so far" is not.
 
-Orders α and shares δ_α are fixed when a ledger is created. Let b(α) = log(α·δ_α)/(α−1) − log((α−1)/α). Searches declare
-their Rényi costs ε_i(α) and their slack s_i, the total variation by which rounded noise differs from the stated event.
-With S = Σ s_i, a search is admitted if at some order Σ ε_i(α) ≤ e(S) + b(α), where e(S) ≤ ε is what the slack so far
-leaves of ε (docs/theory/surveys.md, "A ledger", has the proof). A larger total never admits less.
-
-A ledger is a book in a store, as a journal is: in a file, or in PostgreSQL by URL. Every change repeats what is spent
-after it, so that reserving does not read the other entries. A ledger is as secret as the journals of its searches,
-whose heads it holds.
+Orders α and shares δ_α are fixed when a ledger is created. With b(α) = log(α·δ_α)/(α−1) − log((α−1)/α), a search is
+admitted if at some order Σ ε_i(α) ≤ e(S) + b(α), where ε_i(α) are the Rényi costs of all searches, S is the sum of
+their slack, and e(S) ≤ ε is what it leaves (docs/theory/surveys.md, "A ledger").
 
 **A search and its entry.** The journal commits a random key together with T; the ledger reserves under that key; runs
-start. A process that is killed after the first step has reserved nothing, and reserves on resume. After the second
-step the ledger knows the key: nothing is paid for twice. From then on every change is committed to the journal,
-then compared and swapped in the ledger, then acted on. So an entry holds the head of the one journal that may continue:
-of two copies the first that commits is that journal, and the other is refused. A journal may be one commit ahead of its
-entry, if its process was killed in between; the entry catches up on resume. A release closes its part of the entry
+start. From then on every change is committed to the journal, then compared and swapped in the ledger, then acted on: of
+two copies of a journal the first that commits continues, and the other is refused. A journal may be one commit ahead of
+its entry, if its process was killed in between; the entry catches up on resume. A release closes its part of the entry
 before the journal commits it.
 
-**A ladder that stops early** (``search/ladder.py``) is charged for the rungs that it ran. Its journal commits that it
-stopped; one change of the ledger closes the whole entry and settles it, so that no part of it can begin or continue;
-then the release is committed. A search of any other kind is charged what it declared (docs/theory/ladders.md).
+**A ladder that stops early** is charged for the rungs that it ran. Its journal commits that it stopped, then one change
+of the ledger closes the entry and settles it, then the release is committed (docs/theory/ladders.md).
 """
 
 from __future__ import annotations

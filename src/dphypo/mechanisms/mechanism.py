@@ -3,15 +3,12 @@
 ``M_λ(D)`` of the paper. The data are inside the function (a closure, a global, a file): the package never sees them.
 :class:`Mechanism` is the one base class; the decorator :func:`mechanism` makes one from a training function.
 
-:func:`attempt` executes one run: whatever happens inside is its outcome. A search sets with :func:`followed_by` who
-follows the steps of the runs inside the block; training reads it with :func:`current_follower`. Nothing that a follower
-does changes what a run returns.
+:func:`attempt` executes one run: whatever happens inside is its :class:`Outcome`. Training reports its steps to
+:func:`current_follower`, and nothing that a follower does changes what a run returns.
 
-:class:`Outcome` says how a run ended: a model and its score, or why there are none. A single record that is read or
-processed alone is handled by the same rule (:func:`or_none`). If a record could make a run fail, the failure would
-reveal it whatever the noise. Every exception that such a record raises therefore makes that record count for nothing:
-``ValueError``, ``MemoryError`` (a damaged header that announces 2⁵⁰ numbers), or one that is no ``Exception`` (a panic
-of a Rust library). Only a signal passes through.
+If a record could make a run fail, the failure would reveal it whatever the noise. Every exception that a record raises
+while it is read or computed alone therefore makes that record count for nothing (:func:`or_none`), ``MemoryError`` and
+panics of other languages included. Only a signal passes through.
 """
 
 from __future__ import annotations

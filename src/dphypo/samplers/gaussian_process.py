@@ -81,9 +81,8 @@ class GaussianProcess:
     others.
 
     The defaults differ from the paper's; ``benchmarks/rules.py`` compares the two. Scores enter as normal quantiles of
-    their ranks, because with raw accuracies and β = 1, exp(β s) is nearly flat. β does not matter for ``Greedy``, and
-    little for ``KL``; the ℓ2 projection of a softmax whose peak is narrower than the band allows falls back to the
-    prior. The first two runs are drawn from the prior, because a single score cannot be compared with anything.
+    their ranks, because with raw accuracies and β = 1, exp(β s) is nearly flat. The first two runs are drawn from the
+    prior, because a single score cannot be compared with anything.
 
     Args:
         tau: weight τ of the standard deviation.

@@ -69,16 +69,12 @@ class OptunaSampler:
     With ``history_only=True`` you state that the sampler's proposals depend on the history and on independent
     randomness only: neither its settings (``gamma``, ``constraints_func``, an inner sampler) nor your own code in it
     may look at the data, the clock or anything else. The search then costs less (Theorem H), and the certificate
-    names the statement as yours. Optuna's own samplers with their plain settings qualify.
+    names the statement as yours.
 
-    The sampler works in an in-memory study over the unit cube, where every prior is uniform: numbers are floats in
-    (0, 1), categories are categories, and a conditional parameter is suggested only while it is active. Each run of
-    the history is asked and told in turn, with the parameters that were drawn, so samplers that keep state between ask
-    and tell (CMA-ES, genetic algorithms) work too; a failed run is told as failed. Optuna's log is silenced, because it
-    would show scores.
-
-    If the sampler has a seed, a resumed study is reproducible; without one only the privacy is the same. The sampler is
-    copied before use and told the whole history for every draw, so it keeps nothing.
+    The sampler works in an in-memory study over the unit cube, where every prior is uniform. It is copied and told the
+    whole history for every draw, with the parameters that were drawn, so that samplers that keep state between ask and
+    tell (CMA-ES, genetic algorithms) work too. Optuna's log is silenced, because it would show scores. If the sampler
+    has a seed, a resumed study is reproducible; without one only the privacy is the same.
 
     Args:
         sampler: from ``optuna.samplers`` (``pip install dphypo[optuna]``).

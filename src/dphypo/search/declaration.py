@@ -5,11 +5,9 @@ published, and nothing else. :class:`dphypo.Stage` is the part that is a study, 
 runs, :class:`dphypo.LastRun` executes one.
 
 Before the first run ``tune`` buys a noisy count of the records that fit the declaration (:class:`FitCount`). Records
-that do not fit are left out, and nothing may depend on how many they are. A mistake in the declaration, such as a wrong
-shape, would leave out all of them and spend the whole ε in silence. A noisy count that is paid for may be acted on: a
-search is refused if clearly fewer than half of the declared number of records fit, that is, if the count and five
-standard deviations stay below it. Where five deviations exceed that half, a count could say nothing, and none is
-bought.
+that do not fit are left out, and nothing may depend on how many they are, so that a wrong shape would spend the whole ε
+in silence. A count that is paid for may be acted on: a search is refused if the count and five standard deviations stay
+below half of the declared number. Where five deviations exceed that half, no count is bought.
 """
 
 from __future__ import annotations

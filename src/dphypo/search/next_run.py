@@ -25,7 +25,6 @@ from dphypo import _validate
 from dphypo._validate import Floats
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band
-from dphypo.band.band import BandLike
 from dphypo.band.projections import Projection, named_projection
 from dphypo.entropy import Entropy, Seeded, uniforms
 from dphypo.errors import SamplerError
@@ -391,7 +390,8 @@ class Past:
 class Policy:
     """A search rule held to the band, and what the guarantee counts on about it.
 
-    ``cells`` is the ``grid`` of a study; ``first`` is n₀, how many of the first runs are drawn from the prior.
+    It is made of the arguments of a study, and fills in what was left out. ``cells`` is the ``grid`` of a study;
+    ``first`` is n₀, how many of the first runs are drawn from the prior: samplers of this library have a ``start``.
     """
 
     band: Band
@@ -402,32 +402,21 @@ class Policy:
     policy: PolicyClass
     first: int
 
-    @classmethod
-    def of(
-        cls,
-        band: BandLike,
-        sampler: Sampler | None,
-        projection: Projection | str,
-        *,
-        candidates: int,
-        grid: Mapping[str, int] | None,
-        policy: PolicyClass | str | None,
-        first_from_prior: int | None,
-    ) -> Policy:
-        """The policy of a study, with what was left out filled in: samplers of this library have a ``start``."""
-        band, candidates = Band.of(band), _validate.integer(at_least=1, candidates=candidates)
-        sampler = default_sampler(band) if sampler is None else _checked_sampler(sampler)
-        into: object = named_projection(projection) if isinstance(projection, str) else projection
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = dict(vars(self))
+        sampler = default_sampler(self.band) if given["sampler"] is None else _checked_sampler(given["sampler"])
+        into = named_projection(given["projection"]) if isinstance(given["projection"], str) else given["projection"]
         if not isinstance(into, Projection):
-            raise _validate.fail("projection", projection, "give one, such as dphypo.band.Greedy(), or its name")
-        if candidates > MOST_CANDIDATES:
-            raise _validate.fail("candidates", candidates, f"give at most {MOST_CANDIDATES}")
-        if first_from_prior is not None:
-            first = _validate.integer(at_least=1, first_from_prior=first_from_prior)
-        else:
+            raise _validate.fail("projection", into, "give one, such as dphypo.band.Greedy(), or its name")
+        if _validate.integer(at_least=1, candidates=self.candidates) > MOST_CANDIDATES:
+            raise _validate.fail("candidates", self.candidates, f"give at most {MOST_CANDIDATES}")
+        if given["first"] is None:
             ours = type(sampler).__module__.startswith("dphypo.samplers.")
             first = int(getattr(sampler, "start", 1)) if ours else 1
-        return cls(band, sampler, into, candidates, _cells(grid), _claim(policy, sampler, into), first)
+        else:
+            first = _validate.integer(at_least=1, first_from_prior=given["first"])
+        policy = _claim(given["policy"], sampler, into)
+        vars(self).update(sampler=sampler, projection=into, cells=_cells(self.cells), policy=policy, first=first)
 
     @property
     def adaptive(self) -> bool:

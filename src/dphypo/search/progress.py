@@ -1,18 +1,15 @@
 """What is shown and kept of runs in progress: cost, published runs, steps, the live file, the checkpoint.
 
-A study shows its cost and nothing else: how many of its runs have ended is secret, and so are their durations. What is
-shown of the steps of surveys and last runs contains times, which the guarantee does not cover: it is for the curator,
-and a log says so in its first line. Results may be published, so they never share a log with times (:func:`rows`).
+A study shows its cost and nothing else: how many of its runs have ended is secret, and so are their durations. The
+steps of surveys and last runs show times, which no guarantee covers: a log of them says so in its first line. Results
+may be published, so they never share a log with times (:func:`rows`).
 
-The **live file**, which ``dphypo watch`` reads, is next to the journal, which is locked while the search runs, and has
-the same permissions. For a search with a study it contains the cost alone and no time, because its age would reveal the
-duration of the study. It is erased when the search stops. Only ``run`` creates one.
+The **live file**, which ``dphypo watch`` reads, is next to the journal. For a search with a study it contains the cost
+alone and no time, because its age would reveal the duration of the study.
 
-The **checkpoint** of a last run is its state between two steps, in a file next to the journal. It holds unpublished
-weights and the state of the optimiser, so only its owner may read it. A run that resumes from it has the same seed and
-ends in the same model: nothing more is released or paid. The file is erased when the outcome of the run is committed.
-The state is streamed, so that no second copy of it is held in memory. After the state come the number of steps and a
-hash of everything before it, by which a damaged file is detected.
+The **checkpoint** of a last run, next to the journal too, is its state between two steps, streamed, and then the number
+of steps and a hash of everything before. It is as secret as the journal. A run that resumes from it ends in the same
+model: nothing more is released or paid.
 
 Nothing that only shows a search raises into it.
 """

@@ -1,12 +1,10 @@
 """What public values say of the learning rate before the data are looked at, and whether a search would do better.
 
-**The law.** With SGD, what matters of the learning rate is how far noise alone moves what the layers of a network put
-out. A *drift* of c is the learning rate with which noise gives every weight the standard deviation c by the end of a
-run (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`). Noise c in the weights moves the outputs of a layer by
-c times the norm of its centred inputs. The best c is where the layer that moves most moves by about ``MOVEMENT``,
-whatever the number of records, ε, the batch size and the number of steps are. The same holds for Adam, whose noise adds
-up in another way. ``python -m paper rates-fit`` finds the measured constants of this file on five public tasks, to two
-digits (a test compares them), and paper/RATES.md judges them on others.
+**The law.** A *drift* of c is the learning rate with which noise alone gives every weight the standard deviation c by
+the end of a run (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`); it moves the outputs of a layer by c times
+the norm of its centred inputs. The best c is where the layer that moves most moves by about ``MOVEMENT``, whatever the
+number of records, ε, the batch size and the number of steps are, for SGD and for Adam. ``python -m paper rates-fit``
+finds the measured constants of this file (a test compares them), and paper/RATES.md judges them on other tasks.
 
 **The scale of the inputs.** The rehearsal that finds c needs one number about the records: how large their inputs are.
 It is declared, or known because the network normalises its inputs, or bought (:class:`InputScale`).

@@ -79,8 +79,9 @@ class Stage(Part):
     @cached_property
     def search_policy(self) -> Policy:
         """The search rule, held to the band."""
-        rule: dict[str, Any] = {"candidates": self.candidates, "grid": self.grid, "policy": self.policy}
-        return Policy.of(self.band, self.sampler, self.projection, first_from_prior=self.first_from_prior, **rule)
+        given: dict[str, Any] = {"band": self.band, "sampler": self.sampler, "projection": self.projection}
+        given |= {"candidates": self.candidates, "cells": self.grid, "policy": self.policy}
+        return Policy(**given, first=self.first_from_prior)  # type: ignore[arg-type]
 
     @property
     def lost_runs(self) -> Lost:
