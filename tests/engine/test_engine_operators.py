@@ -14,14 +14,15 @@ import pytest
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functionalize, grad, vmap
+from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine.operators import ALLOWED, check_constants, check_graph, check_kernels, constants
-from dphypo.torch.engine.rewrites import DECOMPOSED, Capture, key_randomness, make_total, write_memory
+from dphypo.torch.engine.record_graph import retraced, trace, without_values
+from dphypo.torch.engine.rewrites import Capture, key_randomness, make_total, write_memory
 
 A = torch.ops.aten
 RUNS, RECORDS = 2, 4
@@ -339,8 +340,7 @@ GROUPS = groups()
 
 def traced(function: Callable[..., Any], examples: Sequence[torch.Tensor]) -> fx.GraphModule:
     """The graph of one record, as capture gives it, rewritten and checked."""
-    gm = make_fx(functionalize(function, remove="mutations"), DECOMPOSED, tracing_mode="fake")(*examples)
-    gm.graph.eliminate_dead_code()
+    gm = trace(function, *examples)
     make_total(gm)
     check_graph(gm)
     return gm
@@ -388,10 +388,13 @@ def backward(calls: Sequence[Call]) -> Callable[..., Any]:
 
 def flatten(gm: fx.GraphModule, roles: Sequence[str], examples: Sequence[torch.Tensor]) -> fx.GraphModule:
     """The graph over runs and records, flat. A role is "x" of a record, "p" of a run, "c" constant."""
-    inner = vmap(gm, in_dims=tuple(0 if role == "x" else None for role in roles), randomness="error")
-    outer = vmap(inner, in_dims=tuple(None if role == "c" else 0 for role in roles), randomness="error")
+
+    def over_both(function: Callable[..., Any]) -> Callable[..., Any]:
+        inner = vmap(function, in_dims=tuple(0 if role == "x" else None for role in roles), randomness="error")
+        return vmap(inner, in_dims=tuple(None if role == "c" else 0 for role in roles), randomness="error")
+
     with warnings.catch_warnings(action="ignore"):  # of slow rules
-        flat = make_fx(outer, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
+        flat = retraced(gm, over_both, [without_values(one) for one in examples])
     flat.graph.eliminate_dead_code()
     write_memory(flat)
     check_graph(flat)
@@ -472,12 +475,7 @@ def test_operators_in_all_roles(tensors: tuple[Values, ...], differentiate: bool
 
 def graph_of(function: Callable[..., Any], *examples: torch.Tensor) -> fx.GraphModule:
     """A function of one record as a graph, not rewritten."""
-    listed = functionalize(lambda *tensors: [function(*tensors)], remove="mutations")
-    gm = make_fx(listed, DECOMPOSED, tracing_mode="fake", record_stack_traces=True, _allow_non_fake_inputs=True)(
-        *examples
-    )
-    gm.graph.eliminate_dead_code()
-    return gm
+    return trace(lambda *tensors: [function(*tensors)], *examples)
 
 
 def total_of(function: Callable[..., Any], *examples: torch.Tensor) -> fx.GraphModule:

@@ -10,6 +10,7 @@ range, and looks for a change in another record's bits.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from torch._ops import OpOverload
 
 from dphypo.errors import UnsupportedModelError
 
-A = torch.ops.aten
+A, CPU = torch.ops.aten, torch.device("cpu")
 
 _NAMES = """
 abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac isnan
@@ -123,6 +124,18 @@ def check_graph(gm: fx.GraphModule, ours: frozenset[Any] = frozenset()) -> None:
 def constants(gm: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors that a graph holds itself: whoever publishes the model declares them public."""
     return {str(node.target): attribute(gm, node.target) for node in gm.graph.nodes if node.op == "get_attr"}
+
+
+def shaped(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """What an operator gives for tensors without values."""
+    return target(*args, **{name: "meta" if name == "device" else one for name, one in kwargs.items()})
+
+
+def held(gm: fx.GraphModule, tensor: torch.Tensor) -> str:
+    """Let a graph hold a tensor; the name under which it does."""
+    name = next(name for name in (f"_constant{number}" for number in itertools.count()) if not hasattr(gm, name))
+    gm.register_buffer(name, tensor)
+    return name
 
 
 def check_constants(tensors: Mapping[str, torch.Tensor], records: int) -> None:

@@ -21,7 +21,6 @@ import torch
 from torch import fx, nn
 from torch._ops import OpOverload
 from torch.func import vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators, record_graph, rewrites, trainable
@@ -29,7 +28,7 @@ from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.factors import Part
 from dphypo.torch.engine.layers import product, product_by_run, steady_product
-from dphypo.torch.engine.record_graph import Augment, RecordGraph
+from dphypo.torch.engine.record_graph import Augment, RecordGraph, retraced, without_values
 from dphypo.training.poisson_draws import MULTIPLE
 
 A = torch.ops.aten
@@ -58,20 +57,24 @@ def flatten(
     ``trained`` have a first dimension of runs. ``record`` are the inputs, the target and random numbers of one row.
     What is ``given`` is common to all runs; on a CPU it is expanded, so that each run's products are its own.
     """
-    own = 0 if record[0].device.type == "cpu" else None
-    common = (None,) * (len(trained) + len(given))
-    over_rows = vmap(fx.Interpreter(graph).run, in_dims=(*common, *[0] * len(record)), randomness="error")
-    in_dims = (*[0] * len(trained), *[own] * len(given), *[0] * len(record))
-    over_runs = vmap(over_rows, in_dims=in_dims, randomness="error")
-    with record_graph.tracing() as mode, warnings.catch_warnings(action="ignore"):  # of operators that are looped over
-        some: list[torch.Tensor] = [mode.from_tensor(one.detach(), static_shapes=True) for one in trained]
-        some += [_fake(mode, one, () if own is None else (runs,)) for one in given]
-        some += [_fake(mode, one, (runs, rows)) for one in record]
-        made = make_fx(over_runs)(*some)
+    device = record[0].device
+    own = 0 if device.type == "cpu" else None
+    over_rows = (*[None] * (len(trained) + len(given)), *[0] * len(record))
+    over_runs = (*[0] * len(trained), *[own] * len(given), *[0] * len(record))
+
+    def over_both(function: Callable[..., Any]) -> Callable[..., Any]:
+        return vmap(vmap(function, over_rows, randomness="error"), over_runs, randomness="error")
+
+    some = [without_values(one) for one in trained]
+    some += [without_values(one, *(() if own is None else (runs,))) for one in given]
+    some += [without_values(one, runs, rows) for one in record]
+    with warnings.catch_warnings(action="ignore"):  # of operators that are looped over
+        made = retraced(graph, over_both, some)
     for node in made.graph.nodes:
         if node.target in (A.view.default, A._unsafe_view.default):
             node.target = A.reshape.default
     rewrites.write_memory(made)
+    record_graph.put_on(made, device)
     record_graph.plain(made)
     operators.check_graph(made, frozenset(layers.EAGER))
     _simplify(made.graph)
@@ -89,10 +92,6 @@ def flatten(
     made.graph.eliminate_dead_code()
     made.graph.lint()
     return FlatGraph(made, _compiled(made, len(trained), len(trained) + len(given)))
-
-
-def _fake(mode: Any, one: torch.Tensor, lead: tuple[int, ...]) -> Any:
-    return mode.from_tensor(torch.empty((*lead, *one.shape), dtype=one.dtype, device=one.device), static_shapes=True)
 
 
 _TURNS = {A.permute.default, A.transpose.int}
@@ -425,7 +424,9 @@ class Program:
         layout = Layout.of(code)
         parts = factors.split(record.graph, layout)
         layers.lower(record.graph)
-        zeros = [torch.zeros((1, 1, *one.shape), dtype=one.dtype, device=one.device) for one in outputs(record.graph)]
+        zeros = [
+            torch.zeros((1, 1, *one.shape), dtype=one.dtype, device=example[0].device) for one in outputs(record.graph)
+        ]
         tried = factors.Gradients(layout, parts)(zeros, Shape(1, 1))
         numbers = sum(factor.numel() for one in tried for factor in one.factors) + sum(one.terms**2 for one in tried)
         terms = max(one.terms for one in tried)

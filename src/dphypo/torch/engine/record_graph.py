@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import linecache
+import operator
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +30,17 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.func import functional_call, functionalize
+from torch.fx._lazy_graph_module import _LazyGraphModule, _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import operators, rewrites
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.device import padded_attention
+from dphypo.torch.engine.operators import CPU
 
 A = torch.ops.aten
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
@@ -123,7 +127,6 @@ class RecordGraph:
     ) -> RecordGraph:
         values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         tensors = [values[name].detach() for name in (*trained, *given)]
-        device = example[0].device
         graph = trace(function, *tensors, *(part[0] for part in example))
         _own_constants(graph)
         rewrites.make_total(graph)
@@ -133,8 +136,8 @@ class RecordGraph:
         plain(graph)
         _shorten_attention(graph)
         operators.check_graph(graph)
-        if device.type != "cpu":
-            _to_device(graph, device)
+        if (device := example[0].device).type != "cpu":
+            put_on(graph, device)
         return cls(graph, tuple(trained), tuple(given), tuple(map(tuple, uniforms)), held)
 
 
@@ -160,18 +163,16 @@ def trace(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModul
 
     Whatever device trains, the graph is a CPU's: a GPU has operators of its own for whole layers.
     """
-    with tracing() as mode:
-        fakes = [_on_cpu(mode, one.detach()) for one in tensors]
-        try:
-            graph = make_fx(function, record_stack_traces=True)(*fakes)
-            graph.graph.eliminate_dead_code()
-            with preserve_node_meta():
-                made = functionalize(fx.Interpreter(graph).run, remove="mutations")
-                return make_fx(made, rewrites.DECOMPOSED | _IN_ONE_PRECISION)(*fakes)
-        except UnsupportedModelError:
-            raise
-        except Exception as error:
-            raise _untraceable(error) from error
+    try:
+        with tracing() as mode, _use_lazy_graph_module(True):  # its text is not needed
+            graph = make_fx(function, record_stack_traces=True)(*(_on_cpu(mode, one.detach()) for one in tensors))
+        graph.graph.eliminate_dead_code()
+        functional = partial(functionalize, remove="mutations")
+        return retraced(graph, functional, [without_values(one) for one in tensors], _DECOMPOSED)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise _untraceable(error) from error
 
 
 def _on_cpu(mode: FakeTensorMode, one: torch.Tensor) -> Any:
@@ -181,18 +182,95 @@ def _on_cpu(mode: FakeTensorMode, one: torch.Tensor) -> Any:
         return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="cpu")
 
 
-def _to_device(graph: fx.GraphModule, device: torch.device) -> None:
-    """Let a graph that was captured on the CPU compute on another device."""
+def without_values(one: torch.Tensor, *lead: int) -> torch.Tensor:
+    """The shape and type of a tensor, or of many of them, which takes no memory."""
+    if lead:
+        return torch.empty((*lead, *one.shape), dtype=one.dtype, device="meta")
+    return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta")
+
+
+Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def retraced(
+    graph: fx.GraphModule,
+    transform: Transform,
+    tensors: Sequence[torch.Tensor],
+    decomposed: Mapping[Any, Callable[..., Any]] | None = None,
+) -> fx.GraphModule:
+    """The operators that a graph calls under a transform such as ``vmap``, on tensors without values: a CPU's."""
+    notes, constants = _Notes(decomposed or {}), operators.constants(graph)
+    again = _Again(graph, notes, {name: without_values(one) for name, one in constants.items()})
+    for name, one in again.constants.items():
+        notes.know(one, notes.graph.get_attr(name))
+    for number, one in enumerate(tensors):
+        notes.know(one, notes.graph.placeholder(f"arg{number}"))
+    with notes:
+        outputs = transform(again.run)(*tensors)
+    notes.graph.output(notes.nodes(outputs))
+    return _LazyGraphModule(constants, notes.graph)
+
+
+class _Notes(TorchDispatchMode):
+    """Notes the operators that are called in a graph, and the shapes and types of their results."""
+
+    def __init__(self, decomposed: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph, self._decomposed = fx.Graph(), decomposed
+        self.trace: str | None = None
+        self._known: dict[int, tuple[torch.Tensor, fx.Node]] = {}  # with the tensor, so that its number is not reused
+
+    def know(self, value: Any, node: fx.Node) -> None:
+        """Note that a node gives this value."""
+        node.meta["val"] = value
+        if self.trace is not None:
+            node.meta["stack_trace"] = self.trace
+        if isinstance(value, torch.Tensor):
+            self._known[id(value)] = value, node
+        elif isinstance(value, tuple | list):
+            for place, one in enumerate(value):
+                self.know(one, self.graph.call_function(operator.getitem, (node, place)))
+
+    def nodes(self, values: Any) -> Any:
+        """Arguments with the nodes of their tensors."""
+        return tree_map(lambda one: self._known[id(one)][1] if isinstance(one, torch.Tensor) else one, values)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in self._decomposed:
+            with self:
+                made = self._decomposed[function](*args, **(kwargs or {}))
+            if made is not NotImplemented:
+                return made
+        if function not in operators.ALLOWED and function._can_decompose():
+            with self:
+                return function.decompose(*args, **(kwargs or {}))
+        named = {name: CPU if name == "device" else one for name, one in (kwargs or {}).items()}
+        made = operators.shaped(function, args, named)
+        self.know(made, self.graph.call_function(function, *self.nodes((tuple(args), named))))
+        return made
+
+
+class _Again(fx.Interpreter):
+    """Calls the operators of a graph again; its constants have no values."""
+
+    def __init__(self, graph: fx.GraphModule, notes: _Notes, constants: dict[str, torch.Tensor]) -> None:
+        super().__init__(graph)
+        self.extra_traceback, self._notes, self.constants = False, notes, constants
+
+    def run_node(self, n: fx.Node) -> Any:
+        self._notes.trace = n.meta.get("stack_trace")
+        return super().run_node(n)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self.constants[target]
+
+
+def put_on(graph: fx.GraphModule, device: torch.device) -> None:
+    """Let a CPU's graph compute on another device."""
     graph.to(device)  # its constants
-
-    def moved(value: Any) -> Any:
-        return value.to(device) if isinstance(value, torch.Tensor) else value
-
     for node in graph.graph.nodes:
         if "device" in node.kwargs:
             node.kwargs = {**node.kwargs, "device": device}
-        if "val" in node.meta:
-            node.meta["val"] = tree_map(moved, node.meta["val"])
     graph.recompile()
 
 
@@ -209,7 +287,7 @@ def _in_one_precision(norm: Any, places: Sequence[int], weight: int) -> Callable
     return decomposed
 
 
-_IN_ONE_PRECISION = {
+_DECOMPOSED = rewrites.DECOMPOSED | {
     norm: _in_one_precision(norm, places, weight)
     for norm, places, weight in (
         (A.native_layer_norm.default, (0,), 2),
@@ -325,13 +403,11 @@ def _fold(graph: fx.GraphModule) -> None:
                 continue
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
             known[node] = node.target(*args, **kwargs)
-    for place, (node, value) in enumerate(known.items()):
+    for node, value in known.items():
         if node.op == "get_attr" or all(user in known for user in node.users):
             continue
-        name = f"_known_{place}"
-        graph.register_buffer(name, value.contiguous(), persistent=False)
         with graph.graph.inserting_before(node):
-            constant = graph.graph.get_attr(name)
+            constant = graph.graph.get_attr(operators.held(graph, value.contiguous()))
         constant.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(constant)
 
@@ -341,9 +417,7 @@ def insert(before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
     with before.graph.inserting_before(before):
         node = before.graph.call_function(target, args, kwargs)
     values = fx.node.map_arg((args, kwargs), lambda one: one.meta["val"])
-    modes = [one.fake_mode for one in tree_leaves(values) if isinstance(one, FakeTensor)]
-    with modes[0] if modes else FakeTensorMode():
-        node.meta["val"] = target(*values[0], **values[1])
+    node.meta["val"] = operators.shaped(target, *values)
     return node
 
 
@@ -354,7 +428,7 @@ def _shorten_losses(graph: fx.GraphModule) -> None:
         value = logs.meta["val"]
         if weight is not None or reduction != 0 or value.dim() != 2 or 0 <= ignored < value.shape[1]:
             continue
-        classes = insert(node, A.arange.default, value.shape[1], device=value.device)
+        classes = insert(node, A.arange.default, value.shape[1], device=CPU)
         hit = insert(node, A.eq.Tensor, insert(node, A.unsqueeze.default, target, 1), classes)
         slope = insert(node, A.unsqueeze.default, insert(node, A.neg.default, slopes), 1)
         node.replace_all_uses_with(insert(node, A.mul.Tensor, hit, slope))

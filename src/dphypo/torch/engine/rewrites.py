@@ -20,7 +20,7 @@ from torch.fx.node import map_arg
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from dphypo.torch.engine.operators import BY_ADDRESS, attribute, name_of, refusal
+from dphypo.torch.engine.operators import BY_ADDRESS, CPU, attribute, held, name_of, refusal, shaped
 
 A = torch.ops.aten
 
@@ -63,8 +63,6 @@ class _Editor:
         self.outside: list[fx.Node] = []
         self._clamped: dict[tuple[fx.Node, int, int, int | None], fx.Node] = {}
         self._trace: str | None = None
-        values = (node.meta.get("val") for node in gm.graph.nodes)
-        self._mode = next(value.fake_mode for value in values if isinstance(value, FakeTensor))
 
     def at(self, node: fx.Node) -> Any:
         self._trace = node.meta.get("stack_trace")
@@ -72,22 +70,19 @@ class _Editor:
 
     def value(self, node: Any) -> Any:
         if node.op == "get_attr" and not isinstance(node.meta.get("val"), torch.Tensor):
-            return self._mode.from_tensor(attribute(self.gm, node.target))
+            return torch.empty_like(attribute(self.gm, node.target), device="meta")
         return node.meta["val"]
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         node = self.graph.call_function(target, args, kwargs)
-        with self._mode, torch.no_grad():
-            node.meta["val"] = target(*map_arg(args, self.value), **map_arg(kwargs, self.value))
+        node.meta["val"] = shaped(target, map_arg(args, self.value), map_arg(kwargs, self.value))
         if self._trace:
             node.meta["stack_trace"] = self._trace
         return node
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:
-        name = f"_index{sum(1 for _ in self.gm.named_buffers())}"
-        self.gm.register_buffer(name, tensor)
-        node = self.graph.get_attr(name)
-        node.meta["val"] = self._mode.from_tensor(tensor)
+        node = self.graph.get_attr(held(self.gm, tensor))
+        node.meta["val"] = self.value(node)
         return node
 
     def fits(self, wrong: fx.Node) -> None:
@@ -132,7 +127,7 @@ def make_total(gm: fx.GraphModule) -> None:
     output: Any = gm.graph.output_node()
     with gm.graph.inserting_before(output):
         if not edit.outside:
-            edit.outside.append(edit.call(A.full.default, [], False, dtype=torch.bool, device=_device(gm)))
+            edit.outside.append(edit.call(A.full.default, [], False, dtype=torch.bool, device=CPU))
         outside = edit.outside[0]
         for one in edit.outside[1:]:
             outside = edit.call(A.logical_or.default, outside, one)
@@ -235,10 +230,6 @@ def _finish(gm: fx.GraphModule) -> None:
     gm.graph.eliminate_dead_code()
     gm.graph.lint()
     gm.recompile()
-
-
-def _device(gm: fx.GraphModule) -> torch.device:
-    return next((node.meta["val"].device for node in gm.graph.nodes if node.op == "placeholder"), torch.device("cpu"))
 
 
 def _indexed(place: int, size: Callable[[_Editor, fx.Node], int], negative: bool = False) -> Rule:
@@ -358,7 +349,7 @@ def _filled(edit: _Editor, node: fx.Node) -> fx.Node:
 def _zeros(edit: _Editor, node: fx.Node) -> fx.Node:
     """Memory that was never written may hold other records."""
     value = edit.value(node)
-    return edit.call(A.zeros.default, list(value.shape), dtype=value.dtype, device=value.device)
+    return edit.call(A.zeros.default, list(value.shape), dtype=value.dtype, device=CPU)
 
 
 def _reshaped(edit: _Editor, node: fx.Node) -> None:
@@ -387,7 +378,7 @@ def _strided(edit: _Editor, node: fx.Node) -> fx.Node:
     if bool((index < 0).any()) or (scatter and not (_distinct(index) and _distinct(here))):
         raise refusal(node, name_of(node.target), BY_ADDRESS)
     line = edit.call(A.reshape.default, node.args[0], [-1])
-    places = edit.constant(index.to(old.device))
+    places = edit.constant(index)
     if not scatter:
         return edit.call(A.reshape.default, edit.call(A.index_select.default, line, 0, places), list(sizes))
     source = edit.call(A.reshape.default, node.args[1], [-1])
