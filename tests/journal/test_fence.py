@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
+from dp_accounting import GaussianDpEvent
 from sqlalchemy import make_url, update
 
-from dphypo.errors import JournalError, JournalInUseError
+from dphypo import Geometric, Ledger, account
+from dphypo.errors import JournalError, JournalInUseError, LedgerError
 from dphypo.journal.journal import Journal, Trial
 from dphypo.journal.store import PostgreSQL, Store, book, open_store
 from dphypo.mechanisms import Outcome
@@ -71,6 +76,35 @@ def test_the_lock_leaves_no_file_and_is_found_through_links(tmp_path, monkeypatc
     journal.rest()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["link.db", "study.db"]
     begun(tmp_path / "link.db").rest()
+
+
+def _reserve_and_die(path: str) -> None:
+    ledger = Ledger(path)
+    Store.rest = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    ledger.reserve(account(GaussianDpEvent(9.0), Geometric(mean=2)), name="killed")
+
+
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_file_with_two_names_is_refused(tmp_path, monkeypatch, mounted):
+    """SQLite's log lies next to the name that was used: under another one, what was committed is missing."""
+    path, other = tmp_path / "ledger.db", tmp_path / "other.db"
+    ledger = Ledger.open(path, epsilon=2.0, delta=1e-6)
+    killed = multiprocessing.get_context("fork").Process(target=_reserve_and_die, args=(str(path),))
+    killed.start()
+    killed.join()
+    assert path.with_name("ledger.db-wal").exists(), "it was killed before the log was written into the file"
+    if mounted:
+        monkeypatch.setattr(os.path, "ismount", lambda name: Path(name) == path)
+    else:
+        os.link(path, other)
+        with pytest.raises(LedgerError, match=r"another name \(a hard link"):
+            Ledger(other)
+    for use in (lambda: ledger.entries, lambda: Journal(open_store(path), "study").begin({}, lambda: 3)):
+        with pytest.raises((LedgerError, JournalError), match="another name"):
+            use()
+    monkeypatch.undo()
+    other.unlink(missing_ok=True)
+    assert [entry.name for entry in ledger.entries] == ["killed"]
 
 
 def test_a_forked_child_neither_keeps_nor_ends_the_lock(tmp_path, monkeypatch):

@@ -135,6 +135,14 @@ MUTANTS = (
         (f"{_FILTER}::test_what_slack_leaves_of_epsilon_is_paid_for_by_delta",),
     ),
     Mutant(
+        "a file is opened under any of its names",
+        "what was committed is there, whatever name is used",
+        "journal/store.py",
+        "if path.stat().st_nlink > 1 or os.path.ismount(path):",
+        "if path.stat().st_nlink < 1:",
+        ("journal/test_fence.py::test_a_file_with_two_names_is_refused",),
+    ),
+    Mutant(
         "what a key lets pass is not paid for",
         "a search that is resumed costs what its ledger has room for",
         "journal/ledger.py",

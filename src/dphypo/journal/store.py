@@ -52,6 +52,10 @@ _LONGEST_NAME = 200  # bytes of a file name; the files next to it have longer na
 _WAIT_S = 2.0  # for another process that has the file open
 _WAIT_FOR_SERVER_S = 10.0  # for the first sign of life of another coordinator
 _LEASE_S = 60.0  # how long a coordinator may be silent before another one takes its study
+_SEVERAL_NAMES = (
+    "the file has another name (a hard link, or a mount of the file alone), and what was committed under one may be "
+    "missing under the other: the log and the lock lie next to a name"
+)
 _LOCKED = "55P03"  # PostgreSQL's lock_timeout
 
 metadata = sql.MetaData()
@@ -385,6 +389,12 @@ class SQLite(Database):
         if (what := _something_else(path, empty=self._create)) is not None:
             raise JournalError(
                 f"{self.address} cannot be used: {what}. It was not changed; give another file name", what
+            )
+        if path.stat().st_nlink > 1 or os.path.ismount(path):
+            raise JournalError(
+                f"{self.address} cannot be used: {_SEVERAL_NAMES}. It was not changed. Copy it and use the copy alone; "
+                "of a container, mount the folder and not the file",
+                _SEVERAL_NAMES,
             )
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
