@@ -368,7 +368,11 @@ def one_run(
     if (jax := sys.modules.get("dphypo.jax")) is not None and isinstance(mechanism, jax.DPSGD):
         return _in_jax(mechanism, size, kind, see or "steps", params, records, declared, said)
     training = cast("DPSGD", mechanism)
-    inputs, targets = _usual(training, declared - size // 2) if records is None else _pair(records, declared)
+    from dphypo.torch.engine import synthetic_records
+
+    if records is None:
+        records = tuple(part.cpu().numpy() for part in synthetic_records(training.data.example, declared - size // 2))
+    inputs, targets = _pair(records, declared)
     if kind == "input":
         return _input_canaries(training, size, params, (inputs, targets), said)
     if (len(inputs) + size) * size > _MOST_MARKS:
@@ -489,18 +493,6 @@ class _Weights(Follower):
 
 
 # Records and models with canaries, in PyTorch
-
-
-def _usual(mechanism: DPSGD, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Made-up records of the declared form: normal inputs, targets in [0, 1), and 0 or 1 for what is whole."""
-    rng = np.random.default_rng()
-    inputs, targets = mechanism.data.example
-    shapes = (count, *inputs.shape[1:]), (count, *targets.shape[1:])
-    numbers = rng.standard_normal(shapes[0], np.float32), rng.random(shapes[1], np.float32)
-    whole = (rng.integers(0, 2, shape) for shape in shapes)
-    real = (part.dtype.is_floating_point for part in (inputs, targets))
-    first, second = (a if is_real else b for a, b, is_real in zip(numbers, whole, real, strict=True))
-    return first, second
 
 
 def _pair(records: Records, declared: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -48,7 +48,7 @@ from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.mechanisms import Plain, SampledGaussian, Saver
 from dphypo.mechanisms.sampled_gaussian import COSTS, OwnRun
 from dphypo.search import Release, load_release
-from dphypo.search.next_run import PosteriorMean
+from dphypo.search.next_run import posterior_mean
 from dphypo.search.progress import solving
 from dphypo.search.release import Row, SurveyTable
 from dphypo.search.runner import refuse_in_worker_start
@@ -249,7 +249,7 @@ class OptunaSurvey:
             return {}
         space = Space.from_optuna({name: kind for name, kind in scored[0].distributions.items() if name in common})
         rows = [Row({name: trial.params[name] for name in space.names}, _score(trial)) for trial in scored]
-        return PosteriorMean()(space, rows, maximize=study.direction.name == "MAXIMIZE")
+        return posterior_mean(space, rows, maximize=study.direction.name == "MAXIMIZE")
 
     def last_run(
         self,

@@ -24,7 +24,7 @@ from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.mechanisms import OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.optuna import OptunaSurvey
-from dphypo.search import next_run, release
+from dphypo.search import release
 from dphypo.sklearn import Schema
 from dphypo.torch import split_by_hash
 
@@ -217,7 +217,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Row": (release.Row, {"params": {"lr": 0.1}, "score": 0.5}),
     "SurveyTable": (lambda **given: len(release.SurveyTable(**given)), {"rows": (release.Row({"lr": 0.1}, 0.5),)}),
     "SurveyTable.from_dict": (release.SurveyTable.from_dict, {"data": {"rows": [], "maximize": True}}),
-    "PosteriorMean": (next_run.PosteriorMean, {"candidates": 8, "seed": 0}),
     "Release.save": (
         lambda folder, **given: search.Release(**given, certificate=CERTIFICATE).save(folder),
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},

@@ -13,12 +13,12 @@ from scipy.stats import loguniform, randint, uniform
 from dphypo.entropy import SYSTEM, Seeded
 from dphypo.search.next_run import (
     FromOptuna,
-    PosteriorMean,
     SamplerProposer,
     history_of,
     middle,
     moved_into,
     point_of,
+    posterior_mean,
     read_proposer,
     with_pending,
 )
@@ -66,7 +66,7 @@ def test_ours_finds_the_top_in_twenty_noisy_runs():
     lost = []
     for seed in range(10):
         rows = survey(SamplerProposer(), noise=0.02, seed=seed)
-        chosen = PosteriorMean()(SPACE, rows, maximize=True)
+        chosen = posterior_mean(SPACE, rows, maximize=True)
         lost.append(0.97 - score(chosen))
     assert np.mean(lost) < 0.01
 
@@ -74,8 +74,8 @@ def test_ours_finds_the_top_in_twenty_noisy_runs():
 def test_directions_are_respected():
     rows = survey(SamplerProposer())
     flipped = [Row(row.params, -row.score) for row in rows]
-    up = PosteriorMean()(SPACE, rows, maximize=True)
-    down = PosteriorMean()(SPACE, flipped, maximize=False)
+    up = posterior_mean(SPACE, rows, maximize=True)
+    down = posterior_mean(SPACE, flipped, maximize=False)
     assert up == down
 
 
@@ -103,9 +103,9 @@ def test_the_first_runs_cover_the_space():
 def test_failed_runs_are_avoided_and_all_failed_is_refused():
     space = Space({"x": uniform()})
     rows = [Row({"x": x}, None if x > 0.5 else x) for x in np.linspace(0.02, 0.98, 9)]
-    assert PosteriorMean()(space, rows, maximize=True)["x"] < 0.6
+    assert posterior_mean(space, rows, maximize=True)["x"] < 0.6
     with pytest.raises(ValueError, match="no published run has a score"):
-        PosteriorMean()(space, [Row({"x": 0.5}, None)], maximize=True)
+        posterior_mean(space, [Row({"x": 0.5}, None)], maximize=True)
     # With nothing but failures the search goes on.
     failed = history_of(space, [Row({"x": 0.5}, None)] * 6, maximize=True)
     assert 0 < SamplerProposer().propose(space, failed, [{"x": 0.1}], Seeded(0))["x"] < 1

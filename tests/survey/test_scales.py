@@ -8,7 +8,7 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search.next_run import PosteriorMean, SamplerProposer, history_of, on_scales
+from dphypo.search.next_run import SamplerProposer, history_of, on_scales, posterior_mean
 from dphypo.search.release import Row
 from dphypo.space import Space
 
@@ -70,7 +70,7 @@ def test_a_survey_spreads_its_first_runs_over_the_scale():
 def test_rules_find_the_optimum_of_a_scale_and_stay_inside_it():
     space = Space({"clip": CLIP})
     rows = [Row({"clip": clip}, -(np.log(clip / 0.5) ** 2)) for clip in (0.3, 0.45, 0.8, 1.5, 3.0, 5.9)]
-    assert 0.35 < PosteriorMean()(space, rows, maximize=True)["clip"] < 0.7
+    assert 0.35 < posterior_mean(space, rows, maximize=True)["clip"] < 0.7
     proposed = SamplerProposer(start=2).propose(
         space, history_of(space, rows, maximize=True), [{"clip": 1.0}], Seeded(1)
     )

@@ -77,13 +77,11 @@ class SamplerProposer:
         start: how many runs are spread over the prior first: the points of a scrambled Sobol set. A survey whose
             proposer is not given takes half of its runs.
         candidates: how many candidates are drawn from the prior for each proposal.
-        seed: of the scramble. It is public, as is all that a proposer does.
     """
 
     sampler: Sampler = field(default_factory=lambda: GaussianProcess(tau=2.0, units=Units.STANDARD))
     start: int = 10
     candidates: int = 4096
-    seed: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampler, Sampler):
@@ -97,7 +95,7 @@ class SamplerProposer:
         if (scaled := on_scales(space)) is not space:
             space, history = scaled, _seen(history.params, history.scores, scaled)
         if number < self.start or len(history) == 0:
-            return space.candidates(max(self.start, number + 1), Seeded(self.seed)).params(number)
+            return space.candidates(max(self.start, number + 1), Seeded(0)).params(number)
         candidates = space.candidates(self.candidates, entropy.child("candidates"))
         assumed = with_pending(space, history, pending)
         weights = np.asarray(self.sampler.weights(candidates, assumed), dtype=np.float64)
@@ -157,49 +155,41 @@ def with_pending(space: Space, history: History, pending: Sequence[Params]) -> H
     if not pending or history.failed.all():
         return history
     where = Candidates(space, space.to_unit(pending))
-    expected, _ = GaussianProcess(units=Units.STANDARD).posterior(where, history)
+    expected, _ = _SURROGATE.posterior(where, history)
     return _seen([*history.params, *pending], np.concatenate([history.scores, expected]), space)
 
 
 _TRIED = 1024
 _NEAR = 256  # perturbations of a point
+_CANDIDATES = 4096
+_SURROGATE = GaussianProcess(units=Units.STANDARD)
 
 
 Pick = Callable[..., dict[str, Any]]
 """A public function of the published table that gives λ, called with (space, rows, maximize=...)."""
 
 
-@dataclass(frozen=True)
-class PosteriorMean:
+def posterior_mean(space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
     """λ with the best posterior mean under a Gaussian process on all published scores.
 
-    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those.
-    ``seed`` is of those draws. It is public: the same table gives the same λ to anybody.
+    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those. The
+    draws have a public seed: the same table gives the same λ to anybody.
     """
+    entropy, space = Seeded(0), on_scales(space)
+    history = history_of(space, rows, maximize=maximize)
+    if history.failed.all():
+        raise _validate.fail("rows", len(rows), "no published run has a score")
+    unit = np.vstack([space.candidates(_CANDIDATES, entropy.child("pick")).unit, history.unit])
 
-    sampler: GaussianProcess = field(default_factory=lambda: GaussianProcess(units=Units.STANDARD))
-    candidates: int = 4096
-    seed: int = 0
+    def best() -> Floats:
+        mean, _ = _SURROGATE.posterior(Candidates(space, unit), history)
+        return np.asarray(unit[np.argmax(mean)])
 
-    def __post_init__(self) -> None:
-        _validate.integer(at_least=1, candidates=self.candidates)
-
-    def __call__(self, space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
-        entropy, space = Seeded(self.seed), on_scales(space)
-        history = history_of(space, rows, maximize=maximize)
-        if history.failed.all():
-            raise _validate.fail("rows", len(rows), "no published run has a score")
-        unit = np.vstack([space.candidates(self.candidates, entropy.child("pick")).unit, history.unit])
-
-        def best() -> Floats:
-            mean, _ = self.sampler.posterior(Candidates(space, unit), history)
-            return np.asarray(unit[np.argmax(mean)])
-
-        for spread in (0.05, 0.02):
-            steps = spread * (2 * uniforms(_NEAR * unit.shape[1], entropy.child(f"near {spread}")) - 1)
-            near = np.clip(best() + steps.reshape(_NEAR, -1), 1e-9, 1 - 1e-9)
-            unit = np.vstack([unit, near])
-        return space.from_unit(best()[None])[0]
+    for spread in (0.05, 0.02):
+        steps = spread * (2 * uniforms(_NEAR * unit.shape[1], entropy.child(f"near {spread}")) - 1)
+        near = np.clip(best() + steps.reshape(_NEAR, -1), 1e-9, 1 - 1e-9)
+        unit = np.vstack([unit, near])
+    return space.from_unit(best()[None])[0]
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from dphypo.search.declaration import FitCount, Part, PartSetting, PriorAround
 from dphypo.search.next_run import (
     DeclaredRuns,
     Pick,
-    PosteriorMean,
     SamplerProposer,
     Within,
     middle,
     moved_into,
     on_scales,
+    posterior_mean,
     read_proposer,
 )
 from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
@@ -257,7 +257,7 @@ class LastRun(Part):
 
 def _recommended(pick: Pick | None, table: SurveyTable, space: Space) -> dict[str, Any]:
     """λ as a table says; by default where the posterior mean of a Gaussian process is best."""
-    return (PosteriorMean() if pick is None else pick)(space, table.rows, maximize=table.maximize)
+    return (posterior_mean if pick is None else pick)(space, table.rows, maximize=table.maximize)
 
 
 @dataclass(frozen=True)
