@@ -84,15 +84,35 @@ def _reserve_and_die(path: str) -> None:
     ledger.reserve(account(GaussianDpEvent(9.0), Geometric(mean=2)), name="killed")
 
 
+def killed_after_reserving(path: Path) -> None:
+    killed = multiprocessing.get_context("fork").Process(target=_reserve_and_die, args=(str(path),))
+    killed.start()
+    killed.join()
+    assert path.with_name("ledger.db-wal").exists(), "it was killed before the log was written into the file"
+
+
+def test_the_log_of_a_ledger_that_was_deleted_gives_a_new_one_no_larger_total(tmp_path):
+    """SQLite takes a log that lies next to a file for that file's own."""
+    path, log = tmp_path / "ledger.db", tmp_path / "ledger.db-wal"
+    Ledger.open(path, epsilon=8.0, delta=1e-6)
+    killed_after_reserving(path)
+    path.rename(tmp_path / "moved.db")
+    with pytest.raises(LedgerError, match=r"ledger\.db-wal, the log of an earlier ledger"):
+        Ledger.open(path, epsilon=2.0, delta=1e-7)
+    assert not path.exists()
+    (tmp_path / "moved.db").rename(path)
+    assert [entry.name for entry in Ledger(path).entries] == ["killed"]
+    assert not log.exists()
+    path.unlink()
+    assert Ledger.open(path, epsilon=2.0, delta=1e-7).epsilon == 2.0
+
+
 @pytest.mark.parametrize("mounted", [False, True])
 def test_a_file_with_two_names_is_refused(tmp_path, monkeypatch, mounted):
     """SQLite's log lies next to the name that was used: under another one, what was committed is missing."""
     path, other = tmp_path / "ledger.db", tmp_path / "other.db"
     ledger = Ledger.open(path, epsilon=2.0, delta=1e-6)
-    killed = multiprocessing.get_context("fork").Process(target=_reserve_and_die, args=(str(path),))
-    killed.start()
-    killed.join()
-    assert path.with_name("ledger.db-wal").exists(), "it was killed before the log was written into the file"
+    killed_after_reserving(path)
     if mounted:
         monkeypatch.setattr(os.path, "ismount", lambda name: Path(name) == path)
     else:

@@ -135,6 +135,14 @@ MUTANTS = (
         (f"{_FILTER}::test_what_slack_leaves_of_epsilon_is_paid_for_by_delta",),
     ),
     Mutant(
+        "a new ledger takes the log of an old one",
+        "a ledger has the total that it was created with",
+        "journal/ledger.py",
+        "        if os.path.lexists(log):  # SQLite",
+        "        if not log:  # SQLite",
+        ("journal/test_fence.py::test_the_log_of_a_ledger_that_was_deleted_gives_a_new_one_no_larger_total",),
+    ),
+    Mutant(
         "a file is opened under any of its names",
         "what was committed is there, whatever name is used",
         "journal/store.py",

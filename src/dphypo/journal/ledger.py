@@ -718,6 +718,12 @@ def _publish(content: bytes, path: Path) -> None:
     """
     if os.path.lexists(path):
         raise FileExistsError
+    for log in (f"{path}-wal", f"{path}-journal"):
+        if os.path.lexists(log):  # SQLite would take it for that of the new file, and read the old ledger
+            raise LedgerError(
+                f"there is {printable(log)}, the log of an earlier ledger whose file was deleted or moved: put that "
+                "file back, since it knows what was spent. If nobody uses that ledger any more, delete the log"
+            )
     nameless = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
     try:
         if not nameless:
