@@ -114,6 +114,57 @@ def test_a_name_of_an_argument_runs_no_code(saved: tuple[dphypo.Release, Path], 
     assert not written.exists()
 
 
+def graph_of(tensors: dict[str, torch.Tensor], name: str, *args: Any) -> bytes:
+    """A file whose graph calls one operator on tensors; ints below 0 are arguments, and lists."""
+    first = len(tensors)
+    places = {key: {"node": place} for place, key in enumerate(tensors)}
+    given = [places.get(one, one) if isinstance(one, str) else one for one in args]
+    steps: list[Any] = [*(["tensor", key] for key in tensors), ["record"], ["target"], ["call", name, given, {}]]
+    steps += [["call", "any", [{"node": first}], {}], ["output", [{"node": first + 2}, {"node": first + 3}]]]
+    return safetensors.torch.save(tensors, {GRAPH: json.dumps({"steps": steps, "shapes": None, "kinds": None})})
+
+
+def test_a_graph_cannot_write_where_its_indices_point() -> None:
+    """The derivative of a pooling adds numbers of the file at any address that the file says: it ended the process."""
+    tensors = {"slopes": torch.ones(1, 4, 4), "pictures": torch.zeros(1, 8, 8), "which": torch.full((1, 4, 4), 2**40)}
+    pool = ["slopes", "pictures", [2, 2], [2, 2], [0, 0], [1, 1], False, "which"]
+    for name, args in {
+        "max_pool2d_with_indices_backward": pool,
+        "adaptive_max_pool2d_backward": ["slopes", "pictures", "which"],
+        "embedding_dense_backward": ["slopes", "which", 5, -1, False],
+    }.items():
+        with pytest.raises(KeyError, match=name):
+            SavedGraph().load(graph_of(tensors, name, *args))
+
+
+def test_a_softmax_over_a_dimension_that_is_not_there_is_an_error() -> None:
+    """PyTorch's operator does not look: it ended the process."""
+    values = torch.tensor([[-torch.inf, -torch.inf], [0.0, 0.0]])
+    right = SavedGraph().load(graph_of({"values": values}, "_safe_softmax", "values", 1))
+    assert right(torch.zeros(1, 3)).tolist() == [[[0.0, 0.0], [0.5, 0.5]]]
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        SavedGraph().load(graph_of({"values": values}, "_safe_softmax", "values", 4))(torch.zeros(1, 3))
+
+
+class Differentiates(nn.Module):
+    """Its forward pass holds a derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        slopes = torch.func.vmap(torch.func.grad(lambda row: torch.tanh(row).sum()))(inputs)
+        return self.last(slopes)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_differentiates_is_saved_without_its_graph(tmp_path: Path) -> None:
+    release = released(Differentiates, (INPUTS, torch.arange(60) % 2), tmp_path / "release")
+    assert release.model is not None
+    with pytest.raises(FileError, match="holds no graph"):
+        dphypo.load_release(tmp_path / "release")
+
+
 def test_weights_without_a_graph_need_the_model(tmp_path: Path, saved: tuple[dphypo.Release, Path]) -> None:
     with pytest.raises(FileError, match=r"holds no graph: write dphypo\.load_release\(folder, model=MLP\)"):
         SavedGraph().load(Safetensors().dump(nn.Linear(2, 1)))

@@ -194,4 +194,12 @@ MUTANTS = (
         "np.errstate():  # a warning of",
         ("integrations/test_torch_measures.py::test_no_record_makes_a_score_warn",),
     ),
+    Mutant(
+        "a file may hold derivatives, which write where indices point",
+        "a file of a stranger runs no code",
+        "torch/saver.py",
+        ' if "backward" not in name_of(one)}',
+        "}",
+        ("integrations/test_torch_saved_graph.py::test_a_graph_cannot_write_where_its_indices_point",),
+    ),
 )

@@ -6,8 +6,8 @@ factory must still give what it gave before.
 
 A model's forward pass is saved as text, so that a release loads without the code that built the model. The text lists
 the operators of the captured graph of one record, in evaluation mode, and nothing else: no example, no source path, no
-Python. Loading accepts operators of the engine's closed list alone, so that a file runs no code. (``torch.export.save``
-stores the example and source paths, and loading its files evaluates text and pickles in them.)
+Python. Loading accepts operators of the engine's closed list alone, derivatives left out, so that a file runs no code.
+(``torch.export.save`` stores the example and source paths, and loading its files evaluates text and pickles in them.)
 """
 
 from __future__ import annotations
@@ -215,7 +215,16 @@ def _bits(value: torch.Tensor) -> torch.Tensor:
     return plain.cpu().contiguous().flatten().view(torch.uint8)
 
 
-_OPERATORS: dict[str, Any] = {name_of(one): one for one in ALLOWED} | {"getitem": operator.getitem}
+def _safe_softmax(values: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """PyTorch's own does not look whether there is such a dimension."""
+    masked = (values == -torch.inf).all(dim, keepdim=True)
+    return torch.where(masked, 0.0, torch.softmax(values, dim, dtype=dtype))
+
+
+# No derivatives: some write where indices point, whatever memory that is.
+_OPERATORS: dict[str, Any] = {name_of(one): one for one in ALLOWED if "backward" not in name_of(one)}
+_OPERATORS |= {"getitem": operator.getitem}
+_CHECKED: dict[Any, Any] = {torch.ops.aten._safe_softmax.default: _safe_softmax}
 _LEFT_OUT = ("layout", "pin_memory")  # how new tensors are stored
 _TYPES: dict[str, Any] = {
     str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype | torch.memory_format)
@@ -225,9 +234,10 @@ _TYPES: dict[str, Any] = {
 def remember_graph(model: nn.Module, record: RecordGraph) -> None:
     """Note on a model its forward pass as text, and the tensors of it that are not in the model's state dict.
 
-    A model that draws at random in evaluation mode is saved without a graph.
+    A model that draws at random in evaluation mode, or differentiates in it, is saved without a graph.
     """
-    if record.uniforms:
+    called = {node.target for node in record.graph.graph.nodes if node.op == "call_function"}
+    if record.uniforms or not called <= set(_OPERATORS.values()):
         return
     inner, fields = plain(model), getattr(model, "fields", None)
     state, names = inner.state_dict(), dict[fx.Node, int]()
@@ -300,7 +310,7 @@ class Loaded(nn.Module):
                 known = [] if target is operator.getitem else [one.name for one in target._schema.arguments]
                 if unknown := [name for name in named if name not in known]:
                     raise ValueError(f"{rest[0]} has no argument {unknown[0]!r:.50}")
-                nodes.append(graph.call_function(target, args, named))
+                nodes.append(graph.call_function(_CHECKED.get(target, target), args, named))
             elif kind == "output":
                 nodes.append(graph.output(tuple(_read(rest[0], nodes, device))))
             else:
