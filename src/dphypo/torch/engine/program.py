@@ -373,7 +373,7 @@ class Program:
         terms: how many terms the longest sum of one record's gradient has.
         elements: how many numbers the parts of one record's gradient hold.
         alone: whether records go through the graph one by one.
-        found: whether they must at a shape (:meth:`on`).
+        found: whether they must at a shape (:meth:`on`), and whether its runs are as alone (:meth:`alike`).
         flat: the graphs of shapes that were asked for.
         scores: graphs of this architecture in evaluation mode, which whoever scores it keeps here.
     """
@@ -446,8 +446,11 @@ class Program:
 
         All records at once, or one at a time. It is found out once for each shape, precision and number of threads,
         which decide how a device computes, at random weights: initial ones may be zeros, which round nothing. Pieces
-        that are no multiple of 32 records go one at a time: a record's address in them depends on its place.
+        that are no multiple of 32 records go one at a time: a record's address in them depends on its place. On a CPU
+        it is found out for one run, with which :meth:`alike` compares the runs of a group.
         """
+        if not rows.is_cuda:
+            rows, shape = rows[:1], dataclasses.replace(shape, runs=1)
         key = (shape, *precision())
         for alone in (False, True):
             way = dataclasses.replace(self, alone=alone)
@@ -465,6 +468,14 @@ class Program:
             "this device does not compute the same twice, and one bit can flip a decision of the model, which no noise "
             "covers. Train on another device"
         )
+
+    def alike(self, rows: torch.Tensor, shape: Shape) -> bool:
+        """Whether on a CPU every run of a group contributes the same bits as alone; it is found out once, too."""
+        key = ("alike", self.alone, shape, *precision())
+        if key not in self.found:
+            tried = trainable.random_weights(self.layout, rows, 0)
+            self.found[key] = trainable.same_alone(self, tried, shape)
+        return self.found[key]
 
     def bound(self, rows: torch.Tensor, shape: Shape) -> Pass:
         """Passes of several runs whose parameters are ``rows``, which may change between passes."""

@@ -339,7 +339,7 @@ def _group(
     piece, _ = piece_and_count(run.records, run.rate, setting.physical_batch_size, setting.shards or 1)
     shape = Shape(len(runs), piece, program.views)
     code = code.on(rows, shape)
-    if len(runs) > 1 and not rows.is_cuda and not trainable.same_alone(code, rows, shape):
+    if not rows.is_cuda and len(runs) > 1 and not code.alike(rows, shape):
         return None
     return Group(code, rows, records, runs, setting, team)
 
