@@ -548,6 +548,27 @@ def test_values_outside_are_reported_and_raise_nothing(
         assert gm(torch.tensor([value]))[-1]
 
 
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_places_of_a_larger_picture_stay_in_a_smaller_one(adaptive: bool) -> None:
+    """The derivative of a pooling writes where places point, which a record's values decide: into other records."""
+    aten = torch.ops.aten
+
+    def back(picture: torch.Tensor) -> torch.Tensor:
+        small, slopes = picture[..., :2, :2].clone(), torch.ones(1, 1, 2, 2)
+        if adaptive:
+            return aten.adaptive_max_pool2d_backward(slopes, small, aten.adaptive_max_pool2d(picture, [2, 2])[1])  # type: ignore[no-any-return]
+        where = aten.max_pool2d_with_indices(picture, [2, 2], [2, 2])[1]
+        return aten.max_pool2d_with_indices_backward(slopes, small, [1, 1], [1, 1], [0, 0], [1, 1], False, where)  # type: ignore[no-any-return]
+
+    gm = total_of(back, torch.zeros(1, 1, 4, 4))
+    for place, outside in ((0, False), (3, True)):  # of each window; the last has the last place of the larger picture
+        picture = torch.zeros(1, 1, 4, 4)
+        picture[..., place // 2 :: 2, place % 2 :: 2] = 1.0
+        found, wrong = gm(picture)
+        assert found.sum() == 4.0
+        assert bool(wrong) or not outside
+
+
 def test_a_probability_outside_raises_nothing() -> None:
     gm = total_of(lambda x: functional.binary_cross_entropy(x, torch.ones(2)), torch.rand(2))
     assert gm(torch.tensor([0.5, 0.5]))[0] == torch.log(torch.tensor(2.0))

@@ -202,4 +202,12 @@ MUTANTS = (
         "}",
         ("integrations/test_torch_saved_graph.py::test_a_graph_cannot_write_where_its_indices_point",),
     ),
+    Mutant(
+        "places of another picture's windows are believed",
+        "no value of a record raises an exception or reads another record",
+        "torch/engine/rewrites.py",
+        "    if not pooled or edit.value(source.args[0]).shape[-2:] != planes:\n",
+        "    if not pooled:\n",
+        (f"{_OPERATORS}::test_places_of_a_larger_picture_stay_in_a_smaller_one",),
+    ),
 )

@@ -409,8 +409,9 @@ def _pooled(edit: _Editor, node: fx.Node) -> None:
     """The rule of the derivative of a maximum over windows, if its places are not those of the forward pass."""
     place = len(node.args) - 1
     index, planes = node.args[place], edit.value(node.args[1]).shape[-2:]
-    source = index.args[0] if isinstance(index, fx.Node) and index.target is operator.getitem else None
-    if getattr(source, "target", None) not in (A.max_pool2d_with_indices.default, A.adaptive_max_pool2d.default):
+    source: Any = index.args[0] if isinstance(index, fx.Node) and index.target is operator.getitem else None
+    pooled = getattr(source, "target", None) in (A.max_pool2d_with_indices.default, A.adaptive_max_pool2d.default)
+    if not pooled or edit.value(source.args[0]).shape[-2:] != planes:
         node.update_arg(place, edit.clamp(index, 0, int(planes.numel())))  # type: ignore[arg-type]
 
 
