@@ -237,7 +237,7 @@ def test_bad_arguments_are_named():
         account("dp-sgd", law)
     with pytest.raises(TypeError, match="runs"):
         account(PureDp(1.0), 10)
-    with pytest.raises(TypeError, match="band"):
+    with pytest.raises(ValueError, match="band"):
         account(PureDp(1.0), law, 0.75)
     with pytest.raises(TypeError, match="relation"):
         account(PureDp(1.0), law, relation="add")

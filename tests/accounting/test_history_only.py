@@ -149,7 +149,7 @@ def test_the_operator_adds_every_mass(profiles, zeros):
     up, _ = survivors(Payoff(plus, np.zeros((11, 2, 301))))
     shifted = np.arange(301)[:, None] + np.arange(pair.first, pair.last + 1)
     values = plus[:, :, np.where(shifted >= 301, 301, np.maximum(shifted, 0))]
-    wanted = np.einsum("cpsa,ca->cps", values, survivors.left_on) + pair.told * plus[:, :, -1:]
+    wanted = np.einsum("cpsa,ca->cps", values, survivors.left_on) + pair.infinity * plus[:, :, -1:]
     np.testing.assert_allclose(up[..., :-1], wanted, rtol=1e-12, atol=1e-300)
 
 

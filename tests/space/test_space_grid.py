@@ -21,7 +21,7 @@ def test_a_finite_space_is_the_product_of_its_values_in_the_order_given():
     assert grid.masses == pytest.approx([p / 6 for _ in range(6) for p in (0.125, 0.875)], rel=1e-15)
     assert np.array_equal(grid.features, space.features(space.to_unit([grid.params(i) for i in range(len(grid))])))
     assert grid.draw_within(3, Seeded(0)) == grid.params(3)
-    assert repr(grid) == "Grid(12 cells of 3 parameters)"
+    assert repr(grid) == "Grid(12 points of 3 parameters)"
 
 
 def test_masses_of_a_discrete_prior():

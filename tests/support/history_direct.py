@@ -48,7 +48,7 @@ class Kills:
         first = ahead[:, _edge(self.low)] >= 0
         last = ahead[:, _edge(self.high)] < 0
         kill = np.where(first[:, None], self.low, np.where(last[:, None], self.high, ahead < 0))
-        found = ((1 - kill) * ahead) @ self.pair.on + self.pair.told * value[-1]
+        found = ((1 - kill) * ahead) @ self.pair.on + self.pair.infinity * value[-1]
         return np.append(found, (1 - self.v) * value[-1])
 
 
@@ -76,4 +76,4 @@ def known(
     index = np.arange(0, 2 * far)
     at = np.clip(np.arange(pair.first, pair.last + 1)[None, :] - index[:, None] + far, 0, None)
     at = np.where(at > 2 * far, 2 * far + 1, at)
-    return index * pair.step, best[at] @ pair.on + pair.told * best[-1]
+    return index * pair.step, best[at] @ pair.on + pair.infinity * best[-1]

@@ -66,7 +66,7 @@ def _clipped(lattice, up, down):
 
 def _no_infinite_loss(forward, reverse, atoms):
     pair = _pair(forward, reverse, atoms)
-    object.__setattr__(pair, "told", 0.0)
+    object.__setattr__(pair, "infinity", 0.0)
     return pair
 
 

@@ -265,9 +265,9 @@ def _power(one: tuple[float, float], other: tuple[float, float]) -> float:
 def _renyi(whole: Guarantee | Composition, delta: float) -> float:
     """About what all parts cost, by few Rényi orders; infinite where an event has no such curve."""
     costs = []
-    for met in Composition.of(whole).met.values():
+    for charged in Composition.of(whole).charged.values():
         total = np.zeros(len(_FEW))
-        for releases in met:
+        for releases in charged:
             worst = np.max([_curve(ideal(event), releases.relation) for event in releases.events], axis=0)
             total += (releases.count if isinstance(releases, PublishedRuns) else 2) * worst
         costs.append(Curve(_FEW, total).epsilon(delta)[0])

@@ -10,14 +10,12 @@ Runs that train on one side and score on the other are two terms. Where a record
 term, whose event composes both: two searches, one for each part, can cost less (tests/docs/test_counterexamples.py).
 Proofs: docs/theory/surveys.md.
 
-**Sides.** A side is the set of records that a stated rule assigns to a mechanism, not a name. A *split* puts each
-record on one of two sides, looking at that record alone. Two splits are the same if one call made them, or if nothing
-says of which records they are and everything stated about them is equal. A record may be on either side of any other.
+**Sides.** A side is the set of records that a stated rule, a *split*, assigns to a mechanism. Two splits are the same
+if one call made them, or if nothing says of which records they are and everything stated about them is equal.
 
 **Proposition G.** If neighbours differ by one record that is added, removed, or blanked, all terms together cost the
 **maximum, over all combinations of parts, of the composition of the terms that read such a record**. A term that states
 no side reads all records. If the record is replaced by another, it may leave a side and enter another: **all compose**.
-Proof: docs/theory/surveys.md.
 """
 
 from __future__ import annotations
@@ -302,18 +300,20 @@ class Composition:
     def delta(self, epsilon: float) -> float:
         """δ of all that is released together at this ε ≥ 0."""
         epsilon = _validate.non_negative(epsilon=epsilon)
-        return max(_together(met).delta(epsilon) for met in self.met.values())
+        return max(_together(charged).delta(epsilon) for charged in self.charged.values())
 
     def costs(self, delta: float) -> dict[str, float]:
         """ε at δ for a record in each largest combination of parts, by name."""
         delta = _validate.delta(delta=delta)
-        return {name: _together(met).epsilon(delta) for name, met in self.met.items()}
+        return {name: _together(charged).epsilon(delta) for name, charged in self.charged.items()}
 
     def cost(self, side: Side, delta: float) -> float:
         """ε at δ for records of a side: the largest, over the combinations of parts that they may be on."""
         delta = _validate.delta(delta=delta)
-        found = [met for parts, met in self._combinations.items() if not side.apart_from(Side(frozenset(parts)))]
-        return max((_together(met).epsilon(delta) for met in found), default=0.0)
+        found = [
+            charged for parts, charged in self._combinations.items() if not side.apart_from(Side(frozenset(parts)))
+        ]
+        return max((_together(charged).epsilon(delta) for charged in found), default=0.0)
 
     def bound(self, delta: float) -> str:
         """The name of the bound that :meth:`epsilon` reports."""
@@ -330,7 +330,7 @@ class Composition:
     @property
     def slack(self) -> float:
         """How far everything that uses one record is from the stated events, in total variation: the largest."""
-        return max(one_run.total_slack(1, math.fsum(one.slack for one in met)) for met in self.met.values())
+        return max(one_run.total_slack(1, math.fsum(one.slack for one in charged)) for charged in self.charged.values())
 
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run of the last part alone: what is usually reported."""
@@ -340,14 +340,14 @@ class Composition:
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
         """ε(α) without slack: the largest, over the combinations of parts, of what uses a record."""
-        sums = [np.sum([one.rdp(alpha) for one in met], axis=0) for met in self.met.values()]
+        sums = [np.sum([one.rdp(alpha) for one in charged], axis=0) for charged in self.charged.values()]
         return np.asarray(np.max(sums, axis=0))
 
     def profile(self, points: int = 200) -> tuple[Floats, Floats]:
         """A curve for plotting: ε from 0 to where δ has fallen to 1e-11 or falls no further, and δ at each."""
-        met = [_together(one) for one in self.met.values()]
-        top = max(one.last for one in met)
-        return np.linspace(0.0, top, points), np.max([_curve(one, top, points) for one in met], axis=0)
+        charged = [_together(one) for one in self.charged.values()]
+        top = max(one.last for one in charged)
+        return np.linspace(0.0, top, points), np.max([_curve(one, top, points) for one in charged], axis=0)
 
     def compose(self, *others: Releases | Composition) -> Composition:
         """This and further releases."""
@@ -360,16 +360,16 @@ class Composition:
         return issue(self, delta, public)
 
     @cached_property
-    def met(self) -> dict[str, tuple[Releases, ...]]:
+    def charged(self) -> dict[str, tuple[Releases, ...]]:
         """By name, the releases that use a record, for each largest combination of parts; of equal ones, the first."""
         found: dict[tuple[Releases, ...], set[tuple[Split, Role]]] = {}
-        for parts, met in self._combinations.items():
-            meets = Counter(met)
-            if met not in found and not any(meets < Counter(other) for other in self._combinations.values()):
-                found[met] = set(parts)
+        for parts, charged in self._combinations.items():
+            counted = Counter(charged)
+            if charged not in found and not any(counted < Counter(other) for other in self._combinations.values()):
+                found[charged] = set(parts)
         shared = set.intersection(*found.values()) if len(found) > 1 else set()
         splits = list(dict.fromkeys(split for parts in found.values() for split, _ in _in_order(parts - shared)))
-        return {_name(parts - shared, splits): met for met, parts in found.items()}
+        return {_name(parts - shared, splits): charged for charged, parts in found.items()}
 
     @cached_property
     def _combinations(self) -> dict[tuple[tuple[Split, Role], ...], tuple[Releases, ...]]:
@@ -380,8 +380,8 @@ class Composition:
         found = {}
         for parts in itertools.product(Role, repeat=len(splits)):
             chosen = tuple(zip(splits, parts, strict=True))
-            if met := tuple(term.releases for term in self.terms if term.side.conditions <= set(chosen)):
-                found[chosen] = met
+            if charged := tuple(term.releases for term in self.terms if term.side.conditions <= set(chosen)):
+                found[chosen] = charged
         return found
 
 
@@ -444,9 +444,9 @@ class _Composed:
 
 
 @lru_cache(maxsize=16)
-def _curve(met: Guarantee | _Composed, top: float, points: int) -> Floats:
+def _curve(charged: Guarantee | _Composed, top: float, points: int) -> Floats:
     """Cached, since every certificate states it."""
-    return met.deltas(np.linspace(0.0, top, points))
+    return charged.deltas(np.linspace(0.0, top, points))
 
 
 @lru_cache(maxsize=16)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +82,6 @@ def account(
     if not isinstance(law, Law):
         remedy = "give, for example, dphypo.Geometric(mean=10), or list probabilities: dphypo.Pmf({1: 0.2, 8: 0.8})"
         raise TypeError(f"runs = {runs!r} is not a law of T: {remedy}")
-    if not isinstance(cast(object, band), (Band, tuple, list)):
-        raise TypeError(f"band = {band!r} is not a band: give, for example, dphypo.Band(0.75, 2), or (0.75, 2)")
     events = read_events(event, relation)
     policy = _validate.choice(PolicyClass, policy=policy)
     first_from_prior = _validate.integer(at_least=0, first_from_prior=first_from_prior)

@@ -1,20 +1,14 @@
 """A second opinion on ε: a lower and an upper bound, computed independently of the accountant.
 
-This file uses the library's canonical events, its laws of T and its bounds on rounding, and no other of its code. For
+This file uses the library's canonical events, its laws of T and its bounds on rounding, and none of its other code. For
 several releases the lower bound is the largest of theirs, and the upper bound is that of all together.
 
-One run. A single step is cut into intervals of its outcome on which both probabilities are known in closed form, p on D
-and q on D′. From above, the mass of an interval goes to both ends of its range of losses so that p and q are kept (that
-pair dominates). From below, parts of neighbouring intervals are merged so that the loss of what is merged is a multiple
-of the grid or a little more: merging is post-processing, so what is achieved on merged outcomes is achieved. Steps are
-composed by a Fourier transform.
+One run: a single step is cut into intervals of its outcome on which both probabilities are known in closed form. From
+above, :func:`_split_to_ends` gives a pair that dominates; from below, :func:`_merged` one that post-processing gives.
+Steps are composed by a Fourier transform.
 
-A search from below: an explicit attack (docs/theory/search.md). With P(>s) and P(>t) bounded from below, Q(>s) and
-Q(>t) from above, A(E) = f(P(>s)) − f(P(>s) − P(>t)) is bounded from below and A′(E) from above, because f is convex and
-increasing.
-
-A search from above, Theorem 4 as it is written: the expectation of φ(e^(ε−ℓ)) over the losses of a run, φ and τ by
-plain maxima and minima on cells, where the accountant mixes shifted profiles from convex hulls.
+A search from below: an explicit attack (docs/theory/search.md). From above: Theorem 4 as stated, with φ and τ by plain
+maxima and minima on cells, where the accountant mixes shifted profiles from convex hulls.
 """
 
 from __future__ import annotations
@@ -78,14 +72,14 @@ def second_opinion(guarantee: Releases | Composition, delta: float) -> Opinion:
         return charge_slack(lambda rest: {"": _bounded(releases, rest)}, delta, slack)[""]
 
     try:
-        return Opinion(lower, max(upper(releases) for releases in Composition.of(guarantee).met.values()))
+        return Opinion(lower, max(upper(releases) for releases in Composition.of(guarantee).charged.values()))
     except NoOpinion as unknown:
         return Opinion(lower, math.inf, f"not known here: {unknown}")
 
 
 def epsilon_from_below(guarantee: Releases | Composition, delta: float) -> float:
     """An ε that an explicit attack really achieves at δ, zero where none is known: no valid guarantee says less."""
-    releases = dict.fromkeys(one for met in Composition.of(guarantee).met.values() for one in met)
+    releases = dict.fromkeys(one for charged in Composition.of(guarantee).charged.values() for one in charged)
     return max(_attacked(one, event, delta) for one in releases for event in one.events)
 
 
@@ -123,15 +117,18 @@ def _bounded(releases: Sequence[Releases], delta: float) -> float:
 
 def smallest(delta_at: Callable[[float], float], delta: float) -> float:
     """The smallest ε ≥ 0 at which a decreasing function is at most ``delta``, rounded up; infinite if there is none."""
-    low, high = 0.0, 200.0
-    if delta_at(low) <= delta:
-        return low
-    if not delta_at(high) <= delta:
-        return math.inf
+    if delta_at(0.0) <= delta:
+        return 0.0
+    return _bisected(lambda epsilon: delta_at(epsilon) <= delta, 200.0)[1] if delta_at(200.0) <= delta else math.inf
+
+
+def _bisected(reached: Callable[[float], bool], high: float) -> tuple[float, float]:
+    """Between which two ε, from 0 to ``high``, something is reached."""
+    low = 0.0
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
-    return high
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return low, high
 
 
 def _groups(band: Band) -> list[tuple[float, float, float]]:
@@ -161,6 +158,7 @@ def attack(pair: Pair, runs: Law, band: Band, delta: float) -> float:
     s, t = s[s <= t], t[s <= t]
     a, b, a_off, b_off = p_above[s], p_above[t], q_above[s], q_above[t]
     rounding = _ROUNDING * runs.mean
+    # A(E) = f(P(>s)) − f(P(>s) − P(>t)) from below and A′(E) from above, as f is convex and increasing.
     hits = runs.pgf(np.clip(a, 0, 1)) - runs.pgf(np.clip(a - b, 0, 1)) - rounding
     misses = np.maximum(runs.pgf(np.clip(a_off, 0, 1)) - runs.pgf(np.clip(a_off - b_off, 0, 1)), 0.0) + rounding
     return largest(lambda eps: float(np.max(hits - math.exp(eps) * misses)), delta)
@@ -362,11 +360,7 @@ def from_below(pair: Pair, delta: float) -> float:
 
 def largest(delta_at: Callable[[float], float], delta: float) -> float:
     """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
-    low, high = 0.0, 100.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
-    return low
+    return _bisected(lambda epsilon: not delta_at(epsilon) > delta, 100.0)[0]
 
 
 def _leaves(event: DpEvent, count: int) -> Iterator[tuple[DpEvent, int]]:

@@ -8,14 +8,9 @@ the profile gives two lines below f, by the event and by its complement:
 
 So 1 − max over the lines bounds the true positive rate at α from above, whichever points of the profile are taken.
 
-**Gaussian DP** (Dong, Roth and Su 2022): G_μ(α) = Φ(Φ⁻¹(1 − α) − μ). No finite μ has G_μ ≤ f everywhere as soon as the
-profile has a trace at infinity, so μ is stated up to a probability β: G_μ − β ≤ f. The maximum of the lines is convex
-and linear between its vertices, and G_μ is convex: it is enough to compare the two at the vertices (α, f), where
-
-    μ ≥ Φ⁻¹(1 − α) − Φ⁻¹(f + β).
-
-Each line is off by a few units in the last place of 1, and so is f at a vertex that rounding moved: f is lowered by
-``_ROUNDING``. Proof: Lemma T of docs/theory/tools.md.
+**Gaussian DP** (Dong, Roth and Su 2022): G_μ(α) = Φ(Φ⁻¹(1 − α) − μ), stated up to a probability β: G_μ − β ≤ f, which
+holds everywhere if it does at the vertices of f. Each line is off by a few units in the last place of 1, and so is f at
+a vertex that rounding moved: f is lowered by ``_ROUNDING``. Proof: Lemma T of docs/theory/tools.md.
 
 The second half of the file puts these numbers into words, for the reviewers of a release.
 """
@@ -115,11 +110,7 @@ class Tradeoff:
         return float(np.max(quantiles - ndtri(covered))) + 1e-9
 
     def overstated(self, mu: float) -> float:
-        """How much μ overstates the attacker's rates: the largest f − G_μ.
-
-        Each line of f is at most f, and G_μ is largest below it where their slopes agree: sup (f − G_μ) is the largest
-        δ_μ(ε) − δ over the points, with δ_μ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).
-        """
+        """How much μ overstates the attacker's rates: the largest f − G_μ, which is that of δ_μ(ε) − δ."""
         if not 0 < mu < math.inf:
             return 0.0 if mu == 0 else 1.0
         finite = np.isfinite(self.epsilons)

@@ -429,8 +429,30 @@ def candidate_points(count: int, dimension: int, entropy: Entropy) -> Floats:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Candidates:
-    """Points of the unit cube, each one a draw from the prior; parameters and features are computed when asked for.
+class _Points:
+    """Points of the unit cube; parameters and features are computed when asked for."""
+
+    space: Space
+    unit: Floats
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @cached_property
+    def features(self) -> Floats:
+        """One row per point for a surrogate model."""
+        return read_only(self.space.features(self.unit))
+
+    def params(self, index: int) -> dict[str, Any]:
+        """The parameters at one point."""
+        return self.space.from_unit(self.unit[[index]])[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} points of {self.unit.shape[1]} parameters)"
+
+
+class Candidates(_Points):
+    """Points of the unit cube, each one a draw from the prior.
 
     Weights w with c/n ≤ w ≤ C/n and sum 1 on a fresh set give a draw whose density against the prior lies in [c, C],
     in any dimension: each point is from the prior given everything before it, whatever the points are jointly.
@@ -444,32 +466,14 @@ class Candidates:
     {'batch': 64, 'optimizer': 'adam'}
     """
 
-    space: Space
-    unit: Floats
-
-    def __len__(self) -> int:
-        return len(self.unit)
-
     @cached_property
     def masses(self) -> Floats:
         """The prior masses: 1/n each."""
         return read_only(np.full(len(self), 1 / len(self)))
 
-    @cached_property
-    def features(self) -> Floats:
-        """One row per candidate for a surrogate model."""
-        return read_only(self.space.features(self.unit))
-
-    def params(self, index: int) -> dict[str, Any]:
-        """The parameters of one candidate."""
-        return self.space.from_unit(self.unit[[index]])[0]
-
-    def __repr__(self) -> str:
-        return f"Candidates({len(self)} points of {self.unit.shape[1]} parameters)"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Grid:
+class Grid(_Points):
     """A finite prior fixed before the search: every cell with its mass.
 
     A cell of a finite parameter is one value; a cell of a continuous one is an interval, from which
@@ -482,24 +486,10 @@ class Grid:
     [('sgd', 0.125), ('adam', 0.375), ('sgd', 0.125), ('adam', 0.375)]
     """
 
-    space: Space
-    unit: Floats
     masses: Floats
     spread: Floats  # the length of a cell along each coordinate; 0 where a cell is one value
     around: Around | None = None  # how the prior is shaped
     plain: Floats | None = None  # if it is, the share of each cell's mass that is the unshaped prior's
-
-    def __len__(self) -> int:
-        return len(self.unit)
-
-    @cached_property
-    def features(self) -> Floats:
-        """One row per cell for a surrogate model."""
-        return read_only(self.space.features(self.unit))
-
-    def params(self, index: int) -> dict[str, Any]:
-        """The parameters in the middle of one cell."""
-        return self.space.from_unit(self.unit[[index]])[0]
 
     def draw_within(self, index: int, entropy: Entropy) -> dict[str, Any]:
         """A draw from the prior within one cell: a cell of single values is returned as it is."""
@@ -509,9 +499,6 @@ class Grid:
         low, high = self.unit[index] - self.spread / 2, self.unit[index] + self.spread / 2
         point = from_words(words(len(self.spread) + 1, entropy))
         return self.space.from_unit(self.around.within(low, high, self.plain[index], point)[None])[0]
-
-    def __repr__(self) -> str:
-        return f"Grid({len(self)} cells of {self.unit.shape[1]} parameters)"
 
 
 def build_grid(space: Space, cells: Mapping[str, int], around: Around | None) -> Grid:

@@ -1,16 +1,11 @@
 """Theorem H: the privacy profile of a search whose policy sees only the history, for any law of T.
 
 Theorem 4 allows the policy to know the data. Real search rules see the earlier (λ, score) and nothing else, so their
-choices on D and on D′ differ only as far as the histories do. Conditions, beyond those of Theorem 4:
+choices on D and on D′ differ only as far as the histories do. The conditions on the policy, which certificates list,
+and the proof are in docs/theory/history-only.md.
 
-* the law of λ_j is one and the same function, on D and on D′, of (λ₁, y₁, …, λ_{j−1}, y_{j−1}) and of randomness that
-  depends neither on the data nor on T;
-* y is all that the policy sees of a run, and the dominating pair (P, Q) bounds all of it;
-* runs are ranked by (score, key) with a fresh uniform key; the mechanism is the same at every index;
-* the first n₀ runs are drawn from the prior exactly.
-
-With (w_j, w′_j) and n_j the pairs and masses of Lemma 2, p_i = P[T = i], 𝒮_v the operator, and for a family R_v:
-F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
+With (w_j, w′_j) and n_j the pairs and masses of Lemma 2, p_i = P[T = i], n₀ first runs from the prior, 𝒮_v the
+operator, and for a family R_v: F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
 
 **H-U**. R^{K+1} = Q^{K+1} = 0, and for i = K, …, 1
 
@@ -19,34 +14,22 @@ F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (�
     δ_A(ε) ≤ p₀ (1 − e^ε)₊ + P[T > K] + E_{ℓ∼P} Σ_j n_j sup over v of (Q^{1,w_j,w′_j}_v(ℓ − ε))₊.
 
 Symbols in the code: ``lattice.sums`` are the s, ``Payoff`` is one X = R or Q on all cells of v, ``corners`` are the
-(w_j, w′_j, n_j), :class:`Survivors` is 𝒮_v, and :func:`recursion` makes R, Q, F⁺ and F⁻ cell by cell. Proof:
-docs/theory.md, "The history-only bound".
+(w_j, w′_j, n_j), :class:`Survivors` is 𝒮_v, and :func:`recursion` computes R, Q, F⁺ and F⁻ cell by cell.
 
-**The operator 𝒮_v**: one more run that must rank below the winner. A run *kills* a winner that it outranks. Given the
-loss ω of the run, it does so with a probability k(ω), and whatever the policy is, k belongs to
-𝒞_v = {k: ∫k dP ≥ v, ∫k dQ ≤ τ(v)}, where v is the smallest probability on D, over the densities of the band, of a rank
-as good as the winner's. So what remains of a payoff X is at most
+**The operator 𝒮_v**: one more run, which must rank below the winner. The run outranks it with a probability k(ω) that
+depends on the loss ω of the run, where ∫k dP ≥ v and ∫k dQ ≤ τ(v) whatever the policy is. With k_lo the lower tail of ℓ
+of P-mass v, and k_hi that of Q-mass τ(v), for X with X and e^s X increasing
 
-    𝒮_v X(s) = sup over k ∈ 𝒞_v of E_P[(1 − k) X(s + ℓ)].
-
-With k_lo the lower tail of ℓ of P-mass v, and k_hi that of Q-mass τ(v), for X with X and e^s X increasing
-
-    𝒮_v X = E_P[(1 − k_lo) X₊(s + ℓ)] − E_P[(1 − k_hi) X₋(s + ℓ)].
+    𝒮_v X(s) = sup over k of E_P[(1 − k) X(s + ℓ)] = E_P[(1 − k_lo) X₊(s + ℓ)] − E_P[(1 − k_hi) X₋(s + ℓ)].
 
 On a cell v ∈ [a, b] k_lo is taken at a and k_hi at b, which makes it larger. X₋ is held as Y = e^s X₋ and weighted with
 Q instead of P: both terms are then sums of non-negative numbers, whose rounding errors are relative.
 
-Proof: docs/theory/history-only.md.
-
-**The lattice.** The bound is computed with a pair (P, Q) on a lattice of losses that dominates a run.
-
-Theorem H follows sums of losses. If every loss is a whole multiple of one step h, so is every sum, and nothing is
-rounded on the way. The lower convex envelope of the points (e^ε, δ(ε)) at ε ∈ hℤ is the profile of a pair that
-dominates the run; its losses are the kinks. A small probability of an infinite loss is mixed in, and a pair is refused
-if the profile of the floats as stored is not above the points. Proof: docs/theory.md, "The history-only bound".
-
-Small losses and large ones need different coordinates: δ for ε ≥ 0, and for ε ≤ 0 the profile of the exchanged pair at
-−ε, r = 1 − e^(−ε)(1 − δ). Near ε → −∞ every δ is almost 1, and only r shows how much is missing.
+**The lattice.** If every loss is a whole multiple of one step h, so is every sum, and nothing is rounded on the way.
+The lower convex envelope of the points (e^ε, δ(ε)) at ε ∈ hℤ is the profile of a pair that dominates the run; its
+losses are the kinks. A small probability of an infinite loss is mixed in, and a pair is refused if the profile of the
+floats as stored is not above the points. Small and large losses need different coordinates: δ for ε ≥ 0, and for ε ≤ 0
+the profile of the exchanged pair at −ε, r = 1 − e^(−ε)(1 − δ), since near ε → −∞ every δ is almost 1.
 """
 
 from __future__ import annotations
@@ -66,7 +49,7 @@ from dphypo.band import Band
 from dphypo.laws import Law
 
 _NEGLIGIBLE = 1e-13  # δ at the ends of the window; what is beyond becomes infinite loss
-_TRACES = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)  # of "told the answer", the first that passes the check
+_TRACES = (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7)  # of an infinite loss: the first that passes the check
 _SUMS = 1e-14  # relative error of a sum of a few hundred products of floats, pairwise, with room to spare
 _MIRROR = 1e-15  # absolute error of 1 − e^ε + e^ε δ, in units of e^ε
 _LARGEST_WINDOW = 300.0
@@ -82,8 +65,8 @@ class LatticeError(ArithmeticError):
 class LatticePair:
     """P[ℓ = (``first`` + i)·``step``] = ``on[i]``, exactly as stored; the rest of P is at ℓ = +∞, the rest of Q at −∞.
 
-    Q has mass ``on[i]`` e^(−ℓ) at ℓ. ``told`` is P[ℓ = ∞], rounded up; ``off`` are the masses of Q as floats, within
-    1e-14 in proportion.
+    Q has mass ``on[i]`` e^(−ℓ) at ℓ. ``infinity`` is P[ℓ = ∞], rounded up; ``off`` are the masses of Q as floats,
+    within 1e-14 in proportion.
     """
 
     step: float
@@ -91,13 +74,13 @@ class LatticePair:
     on: Floats
     losses: Floats = field(init=False, repr=False)
     off: Floats = field(init=False, repr=False)
-    told: float = field(init=False)
+    infinity: float = field(init=False)
 
     def __post_init__(self) -> None:
         losses = np.arange(self.first, self.first + len(self.on)) * self.step
         object.__setattr__(self, "losses", losses)
         object.__setattr__(self, "off", self.on * np.exp(-losses))
-        object.__setattr__(self, "told", max(0.0, 1.0 - math.fsum(self.on)) * (1 + _SUMS) + 2.0**-53)
+        object.__setattr__(self, "infinity", max(0.0, 1.0 - math.fsum(self.on)) * (1 + _SUMS) + 2.0**-53)
 
     @property
     def last(self) -> int:
@@ -140,13 +123,13 @@ def dominates(pair: LatticePair, y: Floats, r: Floats, kept: Sequence[int]) -> b
     """
     elsewhere = np.ones(len(pair.on), dtype=bool)
     elsewhere[list(kept)] = False
-    told, withheld = 1.0 - math.fsum(pair.on) - 2.0**-53, 1.0 - math.fsum(pair.off) - _SUMS
-    if pair.on.min() < 0 or pair.on[elsewhere].any() or told < 0 or withheld < 0:
+    infinity, withheld = 1.0 - math.fsum(pair.on) - 2.0**-53, 1.0 - math.fsum(pair.off) - _SUMS
+    if pair.on.min() < 0 or pair.on[elsewhere].any() or infinity < 0 or withheld < 0:
         return False
     for k in kept:
         if pair.first + k >= 0:
             above = pair.on[k + 1 :] * -np.expm1(pair.losses[k] - pair.losses[k + 1 :])
-            if (told + above.sum()) * (1 - _SUMS) < y[k]:
+            if (infinity + above.sum()) * (1 - _SUMS) < y[k]:
                 return False
         if pair.first + k <= 0:
             below = pair.off[:k] * -np.expm1(pair.losses[:k] - pair.losses[k])
@@ -261,8 +244,8 @@ class Survivors:
 
     def __init__(self, pair: LatticePair, lattice: Lattice, low: Floats, high: Floats, tau_high: Floats) -> None:
         self.left_on, left_off = _left(pair, low, high, tau_high)
-        self.told = pair.told
-        self.certain = np.maximum(1.0 - low * (1 - _SLACK), pair.told)  # P's mass that is left of s = ∞
+        self.infinity = pair.infinity
+        self.certain = np.maximum(1.0 - low * (1 - _SLACK), pair.infinity)  # P's mass that is left of s = ∞
         self._blocks = -(-lattice.count // _BLOCK)
         self._on, self._off = _toeplitz(self.left_on), _toeplitz(left_off)
         reach = np.arange((self._blocks + len(self._on)) * _BLOCK) + pair.first
@@ -272,7 +255,7 @@ class Survivors:
     def __call__(self, value: Payoff) -> tuple[Floats, Floats]:
         """E_P[(1 − k_lo) X₊(s + ℓ)], s = ∞ included, and Σ_Q (1 − k_hi) Y(s + ℓ), for the first cells."""
         infinite = value.plus[..., -1:]
-        up = self._correlate(value.plus, self._on) + self.told * infinite
+        up = self._correlate(value.plus, self._on) + self.infinity * infinite
         beyond = np.zeros((*value.minus.shape[:-1], 1))  # above the top X ≥ 0, as far as we know
         down = self._correlate(np.concatenate([value.minus, beyond], axis=-1), self._off)
         return np.concatenate([up, self.certain[: len(up), None, None] * infinite], axis=-1), down
@@ -518,11 +501,11 @@ class HistoryProfile:
         masses = np.array([mass for _, _, mass in corners(self.band)])
         best = masses @ np.max(value, axis=0)  # Σ_j n_j sup over v of (Q_v(s))₊, and the same at s = ∞
         index, at = _shifts(pair, lattice, best)
-        gain = best[at] @ pair.on + pair.told * best[-1]
+        gain = best[at] @ pair.on + pair.infinity * best[-1]
         epsilon = np.asarray(index * pair.step, dtype=np.float64)
         nothing = float(self.runs.pgf(0.0)) * -np.expm1(np.minimum(epsilon, 0.0))
         delta = np.minimum((gain + nothing + self._law[1]) * (1 + SLACK), 1.0)
-        left = (pair.told * best[-1] + self._law[1]) * (1 + SLACK)
+        left = (pair.infinity * best[-1] + self._law[1]) * (1 + SLACK)
         return *_corners(epsilon, delta), float(left)
 
     @cached_property
