@@ -1,7 +1,7 @@
 """The one solver for noise: which noise makes the declared parts cost ε at δ.
 
 Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. The
-answer has been accounted for as it is, so it never costs more than ε, and hardly less. Answers can be stored in a
+answer has itself been accounted for, so it never costs more than ε, and hardly less. Answers can be stored in a
 journal or in an Optuna study. A stored answer is not trusted: it is checked, and solved for again unless it fits.
 """
 

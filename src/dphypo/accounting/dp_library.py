@@ -42,7 +42,7 @@ _PIECE = 8192
 def losses(event: DpEvent, relation: Relation, grid: float = DEFAULT_GRID) -> tuple[Discrete, Discrete]:
     """The loss distributions of both directions, remove and add; the same object twice if they are equal.
 
-    An ``UnsupportedEventError`` says that the PLD accountant does not know the event, or that the grid is too fine.
+    Raises ``UnsupportedEventError`` if the PLD accountant does not know the event, or if the grid is too fine.
     """
     if any(isinstance(leaf, dp_event.RandomizedResponseDpEvent) and count > 1 for leaf, count, _ in leaves(event)):
         raise dp_accounting.UnsupportedEventError(

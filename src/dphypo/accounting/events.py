@@ -167,7 +167,7 @@ _Check: TypeAlias = "Callable[[_Gate, str, object], Any]"
 
 
 class _Gate:
-    """One passage through the gate: it counts the events that it has seen."""
+    """One check of an event and all events inside it, which it counts."""
 
     parts = 0
     depth = 0

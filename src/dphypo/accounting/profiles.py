@@ -34,7 +34,7 @@ class Profile(Protocol):
 
     @property
     def top(self) -> float:
-        """A finite ε from which on the profile is constant, or as good as constant."""
+        """A finite ε beyond which the profile is constant, or nearly so."""
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
         """δ at every ε of an array: in [0, 1], not increasing."""
@@ -116,7 +116,7 @@ def randomised_response(epsilon: float, delta: float = 0.0) -> Discrete:
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """A profile that a formula makes of others: its two ends, and δ at every ε of an array."""
+    """A profile computed from others: its two ends, and a function of an array of ε."""
 
     bottom: float
     top: float

@@ -115,7 +115,7 @@ class Band:
         prior: npt.ArrayLike | None = None,
         projection: Projection = _PAPER,
     ) -> Floats:
-        """The masses in the band that stand in for the sampler's weights.
+        """The masses in the band that replace the sampler's weights.
 
         The density π that is projected has masses π_i = weights_i / Σ weights: a sampler that thinks of a density on
         cells of unequal size multiplies it by their masses first.

@@ -246,7 +246,7 @@ class DPSGD(GradientTraining):
 
 _AHEAD = 2**16  # words of a run that are drawn at a time, about
 SHOW_GRADIENTS: ContextVar[Callable[[Any], None] | None] = ContextVar("show_gradients", default=None)
-"""Is given the noisy gradient of every step, one row for each run, if an audit asks for them."""
+"""Called with the noisy gradients of every step, one row for each run, where an audit asks for them."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -40,7 +40,7 @@ class Law:
     """The law of T: f(x) = E[x^T], f′(x) = E[T x^(T−1)], g(v) = f′(1 − v), m = E[T] = f′(1).
 
     The accountant reads ``mean``, ``pgf`` and ``log_g``; the study draws from ``sample``. Both describe one and the
-    same law. Functions of x, v and k take a number or an array and answer in kind. A law of your own is a
+    same law. Functions of x, v and k take a number or an array, and return the same. A law of your own is a
     :class:`Pmf`: a certificate names its law, and anyone who verifies it must know the law.
 
     Attributes:
@@ -96,7 +96,7 @@ class Law:
         return like(self.log_derivative(at_x(x)[1]), x)
 
     def log_g(self, v: npt.ArrayLike) -> Floats:
-        """log f′(1 − v) for v in [0, 1], without the rounding of 1 − v: it tells v = 1e-300 from 0."""
+        """log f′(1 − v) for v in [0, 1], without the rounding of 1 − v: it separates v = 1e-300 from 0."""
         return like(self.log_derivative(_validate.fractions(v=v)), v)
 
     def quantile(self, q: float) -> int:

@@ -39,7 +39,7 @@ from dphypo.space import Space
 from dphypo.torch.data import as_records
 from dphypo.training import cost
 from dphypo.training.base import AllRecords
-from dphypo.training.persons import PersonKeys, read_cap
+from dphypo.training.persons import PersonKeys
 from dphypo.training.scores import PrivateAccuracy, PrivateConfusion, PrivateLoss, RecordScore, scoring_share
 from dphypo.training.split import split_within
 
@@ -234,7 +234,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 raise _validate.fail("groups", groups, remedy + "without it")
             X, groups = X.drop(columns=groups), X[groups]
         person = None if groups is None else PersonKeys.of(groups, _num_samples(X))
-        read_cap(person, self.rows_per_person)
         if person is None and self.persons is not None:
             raise _validate.fail("persons", self.persons, "say whose rows are whose, fit(X, y, groups=)")
         if person is not None and self.records is not None:
@@ -310,8 +309,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         records = counted if declared is None else _validate.integer(at_least=1, records=declared)
         _validate.warn_of_delta(self.delta, records)
         given: dict[str, Any] = {"kind": Fitting, "estimator": whole}
-        if person is not None:
-            given["rows_per_person"] = read_cap(person, self.rows_per_person)
+        given["rows_per_person"] = self.rows_per_person
         if self.epsilon is not None:
             given["noise_multiplier"] = CALIBRATE
         if schema is not None and last.input_scale is None:
@@ -327,7 +325,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         share, to_score = scoring_share(records)
         train, held_out = split_within(EVERYONE, X, y, share=share, person=person, form=data)
         of_score: dict[str, Any] = {"data": held_out, "noise_multiplier": score_noise, "records": to_score}
-        of_score["rows_per_person"] = given.get("rows_per_person")
+        of_score["rows_per_person"] = self.rows_per_person
         with warnings.catch_warnings(action="ignore"):  # fit warns of much noise, once
             if bound is not None:
                 loss = partial(_absolute, 1.0 if last.target_bounds is None else np.ptp(last.target_bounds) / 2)

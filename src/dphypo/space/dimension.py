@@ -58,12 +58,12 @@ def describe(value: Value) -> Any:
     return value
 
 
-# Where a coordinate that means nothing rests.
+# The coordinate of an inactive parameter.
 MIDDLE = 0.5
 
 # The unit interval is cut into this many cells, and a parameter takes the quantile at the middle of each: the prior
-# is then 2³² equally likely values. So few that the CDF, with its rounding errors, still tells neighbours apart: that
-# is what makes encoding and decoding exact inverses, which they cannot be on all floats.
+# is then 2³² equally likely values. Few enough that the CDF, with its rounding errors, still separates neighbours:
+# that makes encoding and decoding exact inverses, which they cannot be on all floats.
 CELLS = 2**32
 
 
@@ -150,7 +150,7 @@ class Finite:
         return self._key(plain(self.name, value)) in self._positions
 
     def positions(self, unit: Floats) -> npt.NDArray[np.intp]:
-        """Where in the list the values at these coordinates stand."""
+        """The positions in the list of the values at these coordinates."""
         return self._order[np.searchsorted(self._cuts, unit, side="right")]
 
     def values(self, unit: Floats) -> list[Value]:

@@ -1,4 +1,4 @@
-"""What steps draw on the CPU, some steps ahead: Poisson batches in arrays of fixed shape, dither and noise.
+"""The random draws of steps, on the CPU and some steps ahead: batches in arrays of fixed shape, dither and noise.
 
 How many rows a step has is public, and the same whatever the batch. Dither and noise are added to the sum in units of
 h·2^−bits before it is rounded down: with a dither V, uniform on 0, …, 2^bits − 1, and noise Z,

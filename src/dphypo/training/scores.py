@@ -517,7 +517,7 @@ NAMED: Mapping[str, type[RecordScore]] = {
     "auc": PrivateConfusion,
     "perplexity": PrivateLoss,
 }
-"""The names that cost: ``DPSGD(score="f1")`` sets private records apart, and ``tune`` finds the noise."""
+"""Scores by name: ``DPSGD(score="f1")`` sets private records apart, and ``tune`` solves for the noise."""
 
 
 def names_in(score: str | Sequence[str]) -> list[str]:
@@ -551,7 +551,7 @@ def named(
 
 
 def scoring_share(records: int) -> tuple[float, int]:
-    """The share of this many records that is set apart for scoring, and how many that is taken to be.
+    """The share of this many records that is set apart for scoring, and the declared number of these.
 
     >>> scoring_share(1000), scoring_share(60_000)
     ((0.2, 200), (0.0667, 4002))

@@ -1,4 +1,4 @@
-"""What a run is told: public values, its seed, and how it is made."""
+"""The parameters of a run: public values, its seed, and how it is executed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def pace(self) -> Pace:
-        """What is public of it, for whoever follows its steps."""
+        """Its public values, for a follower of its steps."""
         return Pace(self.noise_multiplier, self.rate, self.steps, self.batch_size)
 
     def rate_at(self, step: int) -> float:
@@ -94,7 +94,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How runs are made, the same for all of them.
+    """How runs are executed, the same for all of them.
 
     Args:
         physical_batch_size: process batches in pieces of at most this many records, to save memory. Below 32, records
@@ -104,8 +104,8 @@ class Setting:
             with that decay, None for the last iterate.
         threads: CPU threads.
         shards: into how many parts, ranges of their numbers, records are divided; a piece holds records of one.
-            Processes that make runs together have whole shards, and read no record of another's. None if all processes
-            have all records.
+            Processes that execute runs together have whole shards, and read no record of another's. None if all
+            processes have all records.
     """
 
     physical_batch_size: int | None = None

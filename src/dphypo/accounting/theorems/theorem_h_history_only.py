@@ -404,7 +404,7 @@ class HistoryProfile:
 
     @cached_property
     def exists(self) -> bool:
-        """Whether the bound can be had: the run has a certified pair on a lattice, and T is not too large to follow."""
+        """Whether the bound can be computed: the run has a certified pair, and T is not too large to follow."""
         if self._last > _MOST_RUNS:
             return False
         try:
@@ -528,7 +528,7 @@ class HistoryProfile:
     def _reach(self) -> tuple[float, float]:
         """How far up sums S of T losses get: until P[S > s], and until e^(−s) P[S > s], is as good as 0, by Chernoff.
 
-        A payoff is seen no further below 0 than the first; above the second it is as good as that at s = ∞.
+        Payoffs below minus the first are negligible; above the second they are nearly those at s = ∞.
         """
         pair, (pmf, _) = lattice_pair(self.forward, self.reverse, self.effort.coarse_atoms), self._law
         theta = np.geomspace(0.1, 1000.0, 60) / max(pair.step * pair.last, 1.0)
