@@ -336,8 +336,8 @@ MUTANTS = (
         "combinations that meet fewer kinds of release are left out",
         "what a record meets twice counts twice",
         "accounting/composition.py",
-        "            meets = Counter(met)\n",
-        "            meets = Counter(set(met))\n",
+        "            counted = Counter(charged)\n",
+        "            counted = Counter(set(charged))\n",
         (f"{_SIDES}::test_what_a_record_meets_twice_counts_twice",),
     ),
     Mutant(
