@@ -2,7 +2,7 @@
 
 Theorem 4 allows the policy to know the data. Real search rules see the earlier (λ, score) and nothing else, so their
 choices on D and on D′ differ only as far as the histories do. The conditions on the policy, which certificates list,
-and the proof are in docs/theory/history-only.md.
+and the proof: docs/theory.md, "The history-only bound".
 
 With (w_j, w′_j) and n_j the pairs and masses of Lemma 2, p_i = P[T = i], n₀ first runs from the prior, 𝒮_v the
 operator, and for a family R_v: F⁺_v = sup over v′ ≥ v of (R_v′)₊, F⁻_v = inf over v′ ≤ v of (−R_v′)₊.
