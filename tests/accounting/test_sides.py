@@ -10,6 +10,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import dp_accounting as dp
 import numpy as np
@@ -26,6 +27,7 @@ from dphypo.accounting.composition import (
     Sides,
     Split,
     Term,
+    _Composed,
     account_published,
     read_sides,
 )
@@ -455,6 +457,17 @@ def test_pure_privacy_adds_up_at_delta_zero():
     assert plan.delta(0.5) > 0.0
     assert math.isinf(Composition((Term(runs), Term(account_published(dp.GaussianDpEvent(1.0), 1)))).epsilon(0.0))
     assert plan.one_run(1e-6)["pld"] == pytest.approx(0.2, abs=1e-3)
+
+
+def test_the_sum_of_pure_epsilons_is_not_below_the_exact_one():
+    """Each 1/b, each product and the sum are rounded, and all of them may be rounded down."""
+    random = np.random.default_rng(3)
+    for _ in range(200):
+        scales, counts = random.uniform(0.5, 50.0, 3), random.integers(1, 100, 3)
+        each = list(zip(scales.tolist(), counts.tolist(), strict=True))
+        runs = [account_published(dp.SelfComposedDpEvent(dp.LaplaceDpEvent(b), count), 3) for b, count in each]
+        exact = sum(3 * count / Fraction(b) for b, count in each)
+        assert exact <= Fraction(_Composed(tuple(runs))._pure) <= exact * Fraction(1 + 1e-11)
 
 
 def test_records_of_a_side_that_no_term_names_meet_what_all_records_meet():

@@ -552,6 +552,14 @@ MUTANTS = (
         (f"{_ONE_RUN}::test_a_true_claim_is_refused_no_more_often_than_stated",),
     ),
     Mutant(
+        "a sum of pure epsilons is rounded to the nearest",
+        "all numbers are upper bounds in floating point",
+        "accounting/composition.py",
+        "        return total * (1 + 1e-12)  #",
+        "        return total  #",
+        ("accounting/test_sides.py::test_the_sum_of_pure_epsilons_is_not_below_the_exact_one",),
+    ),
+    Mutant(
         "calibration overshoots",
         "what was checked against the total is the rounded value",
         "accounting/calibrate.py",
