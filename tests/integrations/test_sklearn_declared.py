@@ -57,7 +57,7 @@ def classifier(**changes: Any) -> DPSGDClassifier:
 def test_labels_of_another_type_than_the_classes_are_refused(
     labels: Any, classes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DPSGDClassifier, "_train", never)
+    monkeypatch.setattr(DPSGDClassifier, "mechanism", never)
     with pytest.raises(ValueError, match=r"classes = .* such records would be left out"):
         search(classifier(classes=classes)).fit(AGES, labels)
 

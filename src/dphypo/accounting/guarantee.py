@@ -85,11 +85,8 @@ def account(
     events = read_events(event, relation)
     policy = _validate.choice(PolicyClass, policy=policy)
     first_from_prior = _validate.integer(at_least=0, first_from_prior=first_from_prior)
-    of = (events, runs, Band.of(band), relation, _validate.positive(grid=grid), policy, first_from_prior)
-    try:
-        return _remembered(*of)
-    except TypeError:  # a law of the user's that has no hash
-        return Guarantee(*of)
+    grid = _validate.positive(grid=grid)
+    return _remembered(events, runs, Band.of(band), relation, grid, policy, first_from_prior)
 
 
 @dataclass(frozen=True, eq=False)
