@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine.operators import ALLOWED, check_constants, check_graph, check_kernels, constants
 from dphypo.torch.engine.record_graph import retraced, trace, without_values
-from dphypo.torch.engine.rewrites import Capture, key_randomness, make_total, write_memory
+from dphypo.torch.engine.rewrites import Capture, key_randomness, make_total
 
 A = torch.ops.aten
 RUNS, RECORDS = 2, 4
@@ -396,7 +396,7 @@ def flatten(gm: fx.GraphModule, roles: Sequence[str], examples: Sequence[torch.T
     with warnings.catch_warnings(action="ignore"):  # of slow rules
         flat = retraced(gm, over_both, [without_values(one) for one in examples])
     flat.graph.eliminate_dead_code()
-    write_memory(flat)
+    flat.recompile()
     check_graph(flat)
     check_kernels(flat)
     return flat

@@ -44,9 +44,9 @@ MUTANTS = (
     Mutant(
         "memory that was never written is read",
         "a captured graph reads what it has written",
-        "torch/engine/rewrites.py",
-        "    A.empty.memory_format: _zeros,\n",
-        "",
+        "torch/engine/record_graph.py",
+        "{A.empty.memory_format, A.empty_like.default,",
+        "{A.empty_like.default,",
         (f"{_OPERATORS}::test_memory_that_was_never_written_is_zero",),
     ),
     Mutant(

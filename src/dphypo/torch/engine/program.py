@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch.func import vmap
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators, record_graph, rewrites, trainable
+from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators, record_graph, trainable
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.factors import Part
@@ -70,10 +70,6 @@ def flatten(
     some += [without_values(one, runs, rows) for one in record]
     with warnings.catch_warnings(action="ignore"):  # of operators that are looped over
         made = retraced(graph, over_both, some)
-    for node in made.graph.nodes:
-        if node.target in (A.view.default, A._unsafe_view.default):
-            node.target = A.reshape.default
-    rewrites.write_memory(made)
     record_graph.put_on(made, device)
     record_graph.plain(made)
     operators.check_graph(made, frozenset(layers.EAGER))

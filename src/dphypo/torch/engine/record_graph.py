@@ -211,6 +211,12 @@ def retraced(
     return _LazyGraphModule(constants, notes.graph)
 
 
+# Memory that was never written may hold other records: it is zeros. Strides change under vmap: views are reshapes.
+_UNWRITTEN = {A.empty.memory_format, A.empty_like.default, A.empty_strided.default, A.empty_permuted.default}
+_UNWRITTEN |= {A.new_empty.default, A.new_empty_strided.default, A._efficientzerotensor.default}
+_VIEWS = {A.view.default, A._unsafe_view.default}
+
+
 class _Notes(TorchDispatchMode):
     """Notes the operators that are called in a graph, and the shapes and types of their results."""
 
@@ -246,6 +252,9 @@ class _Notes(TorchDispatchMode):
                 return function.decompose(*args, **(kwargs or {}))
         named = {name: CPU if name == "device" else one for name, one in (kwargs or {}).items()}
         made = operators.shaped(function, args, named)
+        if function in _UNWRITTEN:
+            function, args, named = A.zeros.default, (list(made.shape),), {"dtype": made.dtype, "device": CPU}
+        function = A.reshape.default if function in _VIEWS else function
         self.know(made, self.graph.call_function(function, *self.nodes((tuple(args), named))))
         return made
 

@@ -109,11 +109,8 @@ def make_total(gm: fx.GraphModule) -> None:
     """Rewrite a one-record graph so that no value raises an exception, and add the output "outside".
 
     Indices, negative ones included, are clamped to what the operator accepts; divisors of integers and floats that
-    become integers are moved into their range. The added last output, a
-    boolean scalar, is true for a record that had a value outside; its other outputs mean nothing, and its weight is 0.
-
-    Memory that was never written becomes zeros, views by strides become look-ups, and ``view`` becomes ``reshape``,
-    because strides change under ``vmap``.
+    become integers are moved into their range. Views by strides become look-ups. The added last output, a boolean
+    scalar, is true for a record that had a value outside; its other outputs mean nothing, and its weight is 0.
     """
     edit = _Editor(gm)
     for node in list(gm.graph.nodes):
@@ -132,17 +129,6 @@ def make_total(gm: fx.GraphModule) -> None:
         for one in edit.outside[1:]:
             outside = edit.call(A.logical_or.default, outside, one)
     output.args = ((*output.args[0], outside),)
-    _finish(gm)
-
-
-def write_memory(gm: fx.GraphModule) -> None:
-    """Replace memory that was never written by zeros in a flat graph: ``vmap`` takes some for shapes."""
-    edit = _Editor(gm)
-    for node in list(gm.graph.nodes):
-        if node.op == "call_function" and _RULES.get(node.target) is _zeros:
-            with edit.at(node):
-                node.replace_all_uses_with(_zeros(edit, node))
-            gm.graph.erase_node(node)
     _finish(gm)
 
 
@@ -346,16 +332,6 @@ def _filled(edit: _Editor, node: fx.Node) -> fx.Node:
     return edit.call(A.full_like.default, node.args[0], node.args[1])
 
 
-def _zeros(edit: _Editor, node: fx.Node) -> fx.Node:
-    """Memory that was never written may hold other records."""
-    value = edit.value(node)
-    return edit.call(A.zeros.default, list(value.shape), dtype=value.dtype, device=CPU)
-
-
-def _reshaped(edit: _Editor, node: fx.Node) -> None:
-    node.target = A.reshape.default
-
-
 def _ends(edit: _Editor, node: fx.Node) -> None:
     """``slice_scatter`` under ``vmap`` counts to the end of the slice, which may be the largest integer."""
     given: tuple[Any, ...] = node.args
@@ -448,15 +424,6 @@ _RULES: dict[Any, Any] = {
     A.copy.default: _copied,
     A.fill.Scalar: _filled,
     A.fill.Tensor: _filled,
-    A.empty.memory_format: _zeros,
-    A.empty_like.default: _zeros,
-    A.empty_strided.default: _zeros,
-    A.empty_permuted.default: _zeros,
-    A.new_empty.default: _zeros,
-    A.new_empty_strided.default: _zeros,
-    A._efficientzerotensor.default: _zeros,
-    A.view.default: _reshaped,
-    A._unsafe_view.default: _reshaped,
     A.slice_scatter.default: _ends,
     A.as_strided.default: _strided,
     A.as_strided_scatter.default: _strided,
