@@ -135,6 +135,14 @@ MUTANTS = (
         (f"{_FILTER}::test_what_slack_leaves_of_epsilon_is_paid_for_by_delta",),
     ),
     Mutant(
+        "a new search keeps the checkpoint of an old one",
+        "the deaths of a run are its own",
+        "search/runner.py",
+        "            erase(self.checkpoint)  # of an earlier search with a journal of this name\n",
+        "",
+        ("survey/test_checkpoint.py::test_the_checkpoint_of_an_earlier_search_counts_for_nothing",),
+    ),
+    Mutant(
         "a new ledger takes the log of an old one",
         "a ledger has the total that it was created with",
         "journal/ledger.py",

@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from dp_accounting import GaussianDpEvent, NeighboringRelation
+from scipy.stats import loguniform
 from support.checkpoint_world import STEPS, make
 from support.crash_server import serve
 
 import dphypo
 from dphypo.search.progress import _MARK, CheckpointFile, erase
+from dphypo.search.runner import deaths_of
 
 KILLED = -signal.SIGKILL
 SLOW = pytest.mark.slow
@@ -162,6 +166,31 @@ def test_two_searches_in_one_journal_have_files_of_their_own(tmp_path):
     names = {make(tmp_path / "tune.db", name=name)._runner.part(0).checkpoint for name in ("a", "b")}
     assert len(names) == 2
     assert all(path.parent == tmp_path for path in names)
+
+
+def test_the_checkpoint_of_an_earlier_search_counts_for_nothing(tmp_path):
+    """Otherwise the first death of a run would count as progress, and the run would be repeated."""
+    journal = tmp_path / "tune.db"
+
+    @dphypo.mechanism(event=GaussianDpEvent(2.0), relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
+    def train(params, *, seed):
+        return seed, 0.0
+
+    def make() -> dphypo.Stages:
+        space = dphypo.Space({"learning_rate": loguniform(0.1, 1)})
+        return dphypo.Stages(space, [dphypo.LastRun(train)], delta=1e-6, journal=journal)
+
+    with make() as search:
+        path = search._runner.part(0).checkpoint
+        assert path is not None
+        CheckpointFile(path).write(500, lambda file: file.write(b"weights"))
+        assert CheckpointFile(path).steps == 500
+        trial = search.ask().trial
+        assert not path.exists()
+        assert deaths_of(replace(trial, attempts=1), CheckpointFile(path).steps) == 1
+        CheckpointFile(path).write(7, lambda file: file.write(b"weights"))  # of this search
+    with make() as search:
+        assert search.ask().trial.steps == 7
 
 
 @pytest.mark.parametrize("journal", ["tune.db", "a[1].db"])

@@ -593,6 +593,7 @@ class RunningPart:
         # The day of a later part would show how long runs took.
         notes: dict[str, Any] = {} if self._number else {DAY: date.today().isoformat()}
         if not self._journal.record.exists:
+            erase(self.checkpoint)  # of an earlier search with a journal of this name
             if self._number == 0:
                 declaration.rehearse()
             notes[TOTAL] = declaration.total()
