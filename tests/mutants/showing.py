@@ -38,8 +38,8 @@ MUTANTS = (
         "a study is watched",
         "of a search with a study a page shows the cost alone",
         "search/runner.py",
-        "live = self._live if declaration.timed else NOWHERE\n",
-        "live = self._live\n",
+        "runner.live if self.declaration.timed else NOWHERE",
+        "runner.live",
         ("cli/test_watch.py::test_a_search_with_a_study_shows_its_cost_alone",),
     ),
     Mutant(

@@ -199,7 +199,7 @@ def test_the_journal_says_that_it_stopped_before_the_entry_is_settled(ledger: Le
     settle, seen = Ledger.settle, []
 
     def settling(*given, **named):
-        seen.append(search._runner._journal(2).record.stopped)
+        seen.append(search._runner.journal(2).record.stopped)
         settle(*given, **named)
         raise KeyboardInterrupt  # its process dies before it hears of it
 

@@ -195,9 +195,9 @@ class Runner:
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, RunningPart] = {}
-        self._live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
+        self.live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
         self._workers: int | None = None  # how many runs are executed at a time, if known
-        self._records = SameRecords(declaration, self._journal(0), self.address)
+        self.records = SameRecords(declaration, self.journal(0), self.address)
         self.turn = OneRunner()
 
     def run(
@@ -227,10 +227,10 @@ class Runner:
                     _progress.say_made_before(self.address if progress else None, released=True)
                     return self.release(again=True)
                 cost = _progress.cost(declaration.certificate, [part.compute() for part in parts])
-                self._live.erase()
-                self._live.update(cost=cost)
+                self.live.erase()
+                self.live.update(cost=cost)
                 if progress:
-                    if self._journal(0).record.exists:
+                    if self.journal(0).record.exists:
                         _progress.say_made_before(self.address, released=False)
                     say(cost)
                     _progress.tell_fit(parts[-1].mechanism, declaration.space, log=declaration.timed)
@@ -253,7 +253,7 @@ class Runner:
                 return release
             finally:
                 if ours:
-                    self._live.erase()
+                    self.live.erase()
                 self.close()
 
     def ask(self) -> tuple[int, Trial] | None:
@@ -281,7 +281,7 @@ class Runner:
             if number < self.last and not (self.part(number).record().complete and self._stops(number)):
                 raise Refusal(refusals.UNFINISHED)
             self.publish(number)
-            self._live.erase()  # left by a run() that was killed
+            self.live.erase()  # left by a run() that was killed
             self._log_release()
             return self.release()
 
@@ -293,25 +293,14 @@ class Runner:
         """The secret side of a part. All parts before it must have published: its prior depends on that."""
         with self.turn.look:
             if number not in self._parts:
-                self._parts[number] = self._made(number)
+                if number:  # its prior depends on what another declaration may have published
+                    self.part(number - 1).record()
+                if number and self._reservation is None and not self.journal(number).record.exists:
+                    refuse_without_ledger(self.journal(0).record)  # or a copy would release again for the same entry
+                self._parts[number] = RunningPart(self, number)
             if self._workers is not None:
                 self._parts[number].set_workers(self._workers)
             return self._parts[number]
-
-    def _made(self, number: int) -> RunningPart:
-        if number:  # its prior depends on what another declaration may have published
-            self.part(number - 1).record()
-        declaration, setting = self.declaration, self._setting(number)
-        if number and self._reservation is None and not self._journal(number).record.exists:
-            refuse_without_ledger(self._journal(0).record)  # a copy would release once more for the same entry
-        entropy = self._entropy if declaration.alone else self._entropy.child(f"stage {number + 1}")
-        live = self._live if declaration.timed else NOWHERE
-        checkpoint = self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
-        part, journal = declaration.parts[number], self._journal(number)
-        begun = None if part.kept is None else part.after(self.part(number - 1).best().model)
-        return RunningPart(
-            declaration, number, setting, journal, entropy, self.turn, live, checkpoint, self._records, begun
-        )
 
     def publish(self, number: int) -> None:
         """Commit that a part has published. The certificate of a part is that of the whole search."""
@@ -320,7 +309,7 @@ class Runner:
         if (number == self.last or stops) and not declaration.alone:
             own = [part.read(self.part(number).record())] if part.table else []
             certificate = declaration.certify(self._with_models([*self.earlier(number), *own]))
-        day = (self._journal(0).record.declaration or {}).get(DAY)
+        day = (self.journal(0).record.declaration or {}).get(DAY)
         certificate = certificate if day is None else certificate.declared_on(day)
         self.part(number).publish(certificate, self._stop(number) if stops else None)
 
@@ -330,7 +319,7 @@ class Runner:
         end = len(self.declaration.parts) - 1
         if not any(part.may_stop for part in self.declaration.parts):
             return end
-        return next((number for number in range(end) if self._journal(number).record.stopped), end)
+        return next((number for number in range(end) if self.journal(number).record.stopped), end)
 
     def _stops(self, number: int) -> bool:
         """Whether the search ends with what a part has published, and parts after it are not run."""
@@ -348,7 +337,7 @@ class Runner:
         """What the parts before a given one have published, as far as they have."""
         found: list[Any] = []
         for number, part in enumerate(self.declaration.parts[:before]):
-            record = self._journal(number).record
+            record = self.journal(number).record
             if not record.released:
                 break
             if record.shredded:
@@ -365,7 +354,7 @@ class Runner:
 
     def release(self, *, again: bool = False) -> Release:
         """The release of the last part, with the tables of earlier surveys; ``again`` if it was released before."""
-        setting, part = self._setting(self.last), self.part(self.last)
+        setting, part = self.setting(self.last), self.part(self.last)
         release = self.declaration.parts[self.last].release(part.best(), part.record(), setting)
         own = [*release.surveys] if self.declaration.parts[self.last].table else []
         published = self._with_models([*setting.published, *own])
@@ -377,24 +366,24 @@ class Runner:
     def _with_models(self, published: Sequence[Any]) -> list[Any]:
         """What the first parts have published, with the models of surveys that publish them."""
         return [
-            with_models(value, self._journal(number), part.mechanism.saver) if part.models else value
+            with_models(value, self.journal(number), part.mechanism.saver) if part.models else value
             for number, (value, part) in enumerate(zip(published, self.declaration.parts, strict=False))
         ]
 
     def finished(self) -> bool:
         """Whether the last part has published, declared as it is now. Nothing is begun to find out."""
         with self.turn.look:
-            return self._journal(self.last).record.exists and self.part(self.last).record().released
+            return self.journal(self.last).record.exists and self.part(self.last).record().released
 
     def shred(self) -> None:
         with self.turn.short(), self.looking():
-            last = self._journal(self.last).record
+            last = self.journal(self.last).record
             if not (last.exists and last.shredded) and not self.finished():
                 raise Refusal(refusals.NOT_RELEASED)
             self._parts.clear()
             for number in reversed(range(self.last + 1)):  # the last one first: then the others may be shredded later
-                self._journal(number).shred()
-            self._live.erase()
+                self.journal(number).shred()
+            self.live.erase()
         self.close()
 
     def curator(self, number: int) -> Curator:
@@ -415,7 +404,7 @@ class Runner:
     def close(self) -> None:
         """Let other processes use the journal."""
         with self.turn.short():
-            self._records.checked = False
+            self.records.checked = False
             for part in self._parts.values():
                 part.close()
             for journal in self._journals.values():
@@ -430,16 +419,22 @@ class Runner:
             number += 1
         return number
 
-    def _setting(self, number: int) -> PartSetting:
+    def setting(self, number: int) -> PartSetting:
         published, declared = self.earlier(number), self.declaration
         return PartSetting(declared.space, declared.prior(published), tuple(published))
 
-    def _journal(self, number: int) -> Journal:
+    def journal(self, number: int) -> Journal:
         if number not in self._journals:
             # All parts share one entry in the ledger. The first part reserves.
             shared, called = self._shared or not self.declaration.alone, self._called(number)
             self._journals[number] = Journal(self._store, called, shared=shared, reservation=self._reservation)
         return self._journals[number]
+
+    def entropy_of(self, number: int) -> Entropy:
+        return self._entropy if self.declaration.alone else self._entropy.child(f"stage {number + 1}")
+
+    def checkpoint(self, number: int) -> Path | None:
+        return self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
 
     def _called(self, number: int) -> str:
         return self._name if self.declaration.alone else f"{self._name}, stage {number + 1}"
@@ -489,7 +484,15 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
     with part.executing(groups, here=len(each) == 1 and (execution.here or groups is not None)):
         if runs.published and execution.local and len(each) == 1:
             each = [ReportsSteps(each[0], _follower(execution, part, show=show))]
-        with _executor(execution, each, groups, alone=not runs.published) as workers:
+        opened: AbstractContextManager[Executor]
+        start: dict[str, Any] = {"start_method": execution.start_method}
+        if groups is not None:  # lost runs of a study are repeated alone
+            opened = contextlib.closing(Groups(each, groups.of, alone=not runs.published, **start))
+        elif len(each) == 1:
+            opened = execution.open(each[0])
+        else:
+            opened = contextlib.closing(Processes(each[0], workers=execution.workers, each=each, **start))
+        with opened as workers:
             yield workers
 
 
@@ -529,43 +532,21 @@ def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSte
     return LiveSteps(part.called, show, log, file, part.live)
 
 
-def _executor(
-    execution: Execution, each: Sequence[Mechanism], groups: GroupSizes | None, *, alone: bool
-) -> AbstractContextManager[Executor]:
-    """An executor for the mechanism, given once for each device; ``alone`` repeats lost runs alone."""
-    if groups is not None:
-        return contextlib.closing(Groups(each, groups.of, alone=alone, start_method=execution.start_method))
-    if len(each) == 1:
-        return execution.open(each[0])
-    workers = Processes(each[0], workers=execution.workers, start_method=execution.start_method, each=each)
-    return contextlib.closing(workers)
-
-
 class RunningPart:
     """The state of a part: what was drawn and how runs ended, as committed to its journal. It is thread-safe."""
 
-    def __init__(
-        self,
-        declaration: Declaration,
-        number: int,
-        setting: PartSetting,
-        journal: Journal,
-        entropy: Entropy,
-        turn: OneRunner,
-        live: LiveFile,  # shows published runs
-        checkpoint: Path | None,  # the file in which a last run keeps its state, if the journal is a file
-        records: SameRecords,
-        mechanism: Mechanism | None = None,  # if it begins from what another part published
-    ) -> None:
-        self._part = part = declaration.parts[number]
-        self.declaration, self._number, self._prior = declaration, number, setting.prior
+    def __init__(self, runner: Runner, number: int) -> None:
+        self.declaration, self._number, setting = runner.declaration, number, runner.setting(number)
+        self._part = part = self.declaration.parts[number]
+        self._journal, self._records, self._turn = runner.journal(number), runner.records, runner.turn
+        self._entropy, self._prior = runner.entropy_of(number), setting.prior
+        self.live = runner.live if self.declaration.timed else NOWHERE  # shows published runs
+        self.checkpoint = runner.checkpoint(number)  # in which a last run keeps its state, if the journal is a file
+        begun = None if part.kept is None else part.after(runner.part(number - 1).best().model)
+        self.mechanism, self.lost_runs = begun or part.executed, part.lost_runs
         self.runs = runs = part.begin(setting)
-        self.mechanism, self.lost_runs = mechanism or part.executed, part.lost_runs
         self.sampler_error: Exception | None = None
-        self._counts = part.counts
         self.counted: str | None = None  # the noisy counts of the records that fit, in words
-        self._records = records
-        self._journal, self._entropy, self._turn, self.live, self.checkpoint = journal, entropy, turn, live, checkpoint
         self._lag, self._open = runs.lag, False
         self.last_run = isinstance(runs, DeclaredRuns) and runs.runs == 1  # which keeps checkpoints
         self._here = True  # runs are executed in this process, as far as is known
@@ -597,8 +578,8 @@ class RunningPart:
             if self._number == 0:
                 declaration.rehearse()
             notes[TOTAL] = declaration.total()
-            if self._counts is not None:  # committed with the number of runs, before anything is done with it
-                notes[COUNTS] = self._counts.draw(self.mechanism, declaration.space, self._entropy)
+            if self._part.counts is not None:  # committed with the number of runs, before anything is done with it
+                notes[COUNTS] = self._part.counts.draw(self.mechanism, declaration.space, self._entropy)
         notes |= {LAG: self._lag or 0} if runs.in_order else {}
         notes |= {KEEPS_MODELS: True} if self._part.models else {}
         found = dict(self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy)))
@@ -607,9 +588,9 @@ class RunningPart:
             kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS) if name in found}
             check(found, declared, kept.pop(TOTAL, None), declaration.total, self._records.where)
             self._records.check()
-            if self._counts is not None and COUNTS in kept:
-                self._counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
-                self.counted = self._counts.said(kept[COUNTS])
+            if self._part.counts is not None and COUNTS in kept:
+                self._part.counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
+                self.counted = self._part.counts.said(kept[COUNTS])
             record = self._journal.record
             if record.total is not None and not runs.possible(record.total):
                 raise tampered("its number of runs is one that the law of T never gives")
