@@ -13,6 +13,7 @@ from support.study_world import train
 from dphypo import errors
 from dphypo.band import Band
 from dphypo.entropy import SYSTEM, Seeded
+from dphypo.journal.journal import Trial
 from dphypo.laws import Pmf, Poisson
 from dphypo.mechanisms import Outcome
 from dphypo.search import PriorAround, Stage, Stages, Survey
@@ -216,7 +217,8 @@ def test_a_trial_of_another_search_or_stage_is_refused():
     foreign = other.ask()
     told_one_by_one(other)
     (mine,) = (search.ask(),)
-    for wrong in (foreign, dataclasses.replace(mine, stage=2), dataclasses.replace(mine, stage=0), mine.trial):
+    bare = Trial(mine.params, mine.seed, mine.number, mine.tie_key)
+    for wrong in (foreign, dataclasses.replace(mine, stage=2), dataclasses.replace(mine, stage=0), bare):
         with pytest.raises(ValueError, match="does not belong to th"):
             search.tell(wrong, (1, 2.0))
     for trial in [mine, *asked(search)]:

@@ -90,7 +90,7 @@ def test_a_score_of_numpy_is_a_number():
 def test_a_trial_of_another_study_is_refused():
     trial = make(entropy=SYSTEM).ask()
     study = make()
-    with pytest.raises(ValueError, match="does not belong to this study"):
+    with pytest.raises(ValueError, match="does not belong to this search"):
         study.tell(trial, (1, 1.0))
 
 

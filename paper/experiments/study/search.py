@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from dphypo.accounting import Certificate
 from dphypo.entropy import Seeded
-from dphypo.journal.journal import Trial
 from dphypo.mechanisms import Outcome
+from dphypo.search.study import StageTrial
 from paper.experiments.study.designs import Arm
 from paper.experiments.study.training import Training
 
@@ -50,7 +50,7 @@ class Run:
     """A run that waits to be trained."""
 
     search: Search
-    trial: Trial
+    trial: StageTrial
     training: Training
     adaptive: bool
 

@@ -155,6 +155,7 @@ def interruptible(journal: str | None) -> Iterator[None]:
     raise KeyboardInterrupt(said)
 
 
+_FOREIGN = "this trial does not belong to this search: pass tell() what ask() returned"
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
 DAY, TOTAL, LAG, COUNTS = "declared on", "total", "lag", "counts"
@@ -270,8 +271,8 @@ class Runner:
 
     def tell(self, number: int, trial: Trial, outcome: Any) -> None:
         with self.turn.short():
-            if number > self._first():
-                raise ValueError("this trial does not belong to these stages: pass tell() what stages.ask() returned")
+            if not 0 <= number <= self._first():
+                raise ValueError(_FOREIGN)
             self.part(number).tell(trial, outcome)
 
     def publish_last(self) -> Release:
@@ -708,7 +709,7 @@ class RunningPart:
             record = self.record()
             ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
             if trial.number >= len(record.trials) or (not ended and record.trials[trial.number].seed != trial.seed):
-                raise ValueError("this trial does not belong to this study: pass tell() what study.ask() returned")
+                raise ValueError(_FOREIGN)
             self.finish(trial, told(outcome, self.mechanism.saver))
 
     def lost(self, trial: Trial) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -127,6 +127,21 @@ class Stage(Part):
         return DrawnRuns(self.runs, self.search_policy, prior, self.search_policy.grid(prior), self.lag)
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class StageTrial(Trial):
+    """One run of a search: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
+
+    ``stage`` is counted from 1; a study has one. The trial is secret, as all of them are: its ``repr`` names the stage
+    alone.
+    """
+
+    stage: int
+    mechanism: Mechanism = field(compare=False)
+
+    def __repr__(self) -> str:
+        return f"<trial of stage {self.stage}>"
+
+
 class Search:
     """A declared search with a journal: :class:`dphypo.Study` or :class:`dphypo.Stages`, which ask and tell."""
 
@@ -188,6 +203,30 @@ class Search:
             raise _validate.fail("checkpoint_every", checkpoint_every, "a study keeps no checkpoints: leave it out")
         execution = Execution(workers, start_method, executor, devices, checkpoint_every)
         return self._runner.run(execution, progress=progress, on_run=on_run, options=options)
+
+    def ask(self) -> StageTrial | None:
+        """The next run to execute, of the part in progress; None if there is none now.
+
+        Execute it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
+        outcome; ``trial.stage`` is the number of the part, from 1 on. Several may be asked for before the first is told: ask and tell from one thread, and execute the runs
+        anywhere. After the last outcome of a part, the next ``ask`` publishes that part and begins the next one.
+
+        That there is none is **secret**, like T: use it to end the loop and for nothing else; it means the end only
+        when no outcome is missing. A run that an earlier process asked for and did not tell is returned again with the
+        same λ and seed.
+        """
+        if (found := self._runner.ask()) is None:
+            return None
+        number, trial = found
+        return StageTrial(**vars(trial), stage=number + 1, mechanism=self._runner.part(number).mechanism)
+
+    def tell(self, trial: StageTrial, outcome: Any) -> None:
+        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
+
+        Anything else is a TypeError, and nothing is recorded: call ``tell`` again. A score that is a number but not
+        finite is a failed run.
+        """
+        self._runner.tell(trial.stage - 1 if isinstance(trial, StageTrial) else -1, trial, outcome)
 
     def release(self) -> Release:
         """Release the best run of the last part, once, after the last ``tell``. Random keys break ties."""
@@ -319,23 +358,6 @@ class Study(Search):
         declared = Declaration.of(space, [only], delta=delta, epsilon=epsilon, **public)
         self._runner = Runner(declared, journal, name, entropy, ledger)
 
-    def ask(self) -> Trial | None:
-        """The next run to execute, with its ``params`` and ``seed``; None if there is none now.
-
-        That there is none is **secret**, like T: use it to end the loop and for nothing else. A run that an earlier
-        process asked for and did not tell is returned again with the same λ and seed.
-        """
-        found = self._runner.ask()
-        return None if found is None else found[1]
-
-    def tell(self, trial: Trial, outcome: Any) -> None:
-        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
-
-        Anything else is a TypeError, and nothing is recorded: call ``tell`` again. A score that is a number but not
-        finite is a failed run.
-        """
-        self._runner.tell(0, trial, outcome)
-
     def released(self) -> Release | None:
         """The release again if there is one: the same values, which cost nothing more. None if there is none yet."""
         return self._runner.release(again=True) if self._runner.finished() else None
@@ -346,29 +368,6 @@ class Study(Search):
 
     def __repr__(self) -> str:
         return f"<study: {self.declaration.parts[0]}>"
-
-
-@dataclass(frozen=True, repr=False)
-class StageTrial:
-    """One run of a search in stages: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
-
-    ``stage`` is counted from 1. The trial is secret, as all of them are: the ``repr`` names the stage alone.
-    """
-
-    stage: int
-    mechanism: Mechanism
-    trial: Trial
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return self.trial.params
-
-    @property
-    def seed(self) -> int:
-        return self.trial.seed
-
-    def __repr__(self) -> str:
-        return f"<trial of stage {self.stage}>"
 
 
 class Stages(Search):
@@ -441,29 +440,6 @@ class Stages(Search):
         search = cls.__new__(cls)
         search._runner = Runner(declaration, journal, name, entropy, ledger)
         return search
-
-    def ask(self) -> StageTrial | None:
-        """The next run to execute, of the part in progress; None if there is none now.
-
-        Execute it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome. A trial has ``trial.params``, ``trial.seed``, ``trial.mechanism``, and ``trial.stage`` from 1 on.
-        Several may be asked for before the first is told: ask and tell from one thread, and execute the runs anywhere.
-        After the last outcome of a part, the next ``ask`` publishes that part and begins the next one. So None means
-        the end only when no outcome is missing. That there is nothing left is **secret**, as in
-        :meth:`dphypo.Study.ask`.
-        """
-        found = self._runner.ask()
-        if found is None:
-            return None
-        number, trial = found
-        return StageTrial(number + 1, self._runner.part(number).mechanism, trial)
-
-    def tell(self, trial: StageTrial, outcome: Any) -> None:
-        """How a run ended, as for :meth:`dphypo.Study.tell`."""
-        given: object = trial
-        if not isinstance(given, StageTrial) or trial.stage < 1:
-            raise ValueError("this trial does not belong to these stages: pass tell() what stages.ask() returned")
-        self._runner.tell(trial.stage - 1, trial.trial, outcome)
 
     def prior(self, stage: int) -> Space:
         """The prior of a stage, counted from 1: public, a function of what the stages before it have released."""
