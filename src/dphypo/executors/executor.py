@@ -135,7 +135,7 @@ def checked(ended: object, started: Mapping[int, Trial]) -> tuple[Trial, Outcome
 def attempt_elsewhere(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome | UnsupportedModelError:
     """Execute a run in a worker. An error that the search must see is returned, because clusters log what is raised."""
     try:
-        return replace(attempt(mechanism, params, seed), leaving=None)
+        return attempt(mechanism, params, seed)
     except UnsupportedModelError as error:
         return UnsupportedModelError(*error.args)
 

@@ -99,7 +99,6 @@ class Outcome:
         score: the score; None in a failed run.
         failure: why a failed run has no score. Secret: it is for the curator.
         metrics: further numbers of the run, by name: a survey publishes them with the score.
-        leaving: set by the library if the run asked to end its process; the outcome is recorded first.
         started_with: set by the library: the hyperparameters and the seed of the run. A search compares them with those
             of the run that it started.
 
@@ -114,16 +113,15 @@ class Outcome:
     model: Any
     score: float | None
     failure: str | None = None
-    leaving: SystemExit | None = field(default=None, compare=False)
     metrics: Mapping[str, float] = field(default_factory=dict)
     started_with: tuple[Mapping[str, Any], int] | None = field(default=None, compare=False)
 
     @classmethod
-    def failed(cls, reason: str = "failed", leaving: SystemExit | None = None) -> Outcome:
+    def failed(cls, reason: str = "failed") -> Outcome:
         """A run that gave no model. The reason is kept in the journal, for the curator."""
         # The reason may quote the data. Text that a database cannot store must not keep the outcome from counting.
         text = str(reason)[-_LONGEST_REASON:].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-        return cls(None, None, text or "failed", leaving)
+        return cls(None, None, text or "failed")
 
     @classmethod
     def of(cls, returned: object) -> Outcome:
@@ -189,8 +187,6 @@ def settle(returned: Callable[[], object], saver: Saver) -> Outcome:
         return replace(outcome, model=bytes(saver.dump(outcome.model))) if outcome.ok else outcome
     except UnsupportedModelError:
         raise
-    except SystemExit as error:
-        return Outcome.failed("the run ended its process", error)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and Stopped.behind(error):
             raise

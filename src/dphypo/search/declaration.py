@@ -30,7 +30,7 @@ from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.accounting.profiles import gaussian_delta, round_epsilon, show_epsilon
 from dphypo.entropy import Entropy
-from dphypo.errors import ChangedStudy, JournalError, UnfitRecordsError
+from dphypo.errors import ChangedStudy, UnfitRecordsError
 from dphypo.executors.executor import Lost
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism
@@ -147,8 +147,6 @@ def total_in_gaussians(epsilon: float, delta: float) -> float:
 
 SEEDED = "no guarantee: seeded"
 _MOST_CHANGES = 6  # values that differ, in one message
-FORM = 2
-"""Of a declaration in the journal."""
 RULE, FIRST = "search rule", "first_from_prior"
 """Of a part: the search rule if the guarantee relies on one that sees only the history; of its policy, n₀."""
 
@@ -369,7 +367,6 @@ class Declaration:
     def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
         """What the journal of a part holds, counted from 0. None of it may change once the first part has begun."""
         declared: dict[str, Any] = {
-            "form": FORM,
             "space": self.space.to_dict(),
             "prior": (self.space if prior is None else prior).to_dict(),
             "stage": number + 1,
@@ -453,8 +450,6 @@ def check(
 
     It names the totals too if they differ: noise is solved for, so that another ε changes every event.
     """
-    if found.get("form") != FORM:
-        raise JournalError(f"{where} was begun by another version of dphypo: finish the search with that version")
     if changed := [name for name in {**declared, **found} if found.get(name) != declared.get(name)]:
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."
         values = [one for name in changed for one in _changes(name, found.get(name), declared.get(name))]

@@ -700,8 +700,6 @@ class RunningPart:
                 erase(self.checkpoint)
             elif self.runs.published and self.live.due(len(record.results)):
                 self.live.show(record, maximize=self.declaration.sign > 0)
-        if outcome.leaving is not None:
-            raise outcome.leaving
 
     def tell(self, trial: Trial, outcome: Any) -> None:
         """Commit how a run that was executed elsewhere ended: an ``Outcome`` or a ``(model, score)`` pair."""

@@ -208,8 +208,9 @@ class Search:
         """The next run to execute, of the part in progress; None if there is none now.
 
         Execute it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome; ``trial.stage`` is the number of the part, from 1 on. Several may be asked for before the first is told: ask and tell from one thread, and execute the runs
-        anywhere. After the last outcome of a part, the next ``ask`` publishes that part and begins the next one.
+        outcome; ``trial.stage`` is the number of the part, from 1 on. Several may be asked for before the first is
+        told: ask and tell from one thread, and execute the runs anywhere. After the last outcome of a part, the next
+        ``ask`` publishes that part and begins the next one.
 
         That there is none is **secret**, like T: use it to end the loop and for nothing else; it means the end only
         when no outcome is missing. A run that an earlier process asked for and did not tell is returned again with the
