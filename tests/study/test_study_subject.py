@@ -57,11 +57,12 @@ def test_a_journal_of_another_model_is_refused(tmp_path, world):
         assert b"two layers" not in file.read(), "a hash is enough"
 
 
-def test_a_journal_that_does_not_know_its_model_goes_on(tmp_path):
+def test_a_journal_without_the_hash_of_its_model_is_another_search(tmp_path):
     path = tmp_path / "study.db"
     with make(path) as study:
         study.ask()
-    assert make(path, Network("two layers")).run(progress=False).params is not None
+    with pytest.raises(errors.ChangedStudy, match="model was not there"):
+        make(path, Network("two layers")).run(progress=False)
 
 
 @pytest.mark.parametrize("world", ["study", "stages"])
