@@ -569,6 +569,11 @@ def test_places_of_a_larger_picture_stay_in_a_smaller_one(adaptive: bool) -> Non
         assert bool(wrong) or not outside
 
 
+def test_a_number_may_be_converted_within_vmap() -> None:
+    gm = total_of(lambda x: torch.vmap(torch.vmap(lambda one: one.tanh() * 2))(x), torch.rand(2, 3))
+    assert torch.equal(gm(torch.ones(2, 3))[0], torch.ones(2, 3).tanh() * 2)
+
+
 def test_a_probability_outside_raises_nothing() -> None:
     gm = total_of(lambda x: functional.binary_cross_entropy(x, torch.ones(2)), torch.rand(2))
     assert gm(torch.tensor([0.5, 0.5]))[0] == torch.log(torch.tensor(2.0))

@@ -308,6 +308,8 @@ def _divided(edit: _Editor, node: fx.Node) -> None:
 
 def _converted(edit: _Editor, node: fx.Node) -> None:
     """The rule of a conversion: a float that no integer holds becomes the nearest one, the same in every place."""
+    if not isinstance(node.args[0], fx.Node):  # a number, under vmap
+        return
     kind, to = edit.value(node.args[0]).dtype, edit.value(node).dtype
     if not kind.is_floating_point or to.is_floating_point or to.is_complex or to == torch.bool:
         return
