@@ -4,8 +4,8 @@
     python -m benchmarks.fits --measure --tokens 128      on a GPU, of which so much memory may be used
 
 Without --measure each model is captured with one and with two layers on a CPU, and what a layer adds is multiplied. Two
-thirds of the memory are proposed (``memory._ROOM``), and weights are counted three times: a run holds two copies of the
-model beside its program. With it a run of three steps is made with the piece that is proposed.
+thirds of the memory are proposed (``memory._ROOM``) besides the weights. A device holds these once for all runs; there
+are three copies while a model is captured. With it a run of three steps is made with the piece that is proposed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dphypo.torch.engine import Program, Run, Setting, Tensors, memory
 from dphypo.torch.engine.device import pinned
 from dphypo.torch.engine.run import Group
 
-NUMBERS = 3 * 4  # bytes of a weight, in three copies
+WEIGHT, COPIES = 4, 3  # bytes of a weight, and its copies while the model is captured
 MOST = 512  # records of a piece that are tried at most
 
 
@@ -53,9 +53,10 @@ def estimated(name: str, lora: bool, tokens: int, gigabytes: Sequence[int]) -> t
     weights, trained, *sizes = (one + (layers - 1) * (two - one) for one, two in zip(*found, strict=True))
     each, cells = (sizes[2] - sizes[1]) / (MOST - 32), []
     for room in gigabytes:
-        free = room * 1e9 / memory._ROOM - NUMBERS * weights
-        most = int(sizes[0] <= free)
-        if sizes[1] <= free:
+        free = (room * 1e9 - WEIGHT * weights) / memory._ROOM
+        captures = COPIES * WEIGHT * weights <= room * 1e9
+        most = int(captures and sizes[0] <= free)
+        if captures and sizes[1] <= free:
             most = 32 * (1 + int((free - sizes[1]) / (32 * each)))
         cells.append(str(most) if most else "none")
     return trained, cells
@@ -71,7 +72,7 @@ def measured(name: str, lora: bool, tokens: int, gigabytes: Sequence[int]) -> tu
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.set_per_process_memory_fraction(min(1.0, room * 1e9 / torch.cuda.mem_get_info()[1]))
-        free = room * 1e9 - NUMBERS * weights_of(program)
+        free = room * 1e9 - WEIGHT * weights_of(program)
         piece = memory.largest_piece(program, free / memory._ROOM, MOST)
         cell = str(piece) if piece else "none"
         if piece > 1:

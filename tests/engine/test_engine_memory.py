@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,11 +14,15 @@ from support.torch_world import dpsgd
 from torch import nn
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import Program, layers, memory
+from dphypo.torch.engine import Program, Run, Tensors, layers, memory, train, trainable
 from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.device import one_run
 
 EXAMPLE = torch.zeros(1, 64), torch.zeros(1, dtype=torch.int64)
+TOKENS = Tensors(torch.arange(240).view(60, 4), torch.arange(60) % 3)
+RUN = Run(
+    seed=1, records=60, rate=0.3, steps=2, batch_size=18, noise_multiplier=1.0, max_grad_norm=0.7, learning_rate=0.2
+)
 
 
 def loss(outputs, targets):
@@ -54,6 +59,76 @@ def test_an_estimate_waits_for_a_run_of_another_thread():
         assert estimate.is_alive()
         assert layers._way is before
     estimate.join()
+
+
+class Adapted(nn.Module):
+    """A frozen table, a frozen layer and a frozen convolution, and a layer that is trained."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.table, self.wide = nn.Embedding(500, 16), nn.Linear(16, 400)
+        self.convolution, self.head = nn.Conv1d(1, 40, 10), nn.Linear(400, 3)
+        for name, value in self.named_parameters():
+            if not name.startswith("head"):
+                value.requires_grad_(False)
+                value.copy_(torch.randn(value.shape, generator=generator) / 8)
+        self.register_buffer("scale", torch.rand(400, generator=generator))
+
+    def forward(self, tokens):
+        seen = self.wide(self.table(tokens).mean(1)) * self.scale
+        return self.head(self.convolution(seen[:, None, :])[:, :, 0].repeat(1, 10))
+
+
+def adapted():
+    return Program.of(Adapted(), loss, (torch.zeros(1, 4, dtype=torch.int64), EXAMPLE[1]))
+
+
+def test_a_group_holds_what_is_frozen_once():
+    """What is made of it for several runs are views, and the trained models share it."""
+    made, runs = adapted(), 5
+    rows = made.layout.stacked([Adapted()] * runs, torch.device("cpu"))
+    made.bound(rows, Shape(runs, 32))
+    held = [one for part in (made.model.parameters(), made.model.buffers()) for one in part]
+    with memory.Alive(rows, *held) as alive:
+        made.bound(rows, Shape(runs, 32))
+    assert alive.most == 0, "no copy, and no axis of runs"
+    models = train(made, Adapted, TOKENS, [replace(RUN, seed=seed) for seed in range(3)])
+    frozen = [trainable.frozen_of(model) for model in models]
+    assert len(frozen[0]) == 6
+    for name, value in frozen[0].items():
+        assert {one[name].data_ptr() for one in frozen} == {value.data_ptr()}
+    assert len({one.head.weight.data_ptr() for one in models}) == 3
+    assert not torch.equal(models[0].head.weight, models[1].head.weight)
+
+
+def test_runs_with_other_frozen_weights_keep_their_own():
+    """The second and the fourth model differ in one bit of one weight."""
+
+    def build():
+        model = Adapted()
+        if next(calls) % 2:
+            model.wide.bias.data.view(torch.int32)[7] ^= 1
+        return model
+
+    made, runs, found = adapted(), [replace(RUN, seed=seed) for seed in range(4)], []
+    calls = iter(range(4))
+    among = train(made, build, TOKENS, runs)
+    for place, run in enumerate(runs):
+        calls = iter([place])
+        found += train(made, build, TOKENS, [run])
+    for one, alone in zip(among, found, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(one.parameters(), alone.parameters(), strict=True))
+    assert not torch.equal(among[0].wide.bias, among[1].wide.bias)
+    assert among[0].wide.weight.data_ptr() == among[1].wide.weight.data_ptr()
+
+
+def test_a_model_that_is_given_is_copied():
+    given = Adapted()
+    before = {name: value.clone() for name, value in given.state_dict().items()}
+    (model,) = train(adapted(), lambda: given, TOKENS, [RUN])
+    assert all(torch.equal(value, before[name]) for name, value in given.state_dict().items())
+    assert not {one.data_ptr() for one in model.parameters()} & {one.data_ptr() for one in given.parameters()}
 
 
 MEASURED = """

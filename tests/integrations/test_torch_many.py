@@ -11,6 +11,7 @@ from torch import nn
 
 import dphypo
 from dphypo.entropy import Seeded
+from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Outcome
 from dphypo.search.next_run import SamplerProposer
 from dphypo.torch import DPSGD
@@ -88,6 +89,39 @@ def test_a_run_that_fails_leaves_the_others_alone() -> None:
     assert torch.equal(flat(fine), flat(mechanism({}, seed=1)))
     assert not wrong.ok
     assert not diverged.ok
+
+
+def probe() -> nn.Module:
+    """A layer that all runs share, and one that is trained."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    nn.init.constant_(model[0].weight, 0.5)
+    nn.init.zeros_(model[0].bias)
+    return model
+
+
+def test_a_score_cannot_write_to_the_frozen_weights_of_other_runs() -> None:
+    def scored(model: Any) -> float:
+        seen.append(float(model[0].weight.sum()))
+        model[0].weight.data.add_(1.0)
+        raise ValueError
+
+    seen: list[float] = []
+    mechanism = dpsgd(model=probe, score=scored)
+    assert not any(one.ok for one in mechanism.many([{}] * 3, seeds=[1, 2, 3]))
+    assert seen == [10.0] * 3
+    with pytest.raises(UnsupportedModelError, match="the score changes the model"):
+        dpsgd(model=probe, score=lambda model: float(model[0].weight.data.add_(1.0).sum())).many([{}] * 2, seeds=[1, 2])
+
+
+def test_models_of_runs_share_what_is_frozen_and_nothing_else() -> None:
+    mechanism = dpsgd(model=probe)
+    one, other = (found.model for found in mechanism.many([{}] * 2, seeds=[1, 2]))
+    assert one[0].weight.data_ptr() == other[0].weight.data_ptr()
+    assert one[1].weight.data_ptr() != other[1].weight.data_ptr()
+    again = mechanism({}, seed=1).model
+    one[0].weight.data.zero_()  # by whoever has the models
+    assert torch.equal(flat(mechanism({}, seed=1)), torch.cat([value.flatten() for value in again.parameters()]))
 
 
 def test_many_runs_with_hyperparameters_of_their_own() -> None:

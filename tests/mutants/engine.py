@@ -316,4 +316,20 @@ MUTANTS = (
         "        if turned or len(",
         ("engine/test_engine_gradients.py::test_gradients_equal_those_of_opacus[frames]",),
     ),
+    Mutant(
+        "runs use the frozen weights of the first, whatever their own are",
+        "a run ends in the same bits alone and among others",
+        "torch/engine/trainable.py",
+        "    return torch.equal(one, other)\n",
+        "    return one.shape == other.shape\n",
+        ("engine/test_engine_memory.py::test_runs_with_other_frozen_weights_keep_their_own",),
+    ),
+    Mutant(
+        "scores are given the frozen weights of all runs",
+        "a run does not depend on the score of another one",
+        "torch/runs.py",
+        "        model = copy.deepcopy(model).eval()  # the score may write to its own alone\n",
+        "        model = model.eval()\n",
+        ("integrations/test_torch_many.py::test_a_score_cannot_write_to_the_frozen_weights_of_other_runs",),
+    ),
 )

@@ -258,8 +258,7 @@ class _Captured:
         filled = torch.arange(self.size, device=inputs.device).clamp(max=count - 1)  # the last one fills it up
         rows = [part[filled][None] for part in (inputs, targets)]
         rows += [part.expand(1, self.size, *part.shape[2:]) for part in self._random]
-        held = given if inputs.is_cuda else [part[None] for part in given]
-        outputs, outside = self._graph.bind(*held)(*rows)
+        outputs, outside = self._graph.bind(*given)(*rows)
         return outputs[0, :count], ~outside[0, :count]
 
     def _refuse_mixing(self, model: nn.Module, loss: Loss, given: list[torch.Tensor]) -> None:

@@ -42,6 +42,7 @@ from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
 from dphypo.torch.engine.operators import check_constants
 from dphypo.torch.engine.record_graph import RecordGraph
+from dphypo.torch.engine.trainable import share_frozen
 from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, captured, classes_of, keeping, per_record
 from dphypo.training import scores
@@ -150,6 +151,7 @@ class TorchRun:
         if (kept := self.mechanism.kept) is not None:
             saver.start_from(built, replace(self, seed=_UNTRAINED)._built())
         saver.start_from(built, self.mechanism.start, 1.0 if kept is None else kept)
+        share_frozen(model, program.model)
         return Begun(program, records, model, told, setting, untrained, self._arguments())
 
     def prepare(self) -> None:
@@ -199,7 +201,7 @@ class TorchRun:
         """Score a trained model, and check that the run left nothing behind."""
         if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
             raise DivergedError("the weights are not finite: training diverged")
-        model.eval()
+        model = copy.deepcopy(model).eval()  # the score may write to its own alone
         before = saver.fingerprint(model)
         score, metrics = self._scored(self.mechanism.score, model, begun.program)
         if saver.fingerprint(model) != before:
@@ -216,7 +218,8 @@ class TorchRun:
         told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
         (model,) = train([replace(begun, told=told, records=records)])
         score = scores.on_synthetic(self.mechanism.score, lambda _: records)
-        scored, metrics = self._scored(score, model.eval(), begun.program)  # on its device, as in a run
+        model = copy.deepcopy(model).eval()
+        scored, metrics = self._scored(score, model, begun.program)  # on its device, as in a run
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
     def trained(self) -> int:
@@ -310,6 +313,7 @@ class TorchRun:
             with replace(self, seed=_UNTRAINED)._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
                 program = captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+            share_frozen(model, program.model)  # which are on the device once when its free memory is read
             if refuse is not None:
                 refuse(program)  # before private records are read
             held = {**dict(program.model.named_buffers()), **program.record.constants}
@@ -346,12 +350,23 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
     def kind(at: int, one: Begun) -> object:
         return id(one.program), one.setting
 
+    first: dict[str, nn.Module] = {}
+
+    def begin(run: TorchRun) -> Begun:
+        begun = run.begin()
+        share_frozen(begun.model, first.setdefault("untrained", begun.model))
+        return begun
+
+    def finish(at: int, begun: Begun, model: nn.Module) -> Outcome:
+        outcome = runs[at].finish(begun, model)
+        share_frozen(outcome.model, first.setdefault("trained", outcome.model))
+        return outcome
+
     mechanism = runs[0].mechanism
     mechanism.serve()
     with _team(mechanism) as team:
         share = None if team is None else Share(team, runs[0])
-        together = partial(train, share=share)
-        return make_in_groups([run.begin for run in runs], kind, together, lambda at, *given: runs[at].finish(*given))
+        return make_in_groups([partial(begin, run) for run in runs], kind, partial(train, share=share), finish)
 
 
 def train(group: Sequence[Begun], share: Share | None = None) -> list[nn.Module]:

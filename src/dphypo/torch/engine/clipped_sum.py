@@ -129,7 +129,17 @@ class Layout:
     def write(self, row: torch.Tensor, model: nn.Module) -> None:
         """Give a model the parameters of one run."""
         for value, given in zip(trained(model), self.each(row), strict=True):
-            value.copy_(given)
+            if any(value.stride()):
+                value.copy_(given)
+            else:  # its numbers were dropped
+                value.data = given.clone()
+
+
+def drop(model: nn.Module) -> None:
+    """Drop the numbers of a model's trainable parameters, which are in a row: their shapes stay."""
+    for value in trained(model):
+        if value.is_contiguous():
+            value.data = value.new_zeros(()).expand(value.shape)
 
 
 class Sums:

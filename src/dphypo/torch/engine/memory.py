@@ -28,19 +28,19 @@ from dphypo.torch.engine.program import Program
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
 
-PARAMETER = 96
-"""Bytes for each trained parameter of a run: weights, their mean, the optimiser's state, sums, noise."""
+_COPIES, _FEWEST = 7, 2  # of a trained parameter: model, row, mean, up to three of the optimiser, the architecture's
+_SUMS = 8  # bytes of a sum in double precision, and of one of several pieces as a whole number
 _ROOM = 1.5  # what is proposed may need so many times what is counted
 _GROUP = Path("/sys/fs/cgroup")
 
 
 class Alive(TorchDispatchMode):
-    """Counts the bytes of tensors that are made inside and alive: now, and at most."""
+    """Counts the bytes of tensors that are made inside and alive, besides known ones: now, and at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, *known: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now, self.most = 0, 0
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._known = weakref.WeakSet([one.untyped_storage() for one in known])
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         made = function(*arguments, **(named or {}))
@@ -84,7 +84,7 @@ def of_piece(program: Program, shape: Shape) -> int:
         keys = torch.zeros((shape.runs, shape.records * shape.views), dtype=torch.int64, device=device)
         valid = torch.ones((shape.runs, shape.records), dtype=torch.bool, device=device)
         passed = bound.on(trained, held)
-        with Alive() as alive:
+        with Alive(sums.rows, trained, *held) as alive:
             parts, _ = passed.parts(given[0], given[1], keys)
             add_clipped(parts, valid, weights, sums)
     return int(alive.most)
@@ -104,15 +104,21 @@ def free(device: torch.device) -> int:
     return max(0, min(found))
 
 
+def of_parameters(program: Program, *, least: bool = False) -> int:
+    """Bytes for the trained parameters of a run: at most, or with SGD, one piece and the last iterate."""
+    copies, sums = (_FEWEST, _SUMS) if least else (_COPIES, 2 * _SUMS)
+    return program.layout.width * (copies * program.layout.dtype.itemsize + sums)
+
+
 def rough(program: Program, shape: Shape) -> int:
     """Bytes that a group needs, about, without executing anything: 48 for each number that a row's layers see."""
-    return shape.runs * program.layout.width * PARAMETER + shape.rows * program.elements * 48
+    return shape.runs * of_parameters(program) + shape.rows * program.elements * 48
 
 
-def needed(program: Program, size: int) -> int:
-    """Bytes that a run needs at least with pieces of so many records, besides the weights that it does not train."""
+def needed(program: Program, size: int, *, least: bool = False) -> int:
+    """Bytes that a run needs with pieces of so many records, besides the weights that it does not train."""
     way = dataclasses.replace(program, alone=size < MULTIPLE)
-    return program.layout.width * PARAMETER + of_piece(way, Shape(1, size, program.views))
+    return of_parameters(program, least=least) + of_piece(way, Shape(1, size, program.views))
 
 
 def largest_piece(program: Program, available: float, size: int) -> int:
@@ -130,12 +136,14 @@ def largest_piece(program: Program, available: float, size: int) -> int:
 def refuse_larger(program: Program, size: int) -> None:
     """Refuse pieces that cannot fit into what is free on the device; the error says which do.
 
-    The estimate is exact in what tensors hold and leaves out what kernels and allocators take: what exceeds it is
-    certain not to fit. What is proposed leaves a third of the memory to them.
+    The estimate leaves out what kernels and allocators take, and what depends on the optimiser: what exceeds it is
+    certain not to fit. What is proposed has room for any optimiser, and leaves a third of the memory to the former.
     """
     device = next(program.model.parameters()).device
     available = free(device)
-    if 4 * rough(program, Shape(1, size, program.views)) < available or needed(program, size) <= available:
+    if 4 * rough(program, Shape(1, size, program.views)) < available:
+        return
+    if (least := needed(program, size, least=True)) <= available:
         return
     fits = largest_piece(program, available / _ROOM, size)
     remedy = f"give physical_batch_size={fits}, which processes a batch in pieces"
@@ -147,6 +155,6 @@ def refuse_larger(program: Program, size: int) -> None:
             "model, shorten the records, or use a device with more memory"
         )
     raise UnsupportedModelError(
-        f"a step needs at least {needed(program, size) / 1e9:.1f} GB for pieces of {size} records and "
+        f"a step needs at least {least / 1e9:.1f} GB for pieces of {size} records and "
         f"{program.layout.size} trained parameters, and {device} has {available / 1e9:.1f} GB free: {remedy}"
     )

@@ -35,9 +35,9 @@ A = torch.ops.aten
 
 
 class FlatGraph(NamedTuple):
-    """A graph, and what calls its operators one after the other: ``bind(*parameters)(*rows)``.
+    """A graph, and what calls its operators one after the other: ``bind(*trained, *given)(*rows)``.
 
-    Parameters may be changed in place between calls.
+    What is trained has a first dimension of runs, and may be changed in place between calls.
     """
 
     graph: fx.GraphModule
@@ -55,18 +55,21 @@ def flatten(
     """The graph of so many runs and rows of each, from tensors that stand for its arguments.
 
     ``trained`` have a first dimension of runs. ``record`` are the inputs, the target and random numbers of one row.
-    What is ``given`` is common to all runs; on a CPU it is expanded, so that each run's products are its own.
+    What is ``given`` is common to all runs and is held once. On a CPU each run's products are its own: there all but
+    tables, in which records are looked up, is expanded.
     """
     device = record[0].device
-    own = 0 if device.type == "cpu" else None
+    by_run = device.type == "cpu"
+    places = graph.graph.find_nodes(op="placeholder")[len(trained) : len(trained) + len(given)]
+    leads = [(runs,) if by_run and not _is_table(node) else () for node in places]
     over_rows = (*[None] * (len(trained) + len(given)), *[0] * len(record))
-    over_runs = (*[0] * len(trained), *[own] * len(given), *[0] * len(record))
+    over_runs = (*[0] * len(trained), *(0 if lead else None for lead in leads), *[0] * len(record))
 
     def over_both(function: Callable[..., Any]) -> Callable[..., Any]:
         return vmap(vmap(function, over_rows, randomness="error"), over_runs, randomness="error")
 
     some = [without_values(one) for one in trained]
-    some += [without_values(one, *(() if own is None else (runs,))) for one in given]
+    some += [without_values(one, *lead) for one, lead in zip(given, leads, strict=True)]
     some += [without_values(one, runs, rows) for one in record]
     with warnings.catch_warnings(action="ignore"):  # of operators that are looped over
         made = retraced(graph, over_both, some)
@@ -74,7 +77,7 @@ def flatten(
     record_graph.plain(made)
     operators.check_graph(made, frozenset(layers.EAGER))
     _simplify(made.graph)
-    if own == 0:
+    if by_run:
         _by_columns(made.graph)
         _products_by_run(made.graph, runs)
         _simplify(made.graph)
@@ -87,7 +90,25 @@ def flatten(
         node.target = layers.EAGER.get(node.target, node.target)
     made.graph.eliminate_dead_code()
     made.graph.lint()
-    return FlatGraph(made, _compiled(made, len(trained), len(trained) + len(given)))
+    compiled = _compiled(made, len(trained), len(trained) + len(given))
+
+    def bind(*held: torch.Tensor) -> Callable[..., tuple[torch.Tensor, ...]]:
+        own, shared = held[: len(trained)], held[len(trained) :]
+        each = (one.expand((*lead, *one.shape)) for one, lead in zip(shared, leads, strict=True))
+        return compiled(*own, *each)  # type: ignore[no-any-return]
+
+    return FlatGraph(made, bind)
+
+
+def _is_table(node: fx.Node) -> bool:
+    """Whether nothing but look-ups uses a tensor: they copy numbers as they are, however many there are."""
+    return all(
+        user.target in _LOOKUPS and user.all_input_nodes.count(node) == 1 and user.args[0] is node
+        for user in node.users
+    )
+
+
+_LOOKUPS = {A.embedding.default, A.index_select.default, A.index.Tensor}
 
 
 _TURNS = {A.permute.default, A.transpose.int}
@@ -500,7 +521,7 @@ class Pass:
         self._gradients = factors.Gradients(layout, program.parts)
         self._sizes = [(shape.runs, shape.rows // shape.runs, *part.shape[1:]) for part in program.example]
         self.graph, bind = program.flat[key]
-        self.held = given if rows.is_cuda else [one.expand(shape.runs, *one.shape) for one in given]
+        self.held = given
         self._run = bind(*trained, *self.held)
 
     def on(self, rows: torch.Tensor, held: Sequence[torch.Tensor]) -> Pass:

@@ -14,7 +14,6 @@ Runs of equal shape are executed in groups, which are divided to fit into memory
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import hashlib
 import io
@@ -31,13 +30,12 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import Follower
 from dphypo.torch.engine import batch_rows, operators, optimisers, trainable
 from dphypo.torch.engine.batch_rows import Batches, Grouped, Piece, Records
-from dphypo.torch.engine.clipped_sum import RecordGradients, Shape, Sums, Weights, add_clipped
+from dphypo.torch.engine.clipped_sum import RecordGradients, Shape, Sums, Weights, add_clipped, drop
 from dphypo.torch.engine.cuda_graph import DeviceBatches, DeviceDraws, keys_of, on_device, replay
 from dphypo.torch.engine.device import pinned, seed_everywhere
 from dphypo.torch.engine.distributed import Team
 from dphypo.torch.engine.memory import free, rough
 from dphypo.torch.engine.program import Program
-from dphypo.torch.engine.record_graph import held_names
 from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch, piece_and_count
 from dphypo.training.setting import Clipping, Run, Setting
 
@@ -274,7 +272,8 @@ def train(
     Args:
         program: how the model is differentiated (:meth:`Program.of`).
         build: builds an untrained model of the program's architecture, on its device. It is called once for each run,
-            with PyTorch's generators seeded from the run's; what it gives is copied.
+            with PyTorch's generators seeded from the run's; what it gives is copied. Frozen weights and buffers that
+            are the same in several models are held once, also in the models that are given back.
         records: the private records; inputs and targets of the example's shape and type.
         runs: one or more. Those that agree in all but numbers (seed, learning rate, σ, C, numeric options) are made at
             once. On a CPU each ends in the same bits as alone.
@@ -296,7 +295,9 @@ def train(
     setting = Setting() if setting is None else setting
     trained: dict[int, nn.Module] = {}
     with pinned(setting.threads), contextlib.nullcontext() if team is None else team.in_step():
-        models = [_built(build, run) for run in runs]
+        models: list[nn.Module] = []
+        for run in runs:
+            models.append(trainable.copied(_built(build, run), program.model, *models[:1]))
         made = (lambda make: make()) if team is None else team.made
         waiting = made(lambda: _groups(program, models, runs, setting, memory))
         waiting = waiting if team is None else team.leaders(waiting)  # memory may differ
@@ -309,9 +310,12 @@ def train(
             if group is None:
                 waiting = [[at] for at in members] + waiting
                 continue
+            for model in some[0]:
+                drop(model)
             rows = group.finish(follower)
+            del group
             for row, at in zip(rows, members, strict=True):
-                trained[at] = copy.deepcopy(models[at]).eval()
+                trained[at] = models[at].eval()
                 program.layout.write(row, trained[at])
     return [trained[at] for at in range(len(runs))]
 
@@ -333,7 +337,7 @@ def _group(
     team: Team | None,
 ) -> Group | None:
     """The group; None if on a CPU its runs would end in other bits than alone."""
-    code = dataclasses.replace(program, model=trainable.code_of(models[0]))
+    code = dataclasses.replace(program, model=models[0])
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
     run = runs[0]
     piece, _ = piece_and_count(run.records, run.rate, setting.physical_batch_size, setting.shards or 1)
@@ -366,11 +370,6 @@ def _groups(
     return groups
 
 
-def _frozen(model: nn.Module) -> str:
-    """What a model uses and does not train, as a hash: runs that differ in it are not made at once."""
-    digest = hashlib.sha256()
-    code = trainable.code_of(model)
-    values = {**dict(code.named_parameters()), **dict(code.named_buffers())}
-    for value in (values[name] for name in held_names(code)):
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def _frozen(model: nn.Module) -> list[int]:
+    """Where that is which a model uses and does not train: runs that differ in it are not made at once."""
+    return [value.data_ptr() for value in trainable.frozen_of(model).values()]

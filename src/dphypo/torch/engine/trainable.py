@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -114,6 +115,49 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """The parameters and buffers of :func:`code_of` a model, by their names there."""
     plain = {name: vars(layer)[attribute] for layer, name, attribute in _attributes(model)}
     return {**dict(model.named_parameters()), **dict(model.named_buffers()), **plain}
+
+
+def frozen_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The frozen parameters and the buffers of :func:`code_of` a model, by their names there."""
+    wanted = {id(value) for value in trained(model)}
+    return {name: value for name, value in tensors_of(model).items() if id(value) not in wanted}
+
+
+def copied(model: nn.Module, *others: nn.Module) -> nn.Module:
+    """A copy of a model; what it does not train is that of another model where name, type and bits are the same.
+
+    So runs hold frozen weights once. Training writes to none of them; whoever else is given the copy may.
+    """
+    memo: dict[int, Any] = {}
+    for value, one in _equal(model, others):
+        parameter = isinstance(value, nn.Parameter)
+        memo[id(value)] = nn.Parameter(one, requires_grad=False) if parameter else one
+    return copy.deepcopy(model, memo)
+
+
+def share_frozen(model: nn.Module, *others: nn.Module) -> None:
+    """Let what a model does not train be another model's tensors, as in :func:`copied`."""
+    for value, one in _equal(model, others):
+        value.data = one
+
+
+def _equal(model: nn.Module, others: Sequence[nn.Module]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    known = [frozen_of(other) for other in others]
+    for name, value in frozen_of(model).items():
+        same = (some[name].detach() for some in known if name in some and _same_bits(value, some[name]))
+        yield from ((value, one) for one in itertools.islice(same, 1))
+
+
+def _same_bits(this: torch.Tensor, that: torch.Tensor) -> bool:
+    def about(one: torch.Tensor) -> tuple[Any, ...]:
+        return type(one), one.dtype, one.device, one.layout, one.shape, one.stride()
+
+    if this.layout is not torch.strided or about(this) != about(that) or nn.parameter.is_lazy(this):
+        return False
+    if this.data_ptr() == that.data_ptr():
+        return True
+    one, other = (value.detach().contiguous().flatten().view(torch.uint8) for value in (this, that))
+    return torch.equal(one, other)
 
 
 def given_by(model: nn.Module, record: RecordGraph) -> list[torch.Tensor]:
