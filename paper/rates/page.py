@@ -15,11 +15,11 @@ from torch import nn
 
 from dphypo.entropy import Seeded
 from dphypo.search import Stages
-from dphypo.search.rates import LITTLE_NOISE
+from dphypo.search.rates import ABOUT_THE_MEAN, LITTLE_NOISE
 from dphypo.search.tune import plan_tuning
 from dphypo.torch import DPSGD, PublicAccuracy
 from paper.anchors import accuracy as table_of_rows
-from paper.rates import fit, judge_large, judge_shapes, shapes
+from paper.rates import fit, judge_centred, judge_large, judge_shapes, shapes
 from paper.rates.anchors import NAMES
 from paper.rates.anchors import OUT as OUT_ANCHORS
 from paper.rates.judge import BEFORE, FACTORS, KEYS, SGD, below, cells, interval, repeated, rows, worst
@@ -252,6 +252,57 @@ def shape_facts() -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def scales() -> str:
+    """The scale about the mean of the fitted tasks, as it is told, and by both rules without noise."""
+    lines = []
+    for name, one in fit.known_facts().items():
+        alone = ABOUT_THE_MEAN * one["norm"]
+        centred = one["norm"] * math.sqrt(1 - one["taken"])
+        lines.append([name, f"{one['scale']:.3f}", f"{one['taken']:.2f}", f"{alone:.3f}", f"{centred:.3f}"])
+    return table(["task", "told", "R²", "by norms alone", "about the mean"], lines)
+
+
+def judged_centred() -> str:
+    """One row a cell that was judged with a scale about the mean."""
+    lines = [
+        [row["task"], row["network"], f"{row['records']}", f"{row['epsilon']:g}"]
+        + [f"{row[way]:.4f}" for way in ("known rate", "norms", "tune")]
+        + [f"{row['tune'] - row[way]:+.4f} ± {row['half'][way]:.4f}" for way in ("known rate", "norms")]
+        for row in judge_centred.rows()
+    ]
+    heads = ["task", "network", "records", "ε", "known rate", "norms", "tune", "to the known rate", "to norms"]
+    return table(heads, lines)
+
+
+def centred_facts() -> str:
+    """How the scale about the mean compares with the known rate and with norms alone, in sentences."""
+    found, lines = judge_centred.rows(), []
+    for way, words in (("known rate", "the known rate"), ("norms", "*norms*")):
+        gains = [row["tune"] - row[way] for row in found]
+        under = [row for row in found if row["tune"] < row[way] - row["half"][way]]
+        named = "; ".join(_centred(row, way) for row in under)
+        lines.append(
+            f"{len(found)} cells: *tune* is {np.mean(gains):+.4f} more accurate than {words} on average, "
+            f"{min(gains):+.4f} in the worst and {max(gains):+.4f} in the best; below by more than the interval in "
+            f"{len(under)}" + (f" ({named})." if named else ".")
+        )
+    alone = [
+        row
+        for row in found
+        if row["norms"] < row["known rate"] - interval(row["seeds"]["norms"], row["seeds"]["known rate"])
+    ]
+    named = "; ".join(_where(row) for row in alone)
+    lines.append(f"*norms* is below the known rate by more than the interval in {len(alone)} ({named}).")
+    again = "; ".join(_centred(row, "known rate") for row in judge_centred.rows(judge_centred.AGAIN))
+    if again:
+        lines.append(f"Repeated with twenty other seeds: {again}.")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _centred(row: dict[str, Any], way: str) -> str:
+    return f"{_where(row)}: {row['tune']:.4f} against {row[way]:.4f} ± {row['half'][way]:.4f}"
+
+
 def _exactly(row: dict[str, Any]) -> str:
     return f"{_where(row)}: {row['tune']:.4f} against {row['known rate']:.4f} ± {row['half']:.4f}"
 
@@ -361,6 +412,9 @@ def write() -> None:
         "shapes": shapes_tried,
         "judged shapes": judged_shapes,
         "shape facts": shape_facts,
+        "scales": scales,
+        "judged centred": judged_centred,
+        "centred facts": centred_facts,
         "pretrained": pretrained,
     }
     for name, function in made.items():
