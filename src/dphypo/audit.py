@@ -36,7 +36,7 @@ from dphypo.accounting import Composition
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import leaves
 from dphypo.accounting.events import canonical, ideal
-from dphypo.accounting.profiles import gaussian_delta
+from dphypo.accounting.profiles import gaussian_delta, round_up
 from dphypo.accounting.tradeoff import Tradeoff, curve
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
@@ -182,15 +182,20 @@ class OneRunAudit:
         return _largest(lambda value: chance_of(self.guesses, self.canaries, family(value)) <= 1 - self.confidence)
 
     def __str__(self) -> str:
-        found = f"ε ≥ {self.epsilon:.3f} at δ = {self.delta:g}, and μ ≥ {self.mu:.3f} if it is Gaussian DP"
+        found = f"ε ≥ {_down(self.epsilon)} at δ = {self.delta:g}, and μ ≥ {_down(self.mu)} if it is Gaussian DP"
         how = f"{self.confidence:.0%} confidence, {self.canaries} canaries in one run"
         if self.claimed is None:
             return f"{found} ({how})"
         verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
         if self.apart is not None:
-            found += f"; μ ≥ {self.mu_apart:.3f} with canaries as repetitions"
+            found += f"; μ ≥ {_down(self.mu_apart)} with canaries as repetitions"
         seen = f"if it holds, guesses this good have a probability of at most {min(self.chance, self.chance_apart):.2g}"
-        return f"{found} ({how}); claimed ε = {self.claimed:.3f}: {verdict} ({seen})"
+        return f"{found} ({how}); claimed ε = {round_up(self.claimed, 3):.3f}: {verdict} ({seen})"
+
+
+def _down(bound: float) -> str:
+    """A lower bound with three decimals, never more than it is."""
+    return f"{max(0.0, -round_up(-bound, 3)):.3f}"
 
 
 def _largest(ruled_out: Callable[[float], bool]) -> float:
@@ -761,11 +766,11 @@ class Audit:
 
     def __str__(self) -> str:
         how = f"confidence {self.confidence:g}, {self.repetitions} runs a side"
-        found = f"ε ≥ {self.epsilon:.3f} at δ = {self.delta:g} ({how})"
+        found = f"ε ≥ {_down(self.epsilon)} at δ = {self.delta:g} ({how})"
         if self.claimed is None:
             return found
         verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
-        return f"{found}; claimed {self.claimed:.3f}: {verdict}"
+        return f"{found}; claimed {round_up(self.claimed, 3):.3f}: {verdict}"
 
 
 def audit_observations(

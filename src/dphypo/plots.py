@@ -133,7 +133,7 @@ def audit_bound(found: OneRunAudit) -> Figure:
         apart = [epsilon_of(part.mu_apart, part.delta) for part in parts]
         axes.plot(counts, apart, "^:", color=INK, label="the same, with canaries as repetitions")
     if found.claimed is not None:
-        axes.axhline(found.claimed, color=ORANGE, label=f"claimed: ε = {found.claimed:.3f}")
+        axes.axhline(found.claimed, color=ORANGE, label=f"claimed: ε = {round_up(found.claimed, 3):.3f}")
     axes.set_xscale("log")
     axes.set_ylim(0.0, None)
     return _with_legend(axes)

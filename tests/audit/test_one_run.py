@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from typing import Any
 
 import dp_accounting
@@ -20,7 +21,7 @@ from support.slow import mostly_slow
 
 import dphypo
 from dphypo.accounting.tradeoff import Tradeoff
-from dphypo.audit import chance, dp, evidence_of_steps, gaussian, judge, one_run, one_run_of
+from dphypo.audit import audit_observations, chance, dp, evidence_of_steps, gaussian, judge, one_run, one_run_of
 from dphypo.entropy import Seeded
 from dphypo.mechanisms import OwnTraining, SampledGaussian
 
@@ -137,6 +138,15 @@ def test_the_lower_bounds_rise_to_what_is_true():
     found = judge(included, np.where(included, 1.0, -1.0) * np.where(rng.random(600) < 0.9, 1, -1), delta=1e-5)
     assert 1.2 < found.epsilon < math.log(9)  # randomised response that tells the truth nine times out of ten
     assert "ε ≥ " in str(found)
+
+
+@given(st.floats(0.0, 50.0), st.integers(5, 95), st.integers(5, 95))
+def test_what_is_shown_of_a_lower_bound_is_never_more_and_of_a_claim_never_less(claimed, here, there):
+    seen, other = [1] * here + [0] * (100 - here), [1] * there + [0] * (100 - there)
+    found = audit_observations(seen, other, delta=1e-5, claimed=claimed)
+    least, most = (float(one) for one in re.findall("ε ≥ ([0-9.]+) .*claimed ([0-9.]+):", str(found))[0])
+    assert found.epsilon - 1e-3 <= least <= found.epsilon
+    assert claimed <= most <= claimed + 2e-3
 
 
 def audited(fault: str | None, seed: int) -> Any:

@@ -8,6 +8,14 @@ _REPORTS = "report/test_reports.py"
 
 MUTANTS = (
     Mutant(
+        "a lower bound is shown rounded up",
+        "what an audit shows is proven",
+        "audit.py",
+        'return f"{max(0.0, -round_up(-bound, 3)):.3f}"',
+        'return f"{round_up(bound, 3):.3f}"',
+        ("audit/test_one_run.py::test_what_is_shown_of_a_lower_bound_is_never_more_and_of_a_claim_never_less",),
+    ),
+    Mutant(
         "an epsilon is shown rounded to the nearest",
         "what people read of an epsilon is an upper bound",
         "accounting/profiles.py",

@@ -39,7 +39,7 @@ from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
 from dphypo.accounting.guarantee import Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
-from dphypo.accounting.profiles import Discrete, Floats, epsilon_for, round_epsilon
+from dphypo.accounting.profiles import Discrete, Floats, epsilon_for, round_epsilon, show_epsilon
 from dphypo.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Composition:
         if (certified := round_epsilon(self.epsilon(delta))) > epsilon:
             raise UnreachableError(
                 f"epsilon = {epsilon:g} at delta = {delta:g} was asked for, and the declared parts would cost "
-                f"{certified:g}: nothing was run. Add noise to a part, run fewer times, or ask for a larger epsilon"
+                f"{show_epsilon(certified)}: nothing was run. Add noise to a part, run fewer times, or ask for a larger epsilon"
             )
 
     def delta(self, epsilon: float) -> float:
