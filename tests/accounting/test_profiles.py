@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from dphypo.accounting.profiles import (
     infimum,
     lower_hull,
     randomised_response,
+    round_up,
     show_epsilon,
     smallest,
     supremum,
@@ -113,6 +115,15 @@ def test_what_is_shown_of_an_epsilon_is_never_less_and_hardly_more(epsilon, digi
     shown = float(show_epsilon(epsilon, digits))
     assert epsilon <= shown <= epsilon * (1 + 10.0 ** (1 - digits)) * (1 + 1e-15)
     assert show_epsilon(shown, digits) == show_epsilon(epsilon, digits), "what has no more digits is left alone"
+
+
+@given(st.floats(-1e9, 1e12), st.integers(0, 6))
+def test_a_number_is_rounded_up_whatever_its_last_digits_are(value, decimals):
+    up = round_up(value, decimals)
+    assert value <= up
+    assert Fraction(repr(up)) - Fraction(repr(value)) < Fraction(1, 10**decimals)
+    assert round_up(up, decimals) == up
+    assert round_up(1.0000000001, 3) == 1.001
 
 
 def test_the_search_steps_up_until_the_bound_holds():

@@ -8,6 +8,14 @@ _REPORTS = "report/test_reports.py"
 
 MUTANTS = (
     Mutant(
+        "what is nearly a round number is rounded down to it",
+        "what is stated is an upper bound",
+        "accounting/profiles.py",
+        "    return float(_shortest(value).quantize(unit, ROUND_CEILING, Context(prec=400)))\n",
+        "    return math.ceil(round(value * 10.0**decimals, 3)) / 10.0**decimals\n",
+        ("accounting/test_profiles.py::test_a_number_is_rounded_up_whatever_its_last_digits_are",),
+    ),
+    Mutant(
         "a lower bound is shown rounded up",
         "what an audit shows is proven",
         "audit.py",

@@ -294,7 +294,8 @@ class Composition:
         if (certified := round_epsilon(self.epsilon(delta))) > epsilon:
             raise UnreachableError(
                 f"epsilon = {epsilon:g} at delta = {delta:g} was asked for, and the declared parts would cost "
-                f"{show_epsilon(certified)}: nothing was run. Add noise to a part, run fewer times, or ask for a larger epsilon"
+                f"{show_epsilon(certified)}: nothing was run. Add noise to a part, run fewer times, or ask for a "
+                "larger epsilon"
             )
 
     def delta(self, epsilon: float) -> float:

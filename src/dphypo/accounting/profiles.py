@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import cached_property
 from typing import Protocol
 
@@ -334,9 +334,10 @@ def round_up(value: float, decimals: int) -> float:
     >>> round_up(0.123401, 4), round_up(0.1234, 4)
     (0.1235, 0.1234)
     """
-    scale = 10.0**decimals
-    whole = round(value * scale, 3)
-    return math.ceil(whole) / scale if math.isfinite(whole) else value
+    if not math.isfinite(value):
+        return value
+    unit = Decimal(1).scaleb(-decimals)
+    return float(_shortest(value).quantize(unit, ROUND_CEILING, Context(prec=400)))
 
 
 def show_epsilon(epsilon: float, digits: int = 6) -> str:
@@ -345,9 +346,13 @@ def show_epsilon(epsilon: float, digits: int = 6) -> str:
     >>> show_epsilon(6.83512, 4), show_epsilon(0.1), show_epsilon(12.34562), show_epsilon(math.inf)
     ('6.836', '0.1', '12.3457', 'inf')
     """
-    # By its shortest decimal: the float 0.1 is slightly more than a tenth, and is shown as 0.1.
-    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(epsilon)))
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(_shortest(epsilon))
     return f"{float(up):.{digits}g}"
+
+
+def _shortest(value: float) -> Decimal:
+    """A float as the shortest decimal that means it: the float 0.1 is slightly more than a tenth, and counts as one."""
+    return Decimal(repr(float(value)))
 
 
 def round_epsilon(epsilon: float) -> float:
