@@ -25,8 +25,7 @@ persons to length 100, as it does for every linear model. It was made again.)
 | ``cifar10-lite-all``: CIFAR-10, as above | 50 000 | 1 | 1e-5 | linear | 10 000 |
 
 The same ways, with two seeds, and ten epochs of the adapter, so that they fit into the time of two shared cores. (The
-search of ``cifar10-lite-all`` that has a certificate was made before its seeds were cut from three to two. Its
-ways are not trained yet, for want of time; the command makes what is missing.)
+search of ``cifar10-lite-all`` that has a certificate was made before its seeds were cut from three to two.)
 
 ``python -m paper rows --data FOLDER`` trains what is missing. Sources, in the folder, beside those of
 :mod:`paper.rates.tasks`:
