@@ -80,7 +80,7 @@ def test_the_lock_leaves_no_file_and_is_found_through_links(tmp_path, monkeypatc
 
 def _reserve_and_die(path: str) -> None:
     ledger = Ledger(path)
-    Store.rest = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    Store.rest = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
     ledger.reserve(account(GaussianDpEvent(9.0), Geometric(mean=2)), name="killed")
 
 
