@@ -23,9 +23,9 @@ MUTANTS = (
         "records keep the parity of their place",
         "a contribution does not depend on the place of its record",
         "torch/engine/trainable.py",
-        "few, places = shape.records // 4 | 1, torch.arange(shape.records, device=rows.device)\n"
+        "few, places = shape.records // 4 | 1, torch.arange(shape.records, device=example[0].device)\n"
         "    here, there, kept = places % few, (places + 1) % few,",
-        "few, places = shape.records // 4 & -2, torch.arange(shape.records, device=rows.device)\n"
+        "few, places = shape.records // 4 & -2, torch.arange(shape.records, device=example[0].device)\n"
         "    here, there, kept = places % few, (places + 2) % few,",
         (f"{_BITS}::test_records_go_one_by_one_where_their_place_changes_a_bit[2]",),
     ),

@@ -9,6 +9,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -279,20 +280,25 @@ def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tenso
 
 @torch.no_grad()
 def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
-    """Whether records contribute the same, bit by bit, in other places and beside other records, however strange.
+    """Whether records contribute the same, bit by bit, in other places and beside other records, however strange."""
+    return same_everywhere(partial(_bits, program.bound(rows, shape)), program.example, shape)
+
+
+def same_everywhere(
+    bits: Callable[[Sequence[torch.Tensor], torch.Tensor], Sequence[torch.Tensor]], example: Batch, shape: Shape
+) -> bool:
+    """Whether ``bits(batch, numbers)``, [runs, records, ...], depend neither on a record's place nor on other records.
 
     A few records are in all places, each in several; then in other places, every second one, beside strange ones.
     """
-    few, places = shape.records // 4 | 1, torch.arange(shape.records, device=rows.device)
+    few, places = shape.records // 4 | 1, torch.arange(shape.records, device=example[0].device)
     here, there, kept = places % few, (places + 1) % few, (places - shape.records) % 2 == 1  # few is odd
-    bound, ordinary = program.bound(rows, shape), synthetic_records(program.example, shape.runs * few)
-    by_run = [part.reshape(shape.runs, few, *part.shape[1:]) for part in ordinary]
+    by_run = [part.reshape(shape.runs, few, *part.shape[1:]) for part in synthetic_records(example, shape.runs * few)]
     repeated, moved = ([part[:, order] for part in by_run] for order in (here, there))
-    for part, strange in zip(moved, _beside(program, shape), strict=True):
+    for part, strange in zip(moved, _beside(example, shape), strict=True):
         part[:, ~kept] = strange.reshape(part.shape)[:, ~kept]
     wanted, found = (
-        _bits(bound, [part.flatten(0, 1) for part in batch], numbers)
-        for batch, numbers in ((repeated, here), (moved, there))
+        bits([part.flatten(0, 1) for part in batch], numbers) for batch, numbers in ((repeated, here), (moved, there))
     )
     return all(
         torch.equal(one, one[:, here]) and torch.equal(one[:, there][:, kept], two[:, kept])
@@ -300,9 +306,9 @@ def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     )
 
 
-def _beside(program: Program, shape: Shape) -> list[torch.Tensor]:
+def _beside(example: Batch, shape: Shape) -> list[torch.Tensor]:
     """Records of a piece, in turns of two places huge and NaN; whole numbers, and targets of huge ones, stay."""
-    inputs, targets = synthetic_records(program.example, shape.runs * shape.records)
+    inputs, targets = synthetic_records(example, shape.runs * shape.records)
     huge = torch.arange(len(inputs), device=inputs.device) % 4 < 2
     chosen = ((inputs, extreme(inputs, large=True)), (targets, targets))
     return [
@@ -323,7 +329,7 @@ def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
     """Whether each run of a group contributes the same, bit by bit, as if it were alone."""
     numbers, one = torch.arange(shape.records, device=rows.device), dataclasses.replace(shape, runs=1)
     batch = synthetic_records(program.example, shape.runs * shape.records)
-    for part, strange in zip(batch, _beside(program, shape), strict=True):
+    for part, strange in zip(batch, _beside(program.example, shape), strict=True):
         part[::2] = strange[::2]
     among = _bits(program.bound(rows, shape), batch, numbers)
     for run, (row, *own) in enumerate(zip(*(part.chunk(shape.runs) for part in (rows, *batch)), strict=True)):
@@ -340,7 +346,11 @@ def _bits(bound: Pass, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run
     keys = batch_rows.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
     inputs, targets = (part.clone() for part in batch)  # alone, they begin at an allocation
     parts, _ = bound.parts(inputs, targets, keys)
-    words = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16}
     found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
-    values = [value.clone(memory_format=torch.contiguous_format) for value in found]  # the next call may write to them
-    return [value.view(words[value.dtype]) if value.is_floating_point() else value for value in values]
+    return [whole(value.clone(memory_format=torch.contiguous_format)) for value in found]  # the next call may write
+
+
+def whole(values: torch.Tensor) -> torch.Tensor:
+    """The bits of numbers as whole numbers: NaN equals itself there."""
+    words = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+    return values.contiguous().view(words[values.element_size()]) if values.is_floating_point() else values
