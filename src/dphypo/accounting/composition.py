@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +37,10 @@ from dphypo import _validate
 from dphypo.accounting import dp_library, one_run
 from dphypo.accounting.dp_library import Relation, to_pld
 from dphypo.accounting.events import Event
-from dphypo.accounting.guarantee import Guarantee
+from dphypo.accounting.guarantee import Accounted, Guarantee
 from dphypo.accounting.one_run import ADD_OR_REMOVE_ONE, OneRun, describe, read_events
 from dphypo.accounting.profiles import Discrete, Floats, epsilon_for, round_epsilon, show_epsilon
 from dphypo.errors import UnreachableError
-
-if TYPE_CHECKING:
-    from dphypo.accounting.certificate import Certificate
 
 REPLACE_ONE = Relation.REPLACE_ONE
 _MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
@@ -239,7 +236,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Composition:
+class Composition(Accounted):
     """The guarantee of all that is released. Every number is an upper bound, known before anything runs.
 
     >>> from dp_accounting import GaussianDpEvent
@@ -316,11 +313,6 @@ class Composition:
         ]
         return max((_together(charged).epsilon(delta) for charged in found), default=0.0)
 
-    def bound(self, delta: float) -> str:
-        """The name of the bound that :meth:`epsilon` reports."""
-        bounds = self.bounds(delta)
-        return min(bounds, key=bounds.__getitem__)
-
     def bounds(self, delta: float) -> dict[str, float]:
         """ε at δ by every bound that applies: those of the search, if there is one and nothing else."""
         only = self.terms[0].releases
@@ -349,16 +341,6 @@ class Composition:
         charged = [_together(one) for one in self.charged.values()]
         top = max(one.last for one in charged)
         return np.linspace(0.0, top, points), np.max([_curve(one, top, points) for one in charged], axis=0)
-
-    def compose(self, *others: Releases | Composition) -> Composition:
-        """This and further releases."""
-        return Composition.of(self, *others)
-
-    def certificate(self, delta: float, **public: object) -> Certificate:
-        """A document of public values from which anyone can recompute ε at δ."""
-        from dphypo.accounting.certificate import issue
-
-        return issue(self, delta, public)
 
     @cached_property
     def charged(self) -> dict[str, tuple[Releases, ...]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -89,8 +90,33 @@ def account(
     return _remembered(events, runs, Band.of(band), relation, grid, policy, first_from_prior)
 
 
+class Accounted(ABC):
+    """What the guarantees of one release and of several have in common."""
+
+    @abstractmethod
+    def bounds(self, delta: float) -> dict[str, float]:
+        """ε at δ by every bound that applies."""
+
+    def bound(self, delta: float) -> str:
+        """The name of the smallest bound, which ``epsilon`` reports."""
+        bounds = self.bounds(delta)
+        return min(bounds, key=bounds.__getitem__)
+
+    def compose(self, *others: Releases | Composition) -> Composition:
+        """The joint guarantee of this and further releases from the same data; each may look at earlier ones."""
+        from dphypo.accounting.composition import Composition
+
+        return Composition.of(cast(Any, self), *others)
+
+    def certificate(self, delta: float, **public: object) -> Certificate:
+        """A document of public values from which anyone can recompute ε at δ."""
+        from dphypo.accounting.certificate import issue
+
+        return issue(self.compose(), delta, public)
+
+
 @dataclass(frozen=True, eq=False)
-class Guarantee:
+class Guarantee(Accounted):
     """The privacy of a search that releases its best run. :func:`account` makes it; every number is an upper bound."""
 
     events: tuple[Event, ...]
@@ -115,10 +141,6 @@ class Guarantee:
     def epsilon(self, delta: float) -> float:
         """The smallest ε that any of the bounds proves at this δ."""
         return min(self.bounds(delta).values())
-
-    def bound(self, delta: float) -> str:
-        """The name of the bound that :meth:`epsilon` reports."""
-        return self.compose().bound(delta)
 
     def bounds(self, delta: float) -> dict[str, float]:
         """ε at δ by every bound that applies.
@@ -194,16 +216,6 @@ class Guarantee:
     def one_run(self, delta: float) -> dict[str, float]:
         """ε of one run alone, by its RDP curve and by its privacy loss distribution: what is usually reported."""
         return self.compose().one_run(delta)
-
-    def compose(self, *others: Releases | Composition) -> Composition:
-        """The joint guarantee of this and further releases from the same data; each may look at earlier ones."""
-        from dphypo.accounting.composition import Composition
-
-        return Composition.of(self, *others)
-
-    def certificate(self, delta: float, **public: object) -> Certificate:
-        """A document of public values from which anyone can recompute ε at δ."""
-        return self.compose().certificate(delta, **public)
 
     @cached_property
     def pld(self) -> PrivacyLossDistribution:
