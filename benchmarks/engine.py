@@ -1,6 +1,7 @@
 """The engine against Opacus, exactness included: ``python -m benchmarks.engine``.
 
     python -m benchmarks engine                        the CPU rows, and the rows of a GPU where there is one
+    python -m benchmarks.engine prepare                what is done before the first step, on a CPU
     python -m benchmarks.engine checks speed tune      rows of a GPU: what must hold there, times, a whole search
     python -m benchmarks.engine tf32                   checks and times again, where passes round to TF32
     python -m benchmarks.engine accuracy free          accuracies on MNIST, which lies in data/packed
@@ -152,6 +153,25 @@ def _stepping(group: Group, repeats: int) -> float:
         return milliseconds(lambda: group.step(0), group.rows.device, 2 * repeats, 1)
 
 
+def prepare(show: Show, quick: bool) -> None:
+    """One CPU thread: seconds to capture the paper's CNN, to make the graphs of four groups, and to compare places."""
+    torch.set_num_threads(1)
+    device, task = torch.device("cpu"), MODELS[CNN]
+    Program.of(task.build(), losses, task.example(device))  # imports
+    start = now(device)
+    program = Program.of(task.build(), losses, task.example(device))
+    captured = now(device) - start
+    groups = [(program.layout.stacked([task.build()] * runs, device), Shape(runs, 384)) for runs in (1, 4, 10, 20)]
+    start = now(device)
+    for rows, shape in groups:
+        program.bound(rows, shape)
+    graphs, start = now(device) - start, now(device)
+    with pinned(1):
+        for rows, shape in groups[: 1 if quick else 4]:
+            program.on(rows, shape)
+    show("to prepare, s", capture=captured, graphs=graphs, places=now(device) - start)
+
+
 def checks(show: Show, quick: bool) -> None:
     """Places change no bit; a group made again ends in the same bits; steps draw afresh; runs differ."""
     device = GPU
@@ -260,6 +280,7 @@ def profile(show: Show, quick: bool) -> None:
 
 ROWS = {
     "cpu": cpu,
+    "prepare": prepare,
     "checks": checks,
     "speed": speed,
     "tf32": tf32,
