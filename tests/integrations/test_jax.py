@@ -300,6 +300,10 @@ shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.prin
             marks=pytest.mark.slow,
         ),
         ({"loss": lambda params, record: shown(params["in"]).sum()}, "callback"),
+        (  # with infinite numbers its library writes to stderr, or does not end
+            {"loss": lambda params, record: jnp.linalg.svd(jnp.outer(record[0], params["in"][0]))[1].sum()},
+            "uses svd",
+        ),
         (  # a score would show the records
             {
                 "loss": lambda params, record: jnp.sum(params["in"] ** 2),

@@ -130,4 +130,12 @@ MUTANTS = (
         "    if any(",
         ("integrations/test_jax.py::test_a_function_that_calls_back_when_it_is_traced_again_is_refused",),
     ),
+    Mutant(
+        "JAX: a decomposition may not end for one record",
+        "no record fails a run or reaches a log",
+        "jax/program.py",
+        '_UNSTEADY = frozenset({"svd", ',
+        "_UNSTEADY = frozenset({",
+        ("integrations/test_jax.py::test_what_is_wrong_is_named_before_anything_runs",),
+    ),
 )

@@ -177,6 +177,8 @@ _RANDOM = {  # operators whose rule draws for a whole batch from one key, or fro
     primitives.rng_bit_generator_p,
     primitives.rng_uniform_p,
 }
+_UNSTEADY = frozenset({"svd", "eig", "schur", "hessenberg"})
+"""Decompositions of LAPACK that, unlike ``eigh``, ``qr``, ``lu`` and ``cholesky``, are not total."""
 OURS = {one for room in (primitives, jax.lax) for one in vars(room).values() if isinstance(one, Primitive)} - _RANDOM
 """What JAX itself exports: neither ``custom_vmap``, foreign calls, callbacks nor kernels are among it."""
 
@@ -191,6 +193,11 @@ def traced(function: Callable[..., Any], *example: Any) -> tuple[Callable[..., A
         raise UnsupportedModelError(
             "loss or predict calls back into Python (jax.debug.print, pure_callback or similar), where it could show "
             "single records without noise. Leave the callback out"
+        )
+    if found := _UNSTEADY.intersection(one.primitive.name for one in _operators(code)):
+        raise UnsupportedModelError(
+            f"loss or predict uses {min(found)}, whose library writes to standard error for numbers of one record that "
+            "are not finite, or does not end: compute it before, or use eigh or an iteration of products"
         )
     structure, run = jax.tree.structure(shapes), jaxpr_as_fun(code)
 
