@@ -568,10 +568,15 @@ def _on_records(mechanism: DPSGD, data: Records, rows: npt.NDArray[np.int_], cha
     import torch
 
     changes |= {"example": None, "target": None, "collate": None, "workers": 0, "score": _no_score, "start": None}
-    changes |= {"records": mechanism.records, "person": None, "persons": None}
-    if mechanism.rows_per_person is not None:
-        changes |= {"records": None, "persons": mechanism.records, "person": np.repeat(np.arange(len(rows)), rows)}
+    changes |= _declared(mechanism, rows)
     return mechanism.at(data=tuple(torch.as_tensor(np.repeat(part, rows, axis=0)) for part in data), **changes)
+
+
+def _declared(mechanism: DPSGD | of_jax.DPSGD, rows: npt.NDArray[np.int_]) -> dict[str, Any]:
+    """As many records as were declared; persons with so many rows each, if the mechanism protects persons."""
+    if mechanism.rows_per_person is None:
+        return {"records": mechanism.records, "person": None, "persons": None}
+    return {"records": None, "persons": mechanism.records, "person": np.repeat(np.arange(len(rows)), rows)}
 
 
 def _no_score(model: Any) -> float:
@@ -694,14 +699,11 @@ def _in_jax(
         nonlocal event
         rows = np.where(data[-1] < 0, 1, mechanism.rows_per_person or 1)
         tree = jax.tree.unflatten(structure, [np.repeat(leaf, rows, axis=0) for leaf in data[:-1]])
-        changes: dict[str, Any] = {"records": declared, "person": None, "persons": None}
-        if mechanism.rows_per_person is not None:
-            changes = {"records": None, "persons": declared, "person": np.repeat(np.arange(len(rows)), rows)}
         fixed = {name: value for name, value in mechanism.fixed.items() if name not in values}
         made = mechanism.at(
             init=init,
             data=(tree, np.repeat(data[-1], rows)), loss=loss, predict=None, score=_no_score, start=None, fixed=fixed,
-            **changes,
+            **_declared(mechanism, rows),
         )  # fmt: skip
         event = made.event(own) if event is None else event
         return made

@@ -95,8 +95,7 @@ class OptunaSampler:
     def __post_init__(self) -> None:
         object.__setattr__(self, "proposals", _validate.integer(at_least=1, proposals=self.proposals))
         object.__setattr__(self, "fraction", _validate.positive(fraction=self.fraction))
-        if type(self.history_only) is not bool:
-            raise _validate.fail("history_only", self.history_only, "give True or False")
+        object.__setattr__(self, "history_only", _validate.flag(history_only=self.history_only))
 
     def weights(self, candidates: Candidates | Grid, history: History) -> Floats:
         """The prior mass times exp(−u/fraction), where u is the prior mass closer to the proposals."""

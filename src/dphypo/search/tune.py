@@ -254,11 +254,8 @@ class Tuning:
         """The most compute that the survey and the last run can take together, in full runs."""
         return self.survey.compute * self.largest
 
-    def declare(
-        self, space: Space, delta: float, *, maximize: bool = True, private: bool = True, data_name: str | None = None
-    ) -> Declaration:
+    def declare(self, space: Space, delta: float, **public: Any) -> Declaration:
         """The search that :func:`dphypo.tune` runs; ``Stages.of`` asks and tells, or shows the guarantee first."""
-        public: dict[str, Any] = {"maximize": maximize, "private": private, "data_name": data_name}
         space = space if self.space is None else self.space
         return Declaration.of(space, self.parts, delta=delta, epsilon=self.epsilon, **public)
 
