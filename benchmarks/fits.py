@@ -59,6 +59,7 @@ def estimated(name: str, lora: bool, tokens: int, gigabytes: Sequence[int]) -> t
         if captures and sizes[1] <= free:
             most = 32 * (1 + int((free - sizes[1]) / (32 * each)))
         cells.append(str(most) if most else "none")
+    print("   ", name, lora, tokens, *cells, flush=True)
     return trained, cells
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,6 +149,47 @@ def test_state_of_another_version_or_other_draws_is_not_used(monkeypatch, what):
     again = Kept(kept.states[19])
     assert torch.equal(trained(again), expected)
     assert again.made == list(range(1, STEPS + 1))
+
+
+MEASURED = """
+import os, pathlib, sys, torch
+from torch import nn
+from dphypo.search.progress import CheckpointFile
+from dphypo.torch.engine import Program, Run, Setting, Tensors, train
+
+def kept(name):
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+class Keeps:
+    file = CheckpointFile(pathlib.Path(sys.argv[1]))
+    def begin(self, runs): pass
+    def step(self, made, state):
+        before = kept("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        self.file.write(made, state)
+        print((kept("VmHWM") - before) / os.path.getsize(self.file.path), os.path.getsize(self.file.path))
+
+torch.set_num_threads(1)
+loss = lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")
+build = lambda: nn.Sequential(nn.Linear(500, 12_000), nn.ReLU(), nn.Linear(12_000, 10))
+program = Program.of(build(), loss, (torch.zeros(1, 500), torch.zeros(1, dtype=torch.int64)))
+run = Run(seed=1, records=100, rate=0.2, steps=2, batch_size=20, noise_multiplier=1.0, max_grad_norm=1.0,
+          learning_rate=0.1, optimizer="adam")
+train(program, build, Tensors(torch.randn(100, 500), torch.randint(10, (100,))), [run],
+      Setting(average=0.9, physical_batch_size=32), follower=Keeps())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from Linux")
+def test_a_state_is_written_without_a_copy_of_it(tmp_path):
+    """Weights, their average and two numbers of the optimiser. The first state also has a hash of what is computed."""
+    given = [sys.executable, "-c", MEASURED, str(tmp_path / "state")]
+    lines = subprocess.run(given, capture_output=True, text=True, check=True).stdout.splitlines()
+    (first, size), (second, _) = (map(float, line.split()) for line in lines)
+    assert size > 95e6
+    assert second < 0.1
+    assert first < 1.2
 
 
 def test_what_is_public_of_a_run_is_told_first():

@@ -63,11 +63,15 @@ def piece_and_count(records: int, rate: float, at_most: int | None, shards: int 
 
     >>> piece_and_count(1150, 64 / 1150, None), piece_and_count(1150, 64 / 1150, 50)
     ((128, 1), (32, 4))
+    >>> piece_and_count(50_000, 1024 / 50_000, 1024), piece_and_count(50_000, 1024 / 50_000, 64)
+    ((640, 2), (64, 20))
     """
     needed = capacity(math.ceil(records / shards), rate, 2.0**-40)
     piece = MULTIPLE * math.ceil(needed / MULTIPLE)
     if at_most is not None and at_most < piece:
-        piece = at_most if at_most < MULTIPLE else MULTIPLE * (at_most // MULTIPLE)
+        most = at_most if at_most < MULTIPLE else MULTIPLE * (at_most // MULTIPLE)
+        count = math.ceil(needed / most)
+        piece = min(most, MULTIPLE * math.ceil(needed / (count * MULTIPLE)))  # as many pieces, with fewer empty rows
     return piece, math.ceil(needed / piece)
 
 

@@ -186,8 +186,11 @@ class Group:
             self._sums.rows.zero_()  # between two steps nothing is in them
             add_clipped(parts, ~outside, self._weights, self._sums)
             whole = _digest(self._sums.rows.round_().add_(0.0))  # −0 is 0
+            foreign = isinstance(self._optimiser, optimisers.Foreign)
+            some = slice(None) if foreign else next(optimisers.ranges(rows))  # all numbers go the same way
+            rows, gradient = rows[:, some], self._sums.rows.mul_(self._units)[:, some]
             optimiser = optimisers.build(first.optimizer, rows, [run.options for run in self._runs], program.layout)
-            optimiser.step(rows, self._sums.rows.mul_(self._units), self._rates[0])
+            optimiser.step(rows, gradient, self._rates[0])
         return _digest(repr(shape), repr(program.alone), whole.hex(), rows)
 
     def step(self, number: int | None = None) -> None:
