@@ -38,7 +38,7 @@ class Witness:
         self.met.extend(int(number) for number in inputs[:, 0])
 
     def step(self, gradient: torch.Tensor) -> None:
-        self.gradients.append(gradient.detach().flatten().double().numpy())
+        self.gradients.append(gradient.detach().flatten().double().numpy().copy())  # it is written to again
         self.batches.append(sorted(set(self.met)))
         self.met = []
 
