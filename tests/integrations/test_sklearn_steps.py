@@ -224,7 +224,7 @@ def test_one_target_outside_the_domain_cannot_fail_a_regression(target: Any) -> 
 @pytest.mark.filterwarnings("ignore:target_bounds = None")
 def test_a_regressors_score_is_in_the_metrics_own_units() -> None:
     regressor = DPSGDRegressor((), epochs=20, batch_size=50, device="cpu", bounds=(-5, 8), learning_rate=0.3)
-    found = search(regressor, error_bound=5.0, score_noise_multiplier=0.1).fit(X, X[:, 0])
+    found = search(regressor, error_bound=5.0, score_noise_multiplier=0.1, random_state=2).fit(X, X[:, 0])
     errors = np.abs(found.predict(X) - X[:, 0])
     assert found.best_score_ == pytest.approx(-errors.mean(), abs=0.5)
     assert found.best_score_ < 0

@@ -242,14 +242,12 @@ class _Notes(TorchDispatchMode):
         return tree_map(lambda one: self._known[id(one)][1] if isinstance(one, torch.Tensor) else one, values)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in self._decomposed:
+        ways = [self._decomposed[function]] if function in self._decomposed else []
+        for decompose in ways if function in operators.ALLOWED else [*ways, function.decompose]:
             with self:
-                made = self._decomposed[function](*args, **(kwargs or {}))
+                made = decompose(*args, **(kwargs or {}))
             if made is not NotImplemented:
                 return made
-        if function not in operators.ALLOWED and function._can_decompose():
-            with self:
-                return function.decompose(*args, **(kwargs or {}))
         named = {name: CPU if name == "device" else one for name, one in (kwargs or {}).items()}
         made = operators.shaped(function, args, named)
         if function in _UNWRITTEN:
