@@ -721,6 +721,12 @@ def test_constants_are_listed_and_one_as_long_as_the_records_is_refused() -> Non
         check_constants(held, 50)
 
 
+def test_a_tensor_that_no_node_gives_is_refused() -> None:
+    gm, other = graph_of(lambda x: x * 2, torch.ones(3)), torch.ones(3, device="meta")
+    with pytest.raises(UnsupportedModelError, match="neither an argument nor a constant"):
+        retraced(gm, lambda run: lambda x: run(torch.add(x, other)), [without_values(torch.ones(3))])
+
+
 def test_replaced_kernels_and_active_modes_are_refused() -> None:
     gm = total_of(lambda x: torch.erfinv(x), torch.zeros(3))
     check_kernels(gm)

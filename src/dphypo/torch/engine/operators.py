@@ -131,6 +131,13 @@ def shaped(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return target(*args, **{name: "meta" if name == "device" else one for name, one in kwargs.items()})
 
 
+def called(graph: fx.Graph, target: Any, args: Any, kwargs: Any) -> fx.Node:
+    """A new node where the graph inserts nodes, with the shape and type of its value."""
+    node = graph.call_function(target, args, kwargs)
+    node.meta["val"] = shaped(target, *fx.node.map_arg((args, kwargs), lambda one: one.meta["val"]))
+    return node
+
+
 def held(gm: fx.GraphModule, tensor: torch.Tensor) -> str:
     """Let a graph hold a tensor; the name under which it does."""
     name = next(name for name in (f"_constant{number}" for number in itertools.count()) if not hasattr(gm, name))

@@ -34,7 +34,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule, _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import operators, rewrites
@@ -239,6 +239,10 @@ class _Notes(TorchDispatchMode):
 
     def nodes(self, values: Any) -> Any:
         """Arguments with the nodes of their tensors."""
+        if not all(id(one) in self._known for one in tree_leaves(values) if isinstance(one, torch.Tensor)):
+            raise UnsupportedModelError(
+                "an operator uses a tensor that is neither an argument nor a constant of a graph"
+            )
         return tree_map(lambda one: self._known[id(one)][1] if isinstance(one, torch.Tensor) else one, values)
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -420,12 +424,9 @@ def _fold(graph: fx.GraphModule) -> None:
 
 
 def insert(before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-    """A new node in front of another, with the shape and type of its value."""
+    """A new node in front of another."""
     with before.graph.inserting_before(before):
-        node = before.graph.call_function(target, args, kwargs)
-    values = fx.node.map_arg((args, kwargs), lambda one: one.meta["val"])
-    node.meta["val"] = operators.shaped(target, *values)
-    return node
+        return operators.called(before.graph, target, args, kwargs)
 
 
 def _shorten_losses(graph: fx.GraphModule) -> None:

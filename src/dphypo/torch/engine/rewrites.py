@@ -16,11 +16,10 @@ from torch import fx
 from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.node import map_arg
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from dphypo.torch.engine.operators import BY_ADDRESS, CPU, attribute, held, name_of, refusal, shaped
+from dphypo.torch.engine.operators import BY_ADDRESS, CPU, called, held, name_of, refusal
 
 A = torch.ops.aten
 
@@ -69,20 +68,17 @@ class _Editor:
         return self.graph.inserting_before(node)
 
     def value(self, node: Any) -> Any:
-        if node.op == "get_attr" and not isinstance(node.meta.get("val"), torch.Tensor):
-            return torch.empty_like(attribute(self.gm, node.target), device="meta")
         return node.meta["val"]
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = self.graph.call_function(target, args, kwargs)
-        node.meta["val"] = shaped(target, map_arg(args, self.value), map_arg(kwargs, self.value))
+        node = called(self.graph, target, args, kwargs)
         if self._trace:
             node.meta["stack_trace"] = self._trace
         return node
 
     def constant(self, tensor: torch.Tensor) -> fx.Node:
         node = self.graph.get_attr(held(self.gm, tensor))
-        node.meta["val"] = self.value(node)
+        node.meta["val"] = torch.empty_like(tensor, device="meta")
         return node
 
     def fits(self, wrong: fx.Node) -> None:
