@@ -273,12 +273,6 @@ def about_the_mean() -> tuple[float, float]:
     return math.exp(np.mean(logs)), float(np.std(logs, ddof=1))
 
 
-def centred() -> float:
-    """The spread of the logarithm of the scale about the mean over what norms and unit vectors say, without noise."""
-    logs = [math.log(one["scale"] / (one["norm"] * math.sqrt(1 - one["taken"]))) for one in known_facts().values()]
-    return float(np.std(logs, ddof=1))
-
-
 def fitted() -> dict[str, Any]:
     """All rules, judged by leaving tasks out, and under "constants" those of the library, to two digits."""
     every = [json.loads(line) for line in FILE.read_text().splitlines()]
@@ -299,7 +293,6 @@ def fitted() -> dict[str, Any]:
         made["SPREAD"][way] = ways[way]["spread"]
     made["BEYOND"], made["TRANSFER"] = beyond(), transfer()
     made["ABOUT_THE_MEAN"], made["SPREAD_ABOUT"] = about_the_mean()
-    made["SPREAD_CENTRED"] = centred()
     made |= laws(cells)
     found |= {"rules": _digits(judged, 3), "left out": _digits(ways, 3), "caps": _digits(caps(every), 3)}
     found |= {"large tables": _digits(by_natural_rate(), 3), "survey": _digits(survey(), 2)}

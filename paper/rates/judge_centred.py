@@ -1,33 +1,22 @@
-"""The scale of the inputs about the mean against that of norms alone, and against the known rate.
+"""The scale of the inputs about the mean against that of norms alone, and against the known rate: what was judged.
 
-``python -m paper rates-judge-centred``: twenty seeds, and all records that do not train are tests (PLAN.md, "The scale
-about the mean").
+The library does not buy that scale (PLAN.md, "The scale about the mean"), so nothing here trains. The commit "rates:
+buy the scale of the inputs about the mean" has what did.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import numpy as np
-import torch
-
-from dphypo.search import rates
-from dphypo.search.rates import noise_of_scale
-from paper.rates.judge import KEYS, MORE_SEEDS, SGD, _lines, _name, _once, interval, mechanism, tuned
+from paper.rates.judge import KEYS, _lines, _name, interval
 from paper.rates.judge_large import mean
 from paper.rates.judge_shapes import OUT as SHAPED
-from paper.rates.landscapes import FILE, accuracies, sigma
-from paper.rates.tasks import Task, task
+from paper.rates.landscapes import FILE
 
 OUT, AGAIN = FILE.with_name("judged-centred.jsonl"), FILE.with_name("repeated-centred.jsonl")
 WAYS = ("tune", "norms", "known rate")
-FURTHER_SEEDS = range(2000, 2020)
-LEAST = 0.002
 _CELLS = (
     ("soldiers", "linear", 100_000, 3), ("soldiers", "linear", 100_000, 1), ("fertility", "linear", 100_000, 1),
     ("fertility", "linear", 100_000, 3), ("lectures", "linear", 65_000, 3), ("lectures", "linear", 65_000, 1),
@@ -47,24 +36,6 @@ def cells() -> list[dict[str, Any]]:
     return [dict(zip(KEYS, one, strict=True)) for one in _CELLS]
 
 
-def judged(cell: dict[str, Any], folder: Path, seeds: range = MORE_SEEDS) -> dict[str, Any]:
-    """One way of a cell."""
-    data, records, way, net = task(cell["task"], folder), cell["records"], cell["way"], cell["network"]
-    inputs = np.concatenate((data.test_inputs, data.inputs[records:]))
-    labels = np.concatenate((data.test_labels, data.labels[records:]))
-    data = Task(data.inputs[:records], data.labels[:records], inputs, labels)
-    if way == "tune":
-        return {"tests": len(labels), **tuned(data, cell, None, seeds)}
-    if way == "norms":
-        with mock.patch.object(rates, "noise_of_scale", lambda records, total, size: noise_of_scale(records, total)):
-            return {"tests": len(labels), **tuned(data, cell, None, seeds)}
-    known = mechanism(data, cell).known(data.scale)
-    assert known is not None
-    params = [{**SGD, "drift": known.value}] * len(seeds)
-    found = accuracies(data, net, records, sigma(records, cell["epsilon"])[0], params, seeds)
-    return {"drift": known.value, "scale": round(data.scale, 4), "accuracies": found}
-
-
 def before() -> Iterator[dict[str, Any]]:
     """What ``judged-shapes.jsonl`` has of these cells: there *tune* bought norms alone."""
     named = {"tune": "norms", "known rate": "known rate"}
@@ -72,21 +43,6 @@ def before() -> Iterator[dict[str, Any]]:
     for line in _lines(SHAPED):
         if line["way"] in named and _name(line) in wanted:
             yield {**line, "way": named[line["way"]]}
-
-
-def write(folder: Path, seconds: float = float("inf")) -> None:
-    """Judge what is not in the files yet, until the time is over."""
-    torch.set_num_threads(1)
-    end = time.time() + seconds
-    done = {(*_name(line), line["way"]) for line in before()}
-    for way in WAYS:
-        for cell in cells():
-            if (*_name(cell), way) not in done:
-                _once(OUT, {**cell, "way": way}, partial(judged, {**cell, "way": way}, folder), end)
-    for row in repeats(rows()):
-        for way in WAYS:
-            cell = {**{key: row[key] for key in KEYS}, "way": way}
-            _once(AGAIN, cell, partial(judged, cell, folder, FURTHER_SEEDS), end)
 
 
 def rows(file: Path = OUT) -> list[dict[str, Any]]:
@@ -101,13 +57,3 @@ def rows(file: Path = OUT) -> list[dict[str, Any]]:
         row |= {way: mean(row[way]) for way in WAYS}
     order = [*map(_name, cells())]
     return sorted(found, key=lambda row: order.index(_name(row)))
-
-
-def below(row: dict[str, Any]) -> bool:
-    """Whether *tune* is below the known rate by more than the interval."""
-    return bool(row["tune"] < row["known rate"] - row["half"]["known rate"])
-
-
-def repeats(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cells that are repeated: those below the known rate, or below norms alone."""
-    return [row for row in found if below(row) or row["tune"] < row["norms"] - max(row["half"]["norms"], LEAST)]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dphypo.search import rates
-from paper.rates import fit, judge, judge_centred, judge_shapes, landscapes, large, page, shapes
+from paper.rates import fit, judge, judge_shapes, landscapes, large, page, shapes
 
 
 def test_the_library_has_the_constants_that_were_fitted():
@@ -38,17 +38,10 @@ def test_no_task_is_fitted_and_judged():
     assert {row["task"] for row in judge.rows()} <= judged
 
 
-def test_a_scale_about_the_mean_is_judged_on_tasks_that_nothing_was_fitted_to():
-    fitted = {*landscapes.FITTED, *large.TASKS}
-    assert fitted.isdisjoint(cell["task"] for cell in judge_centred.cells())
-    for one in fit.known_facts().values():  # without noise, what is bought is nearly what is told
-        assert one["norm"] * (1 - one["taken"]) ** 0.5 == pytest.approx(one["scale"], rel=0.04)
-
-
 def test_the_page_is_made_from_the_results():
     text = page.PAGE.read_text(encoding="utf-8")
     assert "<!--" not in text
     shaped = (page.shapes_tried(), page.judged_shapes(), page.shape_facts())
-    shaped += (page.scales(), page.judged_centred(), page.centred_facts())
+    shaped += (page.judged_centred(), page.centred_facts())
     for made in (page.rules(), page.judged(), page.summary(), page.facts(), *shaped):
         assert made in text
