@@ -38,7 +38,7 @@ class Curator:
         return self._sampler_error()
 
     def total(self) -> int | None:
-        """T: how many runs the study makes. None once the journal is shredded."""
+        """T, the number of runs of the study. None once the journal has been shredded."""
         return self._record().total
 
     def trials(self) -> list[dict[str, Any]]:
@@ -60,15 +60,16 @@ class Curator:
 
 
 class StoredSearch:
-    """A study, or a search in stages, as its journal has it. Made by :func:`dphypo.open_journal`.
+    """A study, or a search in stages, as :func:`dphypo.open_journal` reads it from its journal.
 
-    Public values are attributes. They are None until the search has released, and if the certificate does not list
-    them. The rest is behind :meth:`curator`. The λ that a survey recommends is not here: it takes the declaration.
+    Public values are attributes. They are None until the search has released, or if the certificate does not list them.
+    Everything else is in :meth:`curator`. The λ that a survey recommends is not available, because computing it
+    requires the declaration.
     """
 
     def __init__(self, store: Store, names: list[str]) -> None:
         self._store = store
-        self._names = names  # of all parts, the last one last
+        self._names = names  # of all parts, in order
 
     @property
     def name(self) -> str:
@@ -92,7 +93,7 @@ class StoredSearch:
         return None if (found := self._public()) is None else found.score
 
     def release(self, saver: Saver | None = None) -> Release:
-        """The release again. A model that was saved by a saver of your own needs that saver."""
+        """Return the release again. A model that was saved by a custom saver needs that saver."""
         if (found := self._public()) is None:
             raise Refusal(refusals.UNFINISHED)
         if self.record().shredded:
@@ -102,7 +103,7 @@ class StoredSearch:
         return replace(found, model=model, saver=saver, surveys=self._surveys(saver), read_from=self._store.address)
 
     def _public(self) -> Release | None:
-        """The release without model and tables, as far as the certificate lists it; None before the last part's."""
+        """The public part of the release, without model and tables; None before the last part has released."""
         record = self.record()
         last = self._stages[(record.declaration or {}).get("stage", 1) - 1]
         if not self._released or record.ending is None or record.certificate is None:
@@ -120,14 +121,14 @@ class StoredSearch:
 
     @property
     def _released(self) -> bool:
-        """Whether the last part has released; a certificate that this version cannot read counts."""
+        """Whether the last part has released, even if this version cannot read its certificate."""
         record = self.record()
         ended = record.stopped or (record.declaration or {}).get("stage", 1) == len(self._stages)
         return record.certificate is not None and ended
 
     @property
     def _stages(self) -> list[dict[str, Any]]:
-        """All parts as the last one that has begun declares them."""
+        """All parts, as declared by the last one that has begun."""
         declared: dict[str, Any] = self.record().declaration or {}
         return list(declared.get("parts", [{}]))
 
@@ -179,7 +180,7 @@ def open_journal(journal: str | Path, name: str | None = None) -> StoredSearch:
     """Open a journal for what needs no declaration: certificate, released parameters, shredding, the curator's view.
 
     Args:
-        journal: the file or the URL with which the study was run. It must exist.
+        journal: the file or URL that the study was run with. It must exist.
         name: the study's name, or that of a search in stages; needed only if the journal holds several.
 
     >>> import pathlib, tempfile
@@ -207,7 +208,7 @@ def open_journal(journal: str | Path, name: str | None = None) -> StoredSearch:
 
 
 def _chosen(names: list[str], name: str | None) -> list[str]:
-    """The parts of the study that is meant: one, or all stages of a search, in order."""
+    """The parts of the selected study: one, or all stages of a search, in order."""
     searches: dict[str, list[str]] = {}
     for one in names:
         whole, found, number = one.rpartition(", stage ")

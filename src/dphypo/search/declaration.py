@@ -1,13 +1,13 @@
 """What determines the guarantee of a search: its parts, which are fixed before the data are looked at.
 
-A part is declared in public, runs in secret on a journal, and publishes a value. The next part is given what was
+A part is declared in public, runs in secret on a journal, and publishes a value. The next part receives what was
 published, and nothing else. :class:`dphypo.Stage` is the part that is a study, :class:`dphypo.Survey` publishes all its
 runs, :class:`dphypo.LastRun` executes one.
 
 Before the first run ``tune`` buys a noisy count of the records that fit the declaration (:class:`FitCount`). Records
-that do not fit are left out, and nothing may depend on how many they are, so that a wrong shape would spend the whole ε
-in silence. A count that is paid for may be acted on: a search is refused if the count and five standard deviations stay
-below half of the declared number. Where five deviations exceed that half, no count is bought.
+that do not fit are left out, and nothing may depend on how many there are, so a wrong shape would silently waste the
+whole ε. A search may act on a count that it has paid for: it is refused if the count plus five standard deviations is
+below half of the declared number. If five deviations exceed that half, no count is bought.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from dphypo.space.space import Spread, read_spread
 SLIVER = 0.002
 """The share of the squared total, in units of a Gaussian mechanism, that a count costs: about 0.1 % more noise."""
 LEAST_NOISE = 4.0
-"""The smallest standard deviation: whatever the total, a sharper count would tell nothing more."""
+"""The smallest standard deviation: a more precise count would not be more useful, whatever the total."""
 DEVIATIONS = 5
 TRAIN, SCORE = "train", "score"
 
 
 @dataclass(frozen=True)
 class FitCount:
-    """A count of the records that fit, for each use of records that it can judge.
+    """A noisy count of the records that fit, for each use of records that it can check.
 
     Args:
         noise_multiplier: the standard deviation of each count.
@@ -86,12 +86,12 @@ class FitCount:
         return {"noise_multiplier": self.noise_multiplier, "declared": dict(self.declared)}
 
     def draw(self, mechanism: Mechanism, space: Space, entropy: Entropy) -> dict[str, int]:
-        """The noisy counts. They are published: commit them before anything is done with them."""
+        """The noisy counts. They are published: commit them before using them."""
         fitting = mechanism.fitting_records(space)
         words = noise.Words(entropy.child("records that fit").bytes(32))
         found = {}
         for use in self.declared:
-            # Of several scores on the same records the first; of a score that counts no records, what is declared.
+            # The first of several scores on the same records; the declared number for a score that counts no records.
             known = [fit for name, (fit, _) in fitting.items() if name.startswith(use)]
             found[use] = noise.noisy_count([*known, self.declared[use]][0], self.noise_multiplier, words.stream(use))
         return found
@@ -131,13 +131,13 @@ class FitCount:
         return line
 
     def _clearly_below(self, counts: Mapping[str, int], share: float) -> list[str]:
-        """The uses of which clearly less than a share of the declared records fit."""
+        """The uses for which clearly fewer than this share of the declared records fit."""
         room = DEVIATIONS * self.noise_multiplier
         return [use for use, size in self.declared.items() if counts[use] + room < share * size]
 
 
 def total_in_gaussians(epsilon: float, delta: float) -> float:
-    """The μ of the Gaussian mechanism that costs ε at δ: how large a total is, in one number."""
+    """The μ of the Gaussian mechanism that costs ε at δ: the size of a total as one number."""
 
     def excess(mu: float) -> float:
         return float(gaussian_delta(epsilon, mu)) - delta
@@ -148,12 +148,12 @@ def total_in_gaussians(epsilon: float, delta: float) -> float:
 SEEDED = "no guarantee: seeded"
 _MOST_CHANGES = 6  # values that differ, in one message
 RULE, FIRST = "search rule", "first_from_prior"
-"""Of a part: the search rule if the guarantee relies on one that sees only the history; of its policy, n₀."""
+"""Keys of a part: its search rule, if the guarantee relies on one that sees only the history, and the rule's n₀."""
 
 
 @dataclass(frozen=True)
 class PartSetting:
-    """What a part is given when it begins: the prior that earlier parts determine, and what they have published."""
+    """What a part receives when it begins: the prior that earlier parts determine, and what they have published."""
 
     declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
@@ -166,10 +166,10 @@ class Part:
     mechanism: Mechanism  # what one run is
     models: bool = False  # whether the models of all runs are published
     table: ClassVar[bool] = False  # whether the results of all runs are published
-    secret: ClassVar[bool] = False  # whether all but the best run is secret, also the number of runs and their time
+    secret: ClassVar[bool] = False  # whether all but the best run is secret, with the number of runs and their time
     counts: FitCount | None = None  # noisy counts of the records that fit, which are taken before the first run
     may_stop: ClassVar[bool] = False  # whether what it publishes may end the search: see ``stops``
-    kept: float | None = None  # how much it keeps of the model that the part before it published: see ``after``
+    kept: float | None = None  # the share it keeps of the model that the part before it published: see ``after``
 
     @property
     def executed(self) -> Mechanism:
@@ -184,7 +184,7 @@ class Part:
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """Refuse what does not fit the space, then account for the part, without its counts, at every λ of it.
 
-        ``last`` says that nothing follows, ``alone`` that nothing comes before, either.
+        ``last`` means that no part follows, ``alone`` that none comes before either.
         """
         raise NotImplementedError
 
@@ -205,7 +205,7 @@ class Part:
         raise NotImplementedError
 
     def begin(self, setting: PartSetting) -> Runs:
-        """What decides the runs."""
+        """Return what decides the runs."""
         raise NotImplementedError
 
     def read(self, record: Record) -> Any:
@@ -221,11 +221,11 @@ class Part:
         return None
 
     def after(self, model: Any) -> Mechanism:
-        """What is run where it begins from the model of the part before; None for a model that there is not."""
+        """The mechanism to run when starting from the model of the part before, which is None if there is none."""
         return self.executed
 
     def stops(self, published: Any) -> bool:
-        """Whether the search ends with what was published, and the parts after it are not run."""
+        """Whether the search ends after publishing this, without running the parts after it."""
         return False
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
@@ -235,12 +235,12 @@ class Part:
 
 @dataclass(frozen=True)
 class PriorAround:
-    """The next prior: ``floor`` of the original one, and the rest a kernel around the λ that a survey recommends.
+    """The next prior: a mixture of the original one, with weight ``floor``, and a kernel around the recommended λ.
 
     Args:
-        spread: the kernel's standard deviation in the coordinates in which the prior is uniform, and the share that
-            goes to other categories; one for all, or by name (a parameter left out of the dict keeps its prior). A
-            parameter that is inactive at the recommended point keeps its prior.
+        spread: the kernel's standard deviation in the coordinates in which the prior is uniform; for categories, the
+            share that goes to the other ones. One number for all parameters, or a dict by name (a parameter that is not
+            in it keeps its prior). A parameter that is inactive at the recommended point keeps its prior.
         floor: the share of the original prior that remains, in case the survey was misled.
 
     >>> from scipy.stats import loguniform
@@ -298,7 +298,7 @@ class Declaration:
     guarantee: Composition  # of all that is published together
     delta: float
     maximize: bool = True
-    private: bool = True  # whether randomness comes from the operating system; there is no guarantee without
+    private: bool = True  # whether randomness comes from the operating system; else there is no guarantee
     data: str | None = None  # the name that the user gives to the data set: public
     model: str | None = None  # the SHA-256 of a text that describes the models, where mechanisms have one
     ledger: tuple[float, float] | None = None  # the total (ε, δ) of the ledger to which the search is charged
@@ -315,7 +315,7 @@ class Declaration:
         data_name: str | None = None,
         epsilon: float | None = None,
     ) -> Declaration:
-        """Check the parts and account for them over the whole of the space, whatever the priors will be.
+        """Check the parts and account for them over the whole space, whatever priors they will have.
 
         Args:
             space, parts, delta, maximize, private, data_name: what is declared.
@@ -344,7 +344,7 @@ class Declaration:
 
     @property
     def sign(self) -> float:
-        """Scores times this are better the larger they are."""
+        """Scores times this are better if larger."""
         return 1.0 if self.maximize else -1.0
 
     @property
@@ -358,14 +358,14 @@ class Declaration:
             rehearse(part.executed, self.space)
 
     def prior(self, published: Sequence[Any]) -> Space:
-        """The prior of the next part: what the latest part with a result makes of the original."""
+        """The prior of the next part: the original one, changed by the latest part that has a result."""
         prior = self.space
         for part, value in zip(self.parts, published, strict=False):
             prior = part.next_prior(value, self.space) or prior
         return prior
 
     def to_dict(self, number: int = 0, prior: Space | None = None) -> dict[str, Any]:
-        """What the journal of a part holds, counted from 0. None of it may change once the first part has begun."""
+        """What the journal of a part holds; parts count from 0. It may not change once the first part has begun."""
         declared: dict[str, Any] = {
             "space": self.space.to_dict(),
             "prior": (self.space if prior is None else prior).to_dict(),
@@ -414,7 +414,7 @@ class Declaration:
 
     @property
     def _unit(self) -> dict[str, Any]:
-        """The unit if it is not a record, and how many rows of a person are used at a time, where that is known."""
+        """The unit if it is not a record, and how many rows of a person are used at a time, if that is known."""
         caps = [cap for part in self.parts if (cap := part.mechanism.rows_per_person) is not None]
         stated = {} if self.unit == "record" else {"unit": self.unit}
         return {**stated, "rows per person": max(caps)} if stated and caps else stated
@@ -429,8 +429,8 @@ class Declaration:
     def _parts(self) -> list[dict[str, Any]]:
         """The parts: their terms as certificates state them, what they publish, and how lost runs are treated.
 
-        The search rule is part of it only if the guarantee relies on one that sees nothing but the history. A rule that
-        is chosen later may have been chosen by somebody who saw the journal.
+        The search rule is included only if the guarantee relies on one that sees nothing but the history: a rule chosen
+        later may have been chosen by somebody who saw the journal.
         """
         found = []
         for part, terms in zip(self.parts, self.terms, strict=True):
@@ -448,7 +448,7 @@ def check(
 ) -> None:
     """Refuse to resume a search that was declared differently; the message names the journal and what differs.
 
-    It names the totals too if they differ: noise is solved for, so that another ε changes every event.
+    It also states the totals if they differ: a different ε changes the noise and so every event.
     """
     if changed := [name for name in {**declared, **found} if found.get(name) != declared.get(name)]:
         costs = "" if total in (None, now()) else f" It was begun with {total}, and would cost {now()} now."

@@ -45,10 +45,10 @@ _DECIMALS = 4  # of the share of a model that is kept
 
 @dataclass(frozen=True)
 class Ladder:
-    """What ``dphypo.tune(until=...)`` climbs: a target, and the totals that are tried in turn.
+    """A target score, and the totals that ``dphypo.tune(until=...)`` tries in turn.
 
     Args:
-        target: the score that is wanted, such as an accuracy of 0.9.
+        target: the score to reach, such as an accuracy of 0.9.
         rungs: how many totals, each √2 times the one before; the last is the ``epsilon`` of ``tune``.
         epsilons: the totals instead, in increasing order; the last is at most the ``epsilon`` of ``tune``.
         wrong: the probability with which "reached" may be wrong, over all rungs together: a score on private records
@@ -99,10 +99,10 @@ class Rung(Survey):
     Args:
         params: λ of the run, from public values.
         place: its number, from 1 on.
-        epsilon: of a ladder, what this rung and those before it cost together; of a frontier, what it costs alone.
-        ex_post: of a ladder of k rungs, ε at δ/k of this rung and those before it.
-        target, reaching: the score that is wanted, and from which score on it counts as reached; None in a frontier.
-        wrong: the probability that this rung is said to reach the target and does not; None if none is stated.
+        epsilon: in a ladder, the cost of this rung and those before it; in a frontier, the cost of this run alone.
+        ex_post: in a ladder of k rungs, the ε at δ/k of this rung and those before it.
+        target, reaching: the target, and the score at which it counts as reached; None in a frontier.
+        wrong: the probability that this rung is wrongly said to reach the target; None if none is stated.
         kept: how much of the model of the rung before it is kept (:meth:`dphypo.mechanisms.Mechanism.continued`); None
             if it begins untrained.
     """
@@ -139,7 +139,7 @@ class Rung(Survey):
         return DeclaredRuns.once(setting.prior, chosen, within=self.within, table=True)
 
     def after(self, model: Any) -> Mechanism:
-        """What is run after a rung that published this model; None if it has none, because its run failed."""
+        """The mechanism to run after a rung that published this model, which is None if its run failed."""
         continued = None if self.kept is None or model is None else self.mechanism.continued(self.kept, model)
         return self.mechanism if continued is None else continued
 
@@ -216,7 +216,7 @@ def _continuing(before: Sequence[Rung], rung: Rung) -> Rung:
 
 
 def _reaching(mechanism: Mechanism, ladder: Ladder, rungs: int) -> tuple[float, float | None]:
-    """From which score on a rung reaches the target, and the probability that this is wrong."""
+    """The score at which a rung reaches the target, and the probability that this is wrong."""
     if mechanism.score_event is None:
         return ladder.target, None
     if mechanism.split is None:
@@ -253,7 +253,7 @@ class _Solver:
         return Cost.of(self.space, rungs).guarantee
 
     def rung(self, before: Sequence[Rung], total: float, **stated: Any) -> Rung:
-        """The next rung, with the least noise with which it costs ``total`` together with those before it."""
+        """The next rung, with the least noise such that it and those before it together cost ``total``."""
         mechanism = self.mechanism
         budget: dict[str, Any] = {"epsilon": total, "delta": self.delta, "keep": self.keep}
 
@@ -273,7 +273,7 @@ class _Solver:
 
 
 def known_params(mechanism: Mechanism, space: Space) -> dict[str, Any]:
-    """λ without a search: the middle of the prior, and the learning rate that public values give."""
+    """λ without a search: the middle of the prior, and the learning rate that follows from public values."""
     params, known = middle(space), mechanism.known()
     return {**params, known.name: known.value} if known is not None and known.name in params else params
 
@@ -296,25 +296,25 @@ def frontier(
     data_name: str | None = None,
     ledger: Ledger | str | Path | None = None,
 ) -> Release:
-    """Train and release a model for each of several ε: the real curve of score against ε, with everything charged.
+    """Train and release a model for each of several ε: the measured curve of score against ε, fully charged.
 
-    **Guarantee.** Each run has the noise with which it costs its ε alone. All of them are released, so that all of them
-    compose: ``release.certificate`` states the ε of all together, which is larger than the largest. It is printed
-    before the first run. To pay for one good model instead, use ``dphypo.tune(until=...)``.
+    **Guarantee.** Each run has the noise for which it costs its ε alone. All runs are released, so they compose:
+    ``release.certificate`` states the ε of all together, which is larger than any of them. It is printed before the
+    first run. To pay for one good model instead, use ``dphypo.tune(until=...)``.
 
     Args:
         mechanism: the full run, such as :class:`dphypo.torch.DPSGD`.
         epsilons: what each run costs alone, in increasing order.
         delta: the δ of every ε, and of all together.
         epsilon: the most that all runs may cost together; they are refused if they cost more.
-        space: as for :func:`dphypo.tune`. Every run has the middle of it, and the learning rate that its noise
+        space: as for :func:`dphypo.tune`. Every run uses its middle, and the learning rate that its own noise
             determines.
         progress, executor, checkpoint_every, journal, name, maximize, entropy, data_name, ledger: as for
             :func:`dphypo.tune`. An interrupted call resumes.
 
     Returns:
-        A release with a table of one run for each ε, with its model: ``release.surveys[0].rows[0].score``,
-        ``release.surveys[0].model(0)``. Its own model is that of the largest ε.
+        A release whose table has one run, with its model, for each ε: ``release.surveys[0].rows[0].score``,
+        ``release.surveys[0].model(0)``. The model of the release is that of the largest ε.
     """
     check_entropy(entropy)
     over = mechanism.default_space() if space is None else space

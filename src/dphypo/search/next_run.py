@@ -1,12 +1,12 @@
-"""How λ of the next run is drawn: from a search rule held to the band in a study, by a proposer in a survey.
+"""How λ of the next run is drawn: by a search rule kept inside the band in a study, by a proposer in a survey.
 
 In a study this is "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰⁾(λ) ≤ C" and "draw λ ∼ π⁽ʲ⁾" of Framework 1.
 
 A survey has no band: any function of what is published may propose λ, one of our search rules or a sampler of Optuna.
 The last run is executed where the posterior mean of a Gaussian process is best: the best of many noisy scores is often
-a lucky one. A positive number that spans a decade or more is searched by its logarithm. Learning rates and clipping
-norms act by factors, and published runs need not follow the prior. On MNIST, whose clipping norm has a uniform prior
-from 0.3 to 6, this removes a third of the regret of a survey (``python -m benchmarks.scales``).
+a lucky one. A positive number that spans a decade or more is searched on a logarithmic scale: learning rates and
+clipping norms act by factors, and published runs need not follow the prior. On MNIST, whose clipping norm has a uniform
+prior from 0.3 to 6, this removes a third of the regret of a survey (``python -m benchmarks.scales``).
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True)
 class SamplerProposer:
-    """Follows one of ``dphypo.samplers`` without a band: the candidate with the largest weight is proposed.
+    """Uses one of ``dphypo.samplers`` without a band: it proposes the candidate with the largest weight.
 
     With the default rule, a Gaussian process on standardised scores, that is the largest μ + 2σ: the upper confidence
-    bound. A pending run counts as one that gave the posterior mean, so that runs made side by side spread out. The
-    defaults are those that lost least in simulated surveys of twenty runs (``paper/RESULTS.md``).
+    bound. A pending run counts as if it had scored the posterior mean, so concurrent runs spread out. The defaults lost
+    least in simulated surveys of twenty runs (``paper/RESULTS.md``).
 
     Args:
         sampler: the search rule; by default a Gaussian process.
-        start: how many runs are spread over the prior first: the points of a scrambled Sobol set. A survey whose
-            proposer is not given takes half of its runs.
+        start: how many initial runs are spread over the prior, at the points of a scrambled Sobol set. A survey without
+            an explicit proposer uses half of its runs.
         candidates: how many candidates are drawn from the prior for each proposal.
     """
 
@@ -104,7 +104,7 @@ class SamplerProposer:
 
 @dataclass(frozen=True)
 class Evenly:
-    """Spreads runs evenly over the prior of the only hyperparameter, whatever they give. They can be executed at once.
+    """Spreads runs evenly over the prior of the only hyperparameter, whatever their scores. All can run at once.
 
     >>> from scipy.stats import loguniform
     >>> space, none = Space({"drift": loguniform(0.01, 100)}), History.empty(features=1, unit=1)
@@ -115,28 +115,28 @@ class Evenly:
     runs: int
 
     def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
-        """The middle of the next of as many equal parts of the prior as there are runs."""
+        """The middle of the next part of the prior, which is cut into as many equal parts as there are runs."""
         place = ((len(history) + len(pending)) % self.runs + 0.5) / self.runs
         return space.from_unit(np.full((1, len(space.parameters)), place))[0]
 
 
 @dataclass(frozen=True)
 class FromOptuna:
-    """Follows a sampler of Optuna: GPSampler, TPE, CMA-ES or any other (``pip install dphypo[optuna]``).
+    """Uses an Optuna sampler: GPSampler, TPE, CMA-ES or any other (``pip install dphypo[optuna]``).
 
     The sampler works over the unit cube in which every prior is uniform; see :class:`dphypo.samplers.OptunaSampler`.
-    Give it a seed, and a resumed survey proposes the same again.
+    With a seed, a resumed survey proposes the same λ again.
     """
 
     sampler: BaseSampler
 
     def propose(self, space: Space, history: History, pending: Sequence[Params], entropy: Entropy) -> dict[str, Any]:
-        """What the sampler proposes; to it a pending run is one that gave the posterior mean of a Gaussian process."""
+        """The sampler's proposal. It sees a pending run as one that scored the posterior mean of a Gaussian process."""
         return OptunaSampler(self.sampler).proposed(space, with_pending(space, history, pending))[0]
 
 
 def read_proposer(proposer: object, runs: int = 20) -> Proposer:
-    """A proposer from what people give: one of ours, one of ``dphypo.samplers``, or a sampler of Optuna."""
+    """Convert to a proposer: from one of this module, one of ``dphypo.samplers``, or an Optuna sampler."""
     if proposer is None:
         return SamplerProposer(start=max(runs // 2, 2))
     if isinstance(proposer, Proposer):
@@ -151,7 +151,7 @@ def read_proposer(proposer: object, runs: int = 20) -> Proposer:
 
 
 def with_pending(space: Space, history: History, pending: Sequence[Params]) -> History:
-    """The history with each pending run as one that gave what the finished ones lead to expect."""
+    """The history, in which each pending run has the score that the finished ones predict."""
     if not pending or history.failed.all():
         return history
     where = Candidates(space, space.to_unit(pending))
@@ -172,8 +172,8 @@ Pick = Callable[..., dict[str, Any]]
 def posterior_mean(space: Space, rows: Sequence[Row], *, maximize: bool) -> dict[str, Any]:
     """λ with the best posterior mean under a Gaussian process on all published scores.
 
-    It is sought among candidates from the prior and the published λ, then among perturbations of the best of those. The
-    draws have a public seed: the same table gives the same λ to anybody.
+    The candidates are draws from the prior and the published λ, then perturbations of the best of those. The draws have
+    a public seed, so anyone gets the same λ from the same table.
     """
     entropy, space = Seeded(0), on_scales(space)
     history = history_of(space, rows, maximize=maximize)
@@ -194,17 +194,17 @@ def posterior_mean(space: Space, rows: Sequence[Row], *, maximize: bool) -> dict
 
 @dataclass(frozen=True)
 class Parabola:
-    """λ of a hyperparameter that is nearly known: the mean of its best value given noisy scores at runs about it.
+    """λ of a nearly known hyperparameter: the posterior mean of its best value, given noisy scores of runs around it.
 
-    In its logarithm the best value is normal about the middle of the runs, a priori, and scores are a parabola about it
-    plus noise. Curvature and noise are not known: they are taken at all values of a grid, with equal weight to every
-    logarithm. Where scores are mostly noise, the mean stays near the middle. What is best for short runs is not quite
-    best for a full one: of the way to it, the part spread²/(spread² + transfer²) is taken.
+    On a logarithmic scale, the best value is a priori normal around the middle of the runs, and scores are a parabola
+    around it plus noise. Curvature and noise are unknown: they are averaged over a grid, with equal weight on a
+    logarithmic scale. If scores are mostly noise, the mean stays near the middle. The best value for short runs is not
+    quite the best for a full one, so only the part spread²/(spread² + transfer²) of the way to it is taken.
 
     Args:
-        name: of the hyperparameter.
+        name: the name of the hyperparameter.
         spread: the standard deviation of the logarithm of its best value.
-        transfer: that of the best value of a full run about the one of short runs.
+        transfer: the same for the best value of a full run, relative to that of short runs.
 
     >>> rows = [Row({"drift": 0.1 * 2**x}, score=0.9 - 0.1 * (x - 1) ** 2) for x in (-2, -1, 0, 1, 2)]
     >>> space = Space({"drift": loguniform(0.01, 1)})
@@ -255,11 +255,11 @@ def middle(space: Space) -> dict[str, Any]:
 
 
 def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters that were given by name, refused unless they are a point of the space.
+    """Check hyperparameters that were given by name, and return them as a point of the space.
 
-    A prior such as the normal one allows every number and draws none beyond some: runs are accounted for as far as it
-    draws, so what is proposed beyond is moved there. A run is given the values that were declared: 64 for 64.0, a tuple
-    for a list, and numbers of Python for those of numpy.
+    A prior such as the normal one allows every number but draws none beyond certain bounds. Runs are accounted for
+    within these bounds, so a value proposed outside is moved inside. A run receives the values as declared: 64 for
+    64.0, a tuple for a list, and Python numbers for numpy ones.
     """
     space.to_unit([params])
     dimensions = {parameter.name: parameter.dimension for parameter in space.parameters}
@@ -277,8 +277,8 @@ def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
 def moved_into(prior: Space, declared: Space, params: Mapping[str, Any]) -> dict[str, Any]:
     """A point of the declared space, moved into a prior that may be narrower.
 
-    A number that the prior does not have becomes the nearest that it has; anything else, and a parameter that is active
-    only there, takes the median of the prior.
+    A number outside the prior becomes the nearest one inside it; anything else, and a parameter that is active only
+    there, takes the median of the prior.
     """
     given, kept = point_of(declared, params), {}
     unit = np.full((1, len(prior.parameters)), 0.5)
@@ -323,7 +323,7 @@ def on_scales(space: Space) -> Space:
 
 
 def _logarithmic(parameter: Parameter) -> Any:
-    """The prior of a parameter on a logarithmic scale; None if it stays."""
+    """The prior of a parameter on a logarithmic scale; None if it keeps its own."""
     stated, dimension = parameter.description, parameter.dimension
     if isinstance(dimension, Finite):
         return None
@@ -378,9 +378,9 @@ class Past:
 
 @dataclass(frozen=True)
 class Policy:
-    """A search rule held to the band, and what the guarantee counts on about it.
+    """A search rule kept inside the band, and what the guarantee assumes about it.
 
-    It is made of the arguments of a study, and fills in what was left out. ``cells`` is the ``grid`` of a study;
+    It is built from the arguments of a study and fills in those left out. ``cells`` is the ``grid`` of a study;
     ``first`` is n₀, how many of the first runs are drawn from the prior: samplers of this library have a ``start``.
     """
 
@@ -415,7 +415,7 @@ class Policy:
 
     @property
     def history_only(self) -> bool:
-        """Whether the guarantee counts on a search rule that sees only the history."""
+        """Whether the guarantee relies on a search rule that sees only the history."""
         return self.adaptive and self.policy is PolicyClass.HISTORY
 
     @property
@@ -446,9 +446,9 @@ class Policy:
 class DrawnRuns:
     """What decides the runs of a study: T is drawn from its law, and λ inside the band.
 
-    With ``grid``, that set of cells with its masses is the prior, for the whole search. Without, fresh candidates are
-    drawn for every run, each from the prior given everything before: one set, or one Sobol sequence, used for several
-    runs would break the band.
+    With ``grid``, that set of cells with its masses is the prior for the whole search. Without it, fresh candidates are
+    drawn for every run, each from the prior given everything before: reusing one set, or one Sobol sequence, for
+    several runs would break the band.
     """
 
     law: Law
@@ -461,7 +461,7 @@ class DrawnRuns:
 
     @property
     def in_order(self) -> bool:
-        """Whether the guarantee assumes that results are used in the order of the runs, not in that of their ends."""
+        """Whether the guarantee assumes that results are used in the order of the runs, not of their ends."""
         return self.policy.history_only
 
     def draw_total(self, entropy: Entropy) -> int:
@@ -473,11 +473,11 @@ class DrawnRuns:
         return bool(self.law.pmf(total) > 0)
 
     def groups(self, workers: int) -> GroupSizes | None:
-        """How many runs a mechanism that executes many at once is given at a time; None if one by one."""
+        """How many runs to give at a time to a mechanism that executes many at once; None for one by one."""
         return GroupSizes(workers, workers) if workers > 1 else None
 
     def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
-        """On how many of the first runs λ of this one depends; None if on all that have ended."""
+        """How many of the first runs λ of this one depends on; None for all that have ended."""
         return max(number - lag, 0) if self.in_order else None
 
     def display(self, record: Callable[[], Record], *, show: bool, on_run: object) -> Display:
@@ -485,9 +485,9 @@ class DrawnRuns:
         return contextlib.nullcontext(lambda trial, outcome: None)
 
     def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
-        """λ: from the prior itself as long as the search rule sees fewer than ``first`` results.
+        """λ, drawn from the prior itself while the search rule sees fewer than ``first`` results.
 
-        A run never sees more results than runs came before it, so that the first n₀ = ``first`` runs are from the
+        A run never sees more results than there are runs before it, so the first n₀ = ``first`` runs are drawn from the
         prior, with any lag. Without a band every run is.
         """
         history = past.history(record, usable) if self.policy.adaptive else None

@@ -7,11 +7,11 @@ may be published, so they never share a log with times (:func:`rows`).
 The **live file**, which ``dphypo watch`` reads, is next to the journal. For a search with a study it contains the cost
 alone and no time, because its age would reveal the duration of the study.
 
-The **checkpoint** of a last run, next to the journal too, is its state between two steps, streamed, and then the number
-of steps and a hash of everything before. It is as secret as the journal. A run that resumes from it ends in the same
-model: nothing more is released or paid.
+The **checkpoint** of a last run is also next to the journal. It contains the run's state between two steps, streamed,
+then the number of steps and a hash of everything before. It is as secret as the journal. A run that resumes from it
+produces the same model, so nothing more is released or paid for.
 
-Nothing that only shows a search raises into it.
+Code that only displays a search never raises into it.
 """
 
 from __future__ import annotations
@@ -293,12 +293,12 @@ def compute(law: Law) -> str:
 def rows(
     record: Callable[[], Record], total: int, space: Json, on_run: OnRun | None, *, show: bool, public: bool
 ) -> Iterator[Callable[[Trial, Outcome], object]]:
-    """A line for every published run, and a remark if the best is at the edge; yields what is told of a run.
+    """Print a line for each published run, and a remark if the best is at the edge; yield what to call with a run.
 
-    The number of runs and their scores are public. Durations are public only if declared. If not, lines are printed as
-    runs end on a terminal only: in a log with times they would show how long each run took. Elsewhere all lines are
-    printed, and ``on_run`` is called, when the survey has ended, since results may be published. Lines about steps
-    show times: they go to a log at once and say that it is for the curator.
+    The number of runs and their scores are public. Durations are public only if declared. If not, only a terminal shows
+    lines as runs end: in a log with times they would reveal how long each run took. A log receives all lines, and
+    ``on_run`` is called, after the survey has ended, because results may be published. Lines about steps show times:
+    they go to a log at once and say that it is for the curator.
     """
     at_once, told, remarked = public or on_terminal(), Shield("on_run"), Shield("the remark on the best run")
 
@@ -361,7 +361,7 @@ class CheckpointFile:
 
     path: Path
     every: Every = None
-    _made: int = field(default=0, init=False)  # steps when it was written last, and the time then
+    _made: int = field(default=0, init=False)  # steps when it was last written, and the time
     _time: float = field(default_factory=lambda: time.monotonic(), init=False)
 
     def due(self, made: int) -> bool:
@@ -428,7 +428,7 @@ class _Hashed:
 
 
 def erase(path: Path | None) -> None:
-    """Remove a file, and what a process left that was killed while it wrote the file. Nothing is raised."""
+    """Remove a file, and what a process left behind that was killed while writing it. Nothing is raised."""
     for one in [] if path is None else [path, *path.parent.glob(f".{glob.escape(path.name)}.*")]:
         with contextlib.suppress(OSError):
             one.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What public values say of the learning rate before the data are looked at, and whether a search would do better.
+"""What public values say about the learning rate before the data are used, and whether a search would do better.
 
 **The law.** A *drift* of c is the learning rate with which noise alone gives every weight the standard deviation c by
 the end of a run (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`); it moves the outputs of a layer by c times
@@ -39,13 +39,13 @@ from dphypo.space.dimension import Finite
 
 DRIFT = "drift"
 MOVEMENT = {"normalise": (2.3, 1.4), "clip": (1.2, 0.9), "adam": (2.0, 1.2)}
-"""By how much noise moves the layer that it moves most at the best drift: of a linear model, and of a network with
-hidden layers. For SGD with either clipping, and for Adam."""
+"""How far noise at the best drift moves the layer that moves most: for a linear model, and for a network with hidden
+layers. For SGD with either clipping, and for Adam."""
 SPREAD = {"normalise": 0.35, "clip": 0.51, "adam": 0.56}
 """The standard deviation of the logarithm of the best drift about the predicted one."""
 LITTLE_NOISE = 20.0
-"""From which ρ = B·(1 − μ)/(σ·√T) on the learning rate of a linear model decreases: stability limits it there, and not
-noise."""
+"""The ρ = B·(1 − μ)/(σ·√T) from which on the learning rate of a linear model decreases during a run: there stability
+limits it, not noise."""
 END, FURTHER = 0.25, 1.25
 """There it ends at this part of what it begins with, and the drift is this many times as large
 (``python -m paper rates-shapes``)."""
@@ -56,7 +56,7 @@ _DIGITS = 2  # significant ones: the same on every machine
 
 @dataclass(frozen=True)
 class Known:
-    """A hyperparameter of which public values say nearly where its best value is.
+    """A hyperparameter whose best value is nearly determined by public values.
 
     Args:
         name: "drift", with the prefix of a pipeline's step if there is one.
@@ -75,15 +75,15 @@ class Known:
         return loguniform(self.value / width, self.value * width)
 
     def at(self, signal: float) -> Known:
-        """The same, as far as it is known of runs with this signal."""
+        """The same, with the spread for runs with this signal."""
         return replace(self, spread=spread_at(self.spread, signal))
 
 
 def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[float], float]) -> Known | None:
     """What is known of the learning rate of an optimiser; None for one that was not measured.
 
-    ``movement`` is a rehearsal of the network: by how much noise of a given size in all weights moves the outputs of
-    the layer that it moves most, on made-up records.
+    ``movement`` rehearses the network on made-up records: it returns how far noise of a given size in all weights moves
+    the outputs of the layer that moves most.
 
     >>> linear = known("sgd", "normalise", hidden=False, movement=lambda noise: 5.0 * noise)
     >>> linear.name, linear.value
@@ -169,7 +169,7 @@ def spread_of_scale(records: int, noise_multiplier: float) -> float:
 
 
 def scale_of_columns(ranges: int, categories: int) -> float:
-    """The scale of a table by its columns alone: numbers mapped from a range to [-1, 1], and one-hot categories.
+    """The scale of a table from its columns alone: numbers mapped from a range to [-1, 1], and one-hot categories.
 
     >>> round(scale_of_columns(ranges=5, categories=8), 2)
     2.36
@@ -178,15 +178,15 @@ def scale_of_columns(ranges: int, categories: int) -> float:
 
 
 def scale_of_shape(size: int) -> float:
-    """What is assumed of inputs of this many numbers where nothing is known: pixels in [0, 1], columns in [-1, 1]."""
+    """The scale assumed for inputs of this many numbers if none is known: pixels in [0, 1], columns in [-1, 1]."""
     return 0.3 * math.sqrt(size)
 
 
 def norm_terms(rows: npt.NDArray[Any]) -> list[float]:
     """ln(‖row‖ / 3) of each record, NaN if that is not finite; a function of that record alone, to the last bit.
 
-    Squares are added one column at a time, in double precision. A reduction of the library would add them in an order
-    that may depend on how many records there are.
+    Squares are added one column at a time, in double precision. A library reduction would add them in an order that may
+    depend on the number of records.
     """
     given = np.asarray(rows)
     flat = given.reshape(len(given), -1 if given.size else 0)  # no record may decide whether it fails
@@ -204,7 +204,7 @@ class ScaleOfInputs(Mechanism):
 
     Formal guarantee: under adding or removing one record, one call is ``GaussianDpEvent(noise_multiplier)`` with the
     slack of a noisy sum. Terms are whole numbers on a grid, each a function of one record; the cut-off and the divisor,
-    the declared number of records, are public. What is not finite counts 0.
+    the declared number of records, are public. A term that is not finite counts as 0.
     """
 
     training: Mechanism
@@ -272,7 +272,7 @@ class ScaleOfInputs(Mechanism):
 class InputScale(Survey):
     """Buys the scale of the inputs: a part whose result moves the prior of the drift, and nothing else.
 
-    ``spread`` is that of the prior, where it is not the one that the training states.
+    ``spread`` is that of the prior, if it differs from the one that the training states.
     """
 
     runs: int = 1
@@ -315,10 +315,10 @@ class InputScale(Survey):
 # Whether to search.
 
 CURVATURE, SLOPE, RUN_NOISE = (0.01, 0.78), (0.021, 0.99), (0.0044, 0.5)
-"""Of the accuracy: what is lost at a distance of 1 from the logarithm of the best rate, what a factor e of noise loses,
-and the deviation of one run. Each is a·(S/1000)^−b, where S = B·√T/σ is the signal of a run."""
+"""In accuracy: the loss at a distance of 1 from the logarithm of the best rate, the loss from e times the noise, and
+the deviation of one run. Each is a·(S/1000)^−b, where S = B·√T/σ is the signal of a run."""
 MEASURED = (200.0, 5000.0)
-"""The signals between which these laws were measured; beyond them they stay as they are at the ends."""
+"""The signals between which these laws were measured; beyond them, the values at the ends are used."""
 GAIN = 0.002
 """The least expected gain for which a search is worthwhile: it takes compute, too."""
 BEYOND = (0.0053, 0.54)
@@ -328,7 +328,7 @@ TRANSFER = 0.66
 RUNS_OF_KNOWN = 4
 """How many short runs correct a rate that is nearly known."""
 MOST_COMPUTE = 1.2
-"""The most compute, in full runs, of a search that nobody asked for."""
+"""The most compute, in full runs, of a search that was not explicitly requested."""
 
 
 def spread_at(spread: float, signal: float) -> float:
@@ -338,13 +338,13 @@ def spread_at(spread: float, signal: float) -> float:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What public numbers lead to expect of a training whose rate is nearly known, with and without a search.
+    """The expected loss of accuracy of training at a nearly known rate, with and without a search, from public numbers.
 
     Args:
         signal: B·√T/σ of one run with the whole total.
         spread: of the prior, with that of a bought scale.
         total: μ of the Gaussian mechanism that costs the total.
-        fraction: the part of a full run that a short run makes.
+        fraction: the length of a short run, as a fraction of a full one.
         score_records: how many private records score the runs of a search; None if scores have no noise.
         share: the part of the records that a search sets apart.
     """
@@ -358,11 +358,11 @@ class Prospect:
 
     @property
     def regret(self) -> float:
-        """How much less accurate than at the best rate one run at the known rate is, on average."""
+        """The average loss of accuracy of one run at the known rate, compared with the best rate."""
         return self._curvature * self.spread**2
 
     def searched(self, runs: int = RUNS_OF_KNOWN, price: float | None = None) -> float:
-        """The same after a search of short runs, and what its noise loses: ``price``, or about what that will be."""
+        """The same after a search of short runs, plus the loss from its noise: ``price``, or an estimate."""
         extra = runs * self.fraction**2  # of the squared total, in units of the last run
         noisy = self._of(SLOPE) * (math.log1p(extra) / 2 if price is None else math.log1p(price))
         if self.score_records is None:
@@ -373,7 +373,7 @@ class Prospect:
         return noisy + min(self._after(runs, apart) + fewer, self._after(runs, shared))
 
     def _after(self, runs: int, score: float) -> float:
-        """The regret that is left when the scores of runs that are spread over the prior have been seen."""
+        """The regret that remains after seeing the scores of runs spread over the prior."""
         curvature = self._curvature
         seen = runs * (2 * curvature * self.spread) ** 2 / (score**2 + self._of(RUN_NOISE) ** 2)
         return curvature / (1 / self.spread**2 + 1 / (TRANSFER**2 + 1 / seen))

@@ -184,11 +184,11 @@ class SurveyTable:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the table: the certificate has it, so a table that was changed is found."""
+        """SHA-256 of the table. The certificate contains it, so a changed table is detected."""
         return table_hash(self.to_dict())
 
     def fingerprint(self) -> dict[str, Any]:
-        """The table as a certificate states it: how many runs, how many of them failed, its hash and its models'."""
+        """The table as a certificate states it: how many runs, how many failed, and the hashes of table and models."""
         hashes = [None if one is None else hashlib.sha256(one).hexdigest() for one in self.models]
         stated = {"survey": len(self), "failed": len(self) - len(done(self.rows)), "sha256": self.hash}
         return {**stated, **({"models": hashes} if hashes else {})}
@@ -377,8 +377,8 @@ class Release:
     def save(self, folder: str | Path) -> Path:
         """Write ``release.json``, ``certificate.json``, the model and the surveys into a new folder; no pickle.
 
-        The folder must not exist or be empty: a release is not written over another. If anything goes wrong, as on a
-        full disk, nothing is left in it.
+        The folder must be new or empty: a release never overwrites another. If anything goes wrong, as on a full disk,
+        nothing is left in it.
         """
         described = {
             "ending": self.ending.name,
@@ -400,8 +400,8 @@ class Release:
     def report(self, path: str | Path) -> Path:
         """Write one self-contained page of HTML: what was released, the privacy statement, and how to check it.
 
-        It holds public values only. An earlier report at the path is replaced; any other file is left alone. Needs the
-        extra ``plots``.
+        It contains public values only. An earlier report at the path is replaced; any other file is left alone. Needs
+        the extra ``plots``.
         """
         from dphypo.report import release_page, write  # which is built on this module
 
@@ -423,7 +423,7 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
 
     Args:
         folder: where it was saved.
-        saver: for a model that was saved by a saver of your own, that saver.
+        saver: the saver, if the model was saved by a custom one.
         model: for an estimator, the unfitted estimator or pipeline that was searched. For a PyTorch model, the class or
             function that builds it, ``load_release("release", model=MLP)``; without it the model is loaded from its
             captured graph, which takes records and gives outputs but cannot be trained further.

@@ -13,10 +13,11 @@ Framework 1 of the paper, DP-HyPO 𝒜(D, π⁽⁰⁾, 𝒯, C, c), is a search 
     return release
 
 Every draw is committed before it is used: T before the first run, λ and seed before a run, its outcome after it. A
-killed search resumes to the result that it would have had. Nothing is published before the last run has ended.
+killed search resumes and ends in the result that it would have had. Nothing is published before the last run has ended.
 
-The paper's loop executes one run after the other. Runs may be executed side by side, too: a λ that is drawn while other
-runs are under way uses less of A, which the theorems allow. What counts is score and key, never which run ended first.
+The paper's loop executes one run after the other. Runs may also be executed concurrently: a λ drawn while other runs
+are in progress uses less of A, which the theorems allow. The best run is decided by score and key, never by which run
+ended first.
 
 A survey is executed by the same loop: T is declared, a proposer takes the place of the band, and all of A is published.
 
@@ -335,7 +336,7 @@ class Runner:
         return Stop(Composition(terms), tuple(map(self._called, made)))
 
     def published(self, before: int) -> list[Any]:
-        """What the parts before a given one have published, as far as they have."""
+        """What the parts before a given one have published, for those that have."""
         found: list[Any] = []
         for number, part in enumerate(self.declaration.parts[:before]):
             record = self.journal(number).record
@@ -446,7 +447,7 @@ def execute_runs(
 ) -> None:
     """Execute the runs of a part, or those that are left, and publish.
 
-    Nothing is published before the last run has ended. With ``progress`` people see the runs that are published.
+    Nothing is published before the last run has ended. With ``progress``, published runs are shown.
     """
     part.record()  # T is drawn and committed
     display = part.runs.display(part.record, show=progress, on_run=on_run)
@@ -498,7 +499,7 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
 
 
 def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:
-    """The devices that are meant, "all" being all of this machine; refused if training cannot be moved."""
+    """The devices to use; "all" means all of this machine. Refused if training cannot be moved."""
     if not mechanism.all_devices():
         remedy = "the mechanism has no all_devices() and at(device=...): choose the device in your training"
         raise _validate.fail("devices", devices, remedy)
@@ -796,8 +797,8 @@ class RunningPart:
 def deaths_of(trial: Trial, steps: int) -> int:
     """How many attempts at a lost run count as its deaths, if its checkpoint was written after ``steps`` steps.
 
-    Progress, which a later checkpoint shows, ends the count. An attempt that was lost with its machine does not count:
-    that is no outcome of the run.
+    Progress, shown by a later checkpoint, resets the count. An attempt lost together with its machine does not count,
+    because it is not an outcome of the run.
     """
     if steps > trial.steps:
         return 0
@@ -829,7 +830,7 @@ class SameRecords:
 
 
 def _entry_name(name: str, journal: str | Path | Store | None) -> str:
-    """What a search is called in a ledger: the name it was given, or else its journal's file, which has a name."""
+    """The name of a search in a ledger: the one it was given, or else that of its journal's file."""
     given = name not in ("study", "stages", "tune") or not isinstance(journal, (str, Path)) or "://" in str(journal)
     return name if given else Path(str(journal)).stem or name
 

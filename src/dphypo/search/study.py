@@ -1,7 +1,7 @@
 """The public side of searches: a study, and a search in several parts.
 
-A survey may put the prior of the next part around what it found. Each part has its own guarantee, whatever prior it is
-given, so the whole is their adaptive composition.
+A survey may centre the prior of the next part on what it found. Each part has its own guarantee for any prior, so the
+guarantee of the whole is their adaptive composition.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Stage(Part):
         return self._best_of(over_space.events(self.mechanism, space))
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
-        """One term; two, for training and scores, where a split sets records apart and one is added or removed."""
+        """One term; or two, for training and scores, if a split sets records apart and neighbours add or remove one."""
         self.search_policy.grid(space)  # which refuses cells that the space has not
         if not last:
             raise ValueError("a Stage is followed by another part: surveys come first, then one Stage or one LastRun")
@@ -129,10 +129,9 @@ class Stage(Part):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class StageTrial(Trial):
-    """One run of a search: train as ``mechanism`` does, with ``params`` and ``seed``, and tell the outcome.
+    """One run of a search: train as ``mechanism`` does, with ``params`` and ``seed``, and report the outcome.
 
-    ``stage`` is counted from 1; a study has one. The trial is secret, as all of them are: its ``repr`` names the stage
-    alone.
+    ``stage`` is counted from 1; a study has one. Trials are secret, so the ``repr`` shows only the stage.
     """
 
     stage: int
@@ -161,7 +160,7 @@ class Search:
     def certificate(self) -> Certificate:
         """The guarantee as a document. It depends on what was declared, and is the same before the search and after.
 
-        That of a release in stages adds what the earlier stages have released.
+        The certificate of a release in stages also states what the earlier stages have released.
         """
         return self.declaration.certificate
 
@@ -207,14 +206,14 @@ class Search:
     def ask(self) -> StageTrial | None:
         """The next run to execute, of the part in progress; None if there is none now.
 
-        Execute it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and tell the
-        outcome; ``trial.stage`` is the number of the part, from 1 on. Several may be asked for before the first is
-        told: ask and tell from one thread, and execute the runs anywhere. After the last outcome of a part, the next
-        ``ask`` publishes that part and begins the next one.
+        Execute it with ``trial.mechanism(trial.params, seed=trial.seed)``, or as that mechanism would, and report the
+        outcome with :meth:`tell`; ``trial.stage`` is the number of the part, from 1 on. You may ask for several runs
+        before you tell the first outcome. Ask and tell from one thread; execute the runs anywhere. After the last
+        outcome of a part, the next ``ask`` publishes that part and begins the next one.
 
-        That there is none is **secret**, like T: use it to end the loop and for nothing else; it means the end only
-        when no outcome is missing. A run that an earlier process asked for and did not tell is returned again with the
-        same λ and seed.
+        A result of None is **secret**, like T: use it to end the loop and for nothing else. It means the end only if no
+        outcome is missing. A run that an earlier process asked for and did not finish is returned again with the same λ
+        and seed.
         """
         if (found := self._runner.ask()) is None:
             return None
@@ -222,7 +221,7 @@ class Search:
         return StageTrial(**vars(trial), stage=number + 1, mechanism=self._runner.part(number).mechanism)
 
     def tell(self, trial: StageTrial, outcome: Any) -> None:
-        """How a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
+        """Record how a run ended: an ``Outcome``, a ``(model, score)`` pair, or ``Outcome.failed(reason)``.
 
         Anything else is a TypeError, and nothing is recorded: call ``tell`` again. A score that is a number but not
         finite is a failed run.
@@ -290,15 +289,14 @@ class Study(Search):
         entropy: where randomness comes from; with ``Seeded`` there is no guarantee, and the certificate says so.
         lost: how to treat a run whose process died. "again" repeats it with its seed until it has died three times
             without progress, which is right if all its randomness comes from the seed; "failed" counts it as failed. By
-            default what the mechanism says of itself (``seeded``). An orderly stop and the loss of the whole machine do
-            not count as deaths, nor does a death after the run has written a checkpoint.
+            default, what the mechanism states (``seeded``). An orderly stop and the loss of the whole machine do not
+            count as deaths, nor does a death after the run has written a checkpoint.
         data_name: a public name of the data set. A journal that was begun under another name is refused, so that no
             release of other data is returned; the name is in the certificate.
         policy: what the search rule may look at: ``"history"`` or ``"anything"``, which costs more. By default
             ``"history"`` if the sampler states ``history_only = True`` (see :class:`dphypo.samplers.Sampler`).
         first_from_prior: how many of the first runs are drawn from the prior, without asking the search rule: the more,
-            the less a band costs. By default what a rule of ours leaves to the prior (``GaussianProcess.start``), else
-            1.
+            the less a band costs. By default the number that the sampler states (``GaussianProcess.start``), else 1.
         lag: how many of the latest runs a history-only rule does not see, so that lag + 1 can be executed at a time.
             It stays the same when a study is resumed. By default one less than the ``workers`` of the first ``run``.
         ledger: a :class:`dphypo.Ledger`, or its file: the study reserves there what it costs, once, before its first
@@ -377,7 +375,7 @@ class Stages(Search):
     **Guarantee.** All that is released together, the final release and the intermediate ones (``stages.released``), is
     (ε, δ)-DP with ε = ``stages.guarantee.epsilon(delta)``, under the conditions of :class:`dphypo.Study` for each
     part. The prior of a part depends on what the surveys before it published and on nothing else. A survey without a
-    result leaves the prior as it was.
+    result leaves the prior unchanged.
 
     Args:
         space: the hyperparameters and their original prior. Every stage's event must hold for all of it.

@@ -65,11 +65,11 @@ class Survey(Part):
     Args:
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
         runs: how many. All are paid for, including those that fail. If the first five fail, the survey stops.
-        proposer: what gives λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
+        proposer: what proposes λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
             :class:`dphypo.search.next_run.Proposer`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
-        prior: a :class:`dphypo.PriorAround` puts the prior of the next part around that λ; by default the prior stays
-            as it is.
+        prior: a :class:`dphypo.PriorAround` puts the prior of the next part around that λ; by default the prior is
+            unchanged.
         models: whether the model of every run is published: ``release.survey.model(0)`` is that of the first. They are
             paid for, and the journal keeps them.
         durations: "public" declares that how long runs take does not depend on the data. Runs executed side by
@@ -177,10 +177,10 @@ class Survey(Part):
 
 @dataclass(frozen=True)
 class LastRun(Part):
-    """One run, at the λ that the latest published result says; its model is the release. The last part of a search.
+    """The last part of a search: one run, at the λ that the latest result recommends; its model is the release.
 
     **Guarantee.** λ is a function of what was published, so the run is one more term of the composition. A mechanism
-    that states no split may train on any record, also on those that score in the survey: it counts for every side.
+    that states no split may train on any record, including those that score in the survey, so it counts for every side.
 
     Args:
         mechanism: what the run is: usually a full one.
@@ -189,8 +189,8 @@ class LastRun(Part):
             has a score, λ is the middle of the prior.
         score: whether the score of this run is released. A score on private records is then paid for, and the
             mechanism must state the ``split`` that sets them apart: no score is taken on records that trained the
-            model. Without, a mechanism that can leave out its private score (``without_score``, as ``DPSGD`` has) does
-            so; one that cannot computes it, and pays for it, since a score decides whether a run fails.
+            model. If False, a mechanism that can leave out its private score (``without_score``, as in ``DPSGD``) does
+            so; any other computes the score and pays for it, since a score decides whether a run fails.
         within, counts: as for :class:`dphypo.Survey`; the count is taken here if nothing comes before this run.
         searched: whether λ was searched. If not, the certificate says that it follows from public values, and from the
             scale of the inputs if that was bought.
@@ -256,26 +256,26 @@ class LastRun(Part):
 
 
 def _recommended(pick: Pick | None, table: SurveyTable, space: Space) -> dict[str, Any]:
-    """λ as a table says; by default where the posterior mean of a Gaussian process is best."""
+    """The λ that a table recommends; by default where the posterior mean of a Gaussian process is best."""
     return (posterior_mean if pick is None else pick)(space, table.rows, maximize=table.maximize)
 
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """What is declared of a survey and the run after it; what is left out is planned.
+    """The settings of a survey and of the run after it; settings left out are planned.
 
     Args:
-        runs: how many short runs; with 0 nothing is searched, and one run is trained at what public values say.
-        fraction: the part of a full run's steps that a short run makes; its noise is that of the full run over the
-            square root of it.
+        runs: how many short runs; with 0 nothing is searched, and one run uses the λ that follows from public values.
+        fraction: the fraction of a full run's steps that a short run has; its noise is that of the full run divided by
+            the square root of this fraction.
         proposer, models, durations: of the survey, as for :class:`dphypo.Survey`.
         pick, score: of the last run, as for :class:`dphypo.LastRun`.
-        short: makes the short run of a full one, for a mechanism without ``at(fraction=..., match=True)``.
-        last: makes the last run of the full one, if it is to be another. A mechanism that set records apart itself
+        short: returns the short run for a full one, for a mechanism without ``at(fraction=..., match=True)``.
+        last: returns the last run for the full one, if it is to differ. A mechanism that set records apart itself
             (``DPSGD(score="accuracy")``) trains it on all records where that is better and ``score`` is not asked for;
-            ``last=lambda full: full`` keeps it to those that train. With a split of your own, give
-            ``last=lambda full: full.at(data=..., records=...)``: on records that are not one side of the split it
-            counts for both.
+            ``last=lambda full: full`` trains it only on the records that the survey trains on. With a split of your
+            own, give ``last=lambda full: full.at(data=..., records=...)``: on records that are not one side of the
+            split it counts for both.
 
     >>> SurveyPlan(runs=10, fraction=0.05).compute
     1.5

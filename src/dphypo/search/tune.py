@@ -124,7 +124,7 @@ def tune(
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
         search: "auto" decides from public values whether to search where nothing but the learning rate is searched, in
-            the mechanism's own space. "always" searches, "never" trains once at what public values say.
+            the mechanism's own space. "always" searches, "never" trains once at the λ that follows from public values.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
         until: a score that is good enough, such as an accuracy of 0.9, or a :class:`dphypo.search.Ladder`. Then
             nothing is searched: full runs are executed at ε/8, ε/5.7, ε/4, … and ε in total, each with the learning
@@ -391,7 +391,7 @@ def one_run(
     delta: float,
     keep: Keep | None = None,
 ) -> Tuning:
-    """One run with all of ε, at what public values say: on all records, unless its score is asked for."""
+    """One run with all of ε, at the λ that public values give: on all records, unless its score is asked for."""
     if not given.score:
         mechanism = (mechanism.on_all_records() or mechanism).without_score()
     problem = NoiseProblem(space, mechanism, replace(given, runs=0, fraction=None), None, epsilon, delta, keep)
@@ -404,7 +404,7 @@ def one_run(
 
 
 def known_of(mechanism: Mechanism, space: Space) -> Known | None:
-    """What is known of the only hyperparameter that is searched; None if several are, or nothing is known of it."""
+    """What is known about the only hyperparameter that is searched; None if several are, or nothing is known."""
     searched = [one.name for one in space.parameters if one.dimension.size != 1]
     found: Known | None = mechanism.known() if len(searched) == 1 else None
     return found if found is not None and searched == [found.name] else None
@@ -600,7 +600,7 @@ def within_compute(
 def settings_within(mechanism: Mechanism, space: Space, most: float | None) -> tuple[float, Within | None]:
     """The compute of the longest full run, in those of the mechanism's own setting, and which λ are allowed.
 
-    A mechanism that does not say what a run takes is taken to take the same at every λ.
+    A mechanism that does not state its compute is assumed to need the same at every λ.
     """
     takes = mechanism.compute
     unit = float(takes({}))
