@@ -10,12 +10,14 @@ from opacus import GradSampleModule
 from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
 
-from dphypo.torch.engine import Run, Setting, Tensors, layers
+from dphypo.errors import UnsupportedModelError
+from dphypo.torch.engine import Run, Setting, Tensors, factors, layers
 from dphypo.torch.engine.clipped_sum import Shape, Slot
 from dphypo.torch.engine.program import Program
 from dphypo.torch.engine.run import Group
 
 COUNT = 5
+EXAMPLE = torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64)
 
 
 def made(name: str, dtype: torch.dtype = torch.float64, **options: object) -> tuple[Program, nn.Module]:
@@ -178,3 +180,16 @@ def test_attention_is_careful_about_rows_that_are_masked_whole_where_there_are_s
     assert ("aten._safe_softmax.default" in names) is careful
     found, _, _ = gradients(program, model, *records)
     assert bool(found.isfinite().all())
+
+
+def test_a_gradient_that_is_put_together_wrongly_is_refused(monkeypatch):
+    """What is compared with plain automatic differentiation is what training sums, not only the graph."""
+    split = factors.split
+
+    def swapped(graph, layout):
+        first, second, *others = split(graph, layout)
+        return second, first, *others
+
+    monkeypatch.setattr(factors, "split", swapped)
+    with pytest.raises(UnsupportedModelError, match="a record's gradient depends on"):
+        Program.of(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), cross_entropy, EXAMPLE)

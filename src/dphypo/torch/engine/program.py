@@ -435,12 +435,10 @@ class Program:
         """
         trainable.refuse_layers(model)
         code = trainable.code_of(model)
-        record = RecordGraph.of(code, loss, example, autocast=autocast, augment=augment)
+        record, parts = trainable.captured(code, loss, example, autocast=autocast, augment=augment)
         changed = autocast is not None or augment is not None
-        trainable.refuse_other_gradients(code, loss, example, record, changed=changed)
+        trainable.refuse_other_gradients(code, loss, example, record, parts, changed=changed)
         layout = Layout.of(code)
-        parts = factors.split(record.graph, layout)
-        layers.lower(record.graph)
         zeros = [
             torch.zeros((1, 1, *one.shape), dtype=one.dtype, device=example[0].device) for one in outputs(record.graph)
         ]

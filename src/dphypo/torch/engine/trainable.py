@@ -18,9 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import batch_rows
+from dphypo.torch.engine import batch_rows, factors, layers
 from dphypo.torch.engine.batch_rows import Batch, Loss
-from dphypo.torch.engine.clipped_sum import Layout, Shape, trained
+from dphypo.torch.engine.clipped_sum import Layout, Shape, Sums, trained
 from dphypo.torch.engine.record_graph import RecordGraph, refuse_average
 
 if TYPE_CHECKING:
@@ -190,19 +190,27 @@ def _attributes(model: nn.Module) -> list[tuple[nn.Module, str, str]]:
 
 
 def refuse_other_gradients(
-    model: nn.Module, loss: Loss, example: Batch, record: RecordGraph, *, changed: bool = False
+    model: nn.Module,
+    loss: Loss,
+    example: Batch,
+    record: RecordGraph,
+    parts: Sequence[factors.Part],
+    *,
+    changed: bool = False,
 ) -> None:
-    """Compare a graph on a few made-up records, one by one, with automatic differentiation of the model on all of them.
+    """Compare what is summed of a few made-up records with automatic differentiation of the model on all of them.
 
-    The graph is private whatever the model does. A difference says that it is not what the model's code means: records
-    that mix, another function in larger batches, random numbers that are not PyTorch's. Where the model is random, both
-    are compared in evaluation mode; where records are augmented or passes are in half precision (``changed``), without.
+    The sum is that of the parts of the gradients, as in training. It is private whatever the model does. A difference
+    says that it is not what the model's code means (records that mix, another function in larger batches, random
+    numbers that are not PyTorch's), or that the parts were found wrongly. Where the model is random, both are compared
+    in evaluation mode; where records are augmented or passes are in half precision (``changed``), without.
     """
     probe = copy.deepcopy(model)
+    layout = Layout.of(probe)
     if changed:
-        record = RecordGraph.of(probe, loss, example)
+        record, parts = captured(probe, loss, example)
     if record.uniforms:
-        record = RecordGraph.of(probe.eval(), loss, example)
+        record, parts = captured(probe.eval(), loss, example)
         if record.uniforms:
             return
     inputs, targets = synthetic_records(example, _TRIED)
@@ -231,11 +239,24 @@ def refuse_other_gradients(
             )
         values = {**dict(probe.named_parameters()), **before}
         given = [values[name].detach() for name in (*record.trained, *record.given)]
-        found = torch.zeros_like(wanted)
-        for weight, *one in zip(_WEIGHTS, inputs, targets, strict=True):
-            found += weight * _as_row(record.graph(*given, *one)[:-1])
+        each = [record.graph(*given, *one)[:-1] for one in zip(inputs, targets, strict=True)]
+        outputs = [torch.stack(some)[None] for some in zip(*each, strict=True)]
+        sums = Sums(torch.empty(1, layout.width, device=inputs.device))
+        for part in factors.Gradients(layout, parts)(outputs, Shape(1, _TRIED)):
+            part.add(sums.rows.new_tensor([_WEIGHTS]), sums)
+        found = _as_row(layout.each(sums.rows[0]))
         if not (found - wanted).norm() <= _TOLERANCE * wanted.norm() + 1e-12:
             raise UnsupportedModelError(_MIXES)
+
+
+def captured(
+    model: nn.Module, loss: Loss, example: Batch, **options: Any
+) -> tuple[RecordGraph, tuple[factors.Part, ...]]:
+    """The graph of one record, and the parts of the gradient that its outputs are."""
+    record = RecordGraph.of(model, loss, example, **options)
+    parts = factors.split(record.graph, Layout.of(model))
+    layers.lower(record.graph)
+    return record, parts
 
 
 @torch.enable_grad()
