@@ -1,16 +1,16 @@
-"""The private records, whatever they come as: arrays, tensors, fields, or a data set that is read by index.
+"""The private records in any form: arrays, tensors, fields, or a data set that is read by index.
 
-The shape and type of a record are public: an array's own, or those of an example that the user makes up. Of a data set
-that is read by index, it is private what any record looks like.
+The shape and type of a record are public: those of the array, or of an example that the user makes up. What the records
+of a data set that is read by index look like is private.
 
 **Which records count**: those in the domain of the model and its loss. A record outside its domain (a label that the
 model has no output for, a token that it has no row for, a value that is not a finite number, another shape than stated)
-is left out, of training and of scoring. Whether a record is in the domain depends on that record and on public things
-alone (the model, the loss, the stated shape and type), so that two neighbouring sets of records stay neighbours.
+is left out of training and of scoring. Whether a record is in the domain depends only on that record and on public
+values (the model, the loss, the stated shape and type), so neighbouring data sets stay neighbours.
 
-A data set of Hugging Face declares its columns (``features``). Before any record is read, one is made up from that
-declaration and goes the whole way of reading: a column that cannot become a tensor would otherwise leave out all
-records, and nobody but the curator could be told.
+A data set of Hugging Face declares its columns (``features``). Before any record is read, a record is made up from that
+declaration and read in the same way. Otherwise a column that cannot become a tensor would leave out all records, and
+only the curator could be informed.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """What a record may be: of the shape and type of a made-up ``example``, all numbers finite.
+    """The records that can be used: those with the shape and type of a made-up ``example``, all numbers finite.
 
-    The label is 0, 1, ..., ``classes - 1`` and every token 0, 1, ..., ``vocabulary - 1``, which has one number a column
-    of fields; None if there are no labels or tokens. A record may have a label at each of several positions; one that
-    is ``ignored`` counts for nothing, and a record whose positions are all ignored is outside the domain. Numbers of
-    another precision are converted, fractions are neither labels nor tokens.
+    Labels are 0, 1, ..., ``classes - 1`` and tokens 0, 1, ..., ``vocabulary - 1``; None if there are no labels or
+    tokens. For fields, ``vocabulary`` has one number per column. A record may have a label at each of several
+    positions: the ``ignored`` label does not count, and a record whose positions are all ignored is outside the domain.
+    Numbers of another precision are converted; fractions are neither labels nor tokens.
 
     >>> domain = Domain((torch.zeros(1, 2), torch.tensor([0])), classes=3)
     >>> domain.contains(torch.tensor([[0.0, 1.0], [0.0, torch.nan], [0.0, 1.0]]), torch.tensor([2, 2, 3])).tolist()
@@ -88,8 +88,9 @@ class Domain:
     ) -> Domain:
         """The domain of records that look like ``example``, found by trying made-up ones on a copy of the model.
 
-        Labels are those that ``loss`` takes, and the one that it ignores is found, too. A score without a loss is
-        ``labelled`` if it compares labels with the model's outputs; what the loss of training ignores is ``ignored``.
+        Labels are those that ``loss`` accepts; the label that it ignores is found too. ``labelled`` says that a score
+        without a loss compares labels with the model's outputs; ``ignored`` is the label that the training loss
+        ignores.
         """
         inputs, targets = (torch.zeros((2, *part.shape[1:]), dtype=part.dtype) for part in example)
         fields = model.fields if isinstance(model, Called) else None
@@ -100,7 +101,7 @@ class Domain:
         classes = None
         if not tokens and labels is None and not labelled:
             return cls(example)
-        with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs on its device alone
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # a model that runs only on its device
             tried = copy.deepcopy(model).cpu().eval()
             if fields is not None:
                 vocabulary = torch.full((inputs.shape[1],), _NUMBER)
@@ -122,7 +123,7 @@ class Domain:
                 classes = _first_refused(sizes, use)
                 ignored = _ignored(classes or outputs.shape[1], use) if ignored is None else ignored
                 if classes is None and ignored in sizes and not _works(use, ignored + 1):
-                    classes = ignored  # the first number without a class is taken, as it is ignored
+                    classes = ignored  # the first label without a class is accepted because it is ignored
         return cls(example, classes=classes, vocabulary=vocabulary, ignored=ignored)
 
     def contains(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -143,10 +144,9 @@ class Domain:
         return inputs, targets, whole & also & self.contains(inputs, targets)
 
     def read(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
-        """A record that is read by itself, in the types of the others and on the CPU; None if it is outside the domain.
+        """A record read by itself, in the types of the domain and on the CPU; None if it is outside the domain.
 
-        Such records are put together in batches, and one of another type would change the type of all records that it
-        is put together with.
+        Such records are stacked into batches, where a record of another type would change the type of all.
         """
         for part, shown in zip((inputs, targets), self.example, strict=True):
             kinds = part.dtype.is_floating_point, shown.dtype.is_floating_point
@@ -159,7 +159,7 @@ class Domain:
 
 
 def _tokens(model: nn.Module, inputs: torch.Tensor, place: slice) -> int | None:
-    """How many tokens the model takes at some places of its inputs: the size of a table; None if it takes any."""
+    """How many tokens the model accepts at some places of its inputs (the size of a table); None if any."""
     tables = (layer for layer in model.modules() if isinstance(layer, nn.Embedding | nn.EmbeddingBag))
 
     def use(token: int) -> object:
@@ -176,7 +176,7 @@ def _first_refused(sizes: set[int], use: Callable[[int], object]) -> int | None:
 
 
 def _ignored(classes: int, use: Callable[[int], object]) -> int | None:
-    """The label that a loss of one's own ignores: one without a class that it takes, and not the next one."""
+    """The label that a custom loss ignores: it has no class and is accepted, while the label below it is refused."""
     usual = (-100, 255, -1)
     return next(
         (one for one in usual if not 0 <= one < classes and _works(use, one) and not _works(use, one - 1)), None
@@ -188,7 +188,7 @@ def _works(use: Callable[[int], object], value: int) -> bool:
 
 
 def is_single(outputs: torch.Tensor) -> bool:
-    """Whether a model has one output, whose sign tells two classes apart."""
+    """Whether the model has a single output, whose sign distinguishes two classes."""
     return outputs.dim() == 1 or outputs.shape[1] == 1
 
 
@@ -201,7 +201,7 @@ def _as_type(values: torch.Tensor, like: torch.Tensor) -> Batch:
 
 
 def _flat(values: torch.Tensor) -> torch.Tensor:
-    """One row per record. A table without records is a table: no record may decide whether a run fails."""
+    """One row per record. A table without records remains a table: no record may decide whether a run fails."""
     return values.reshape(len(values), -1 if values.numel() else 0)
 
 
@@ -223,7 +223,7 @@ def _within(values: torch.Tensor, size: int | torch.Tensor | None) -> torch.Tens
 class TensorRecords:
     """Inputs and targets held as two tensors; ``example`` is a batch of one made-up record.
 
-    ``person`` says whose row each row is, where a record is all rows of a person.
+    ``person`` identifies the person of each row, if a record is all rows of a person.
     """
 
     inputs: torch.Tensor
@@ -259,7 +259,7 @@ class TensorRecords:
         return self.inputs[chosen].to(device), self.targets[chosen].to(device)
 
     def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Gives inputs and targets of some numbers, and which of them are in the domain."""
+        """Returns inputs and targets for record numbers, and which of them are in the domain."""
         parts = domain.chosen(self.inputs, self.targets)
         return lambda numbers: tuple(part[torch.from_numpy(numbers).to(part.device)] for part in parts)  # type: ignore[return-value]
 
@@ -279,11 +279,11 @@ class TensorRecords:
 
 @dataclass(frozen=True, repr=False)
 class DatasetRecords:
-    """A data set that gives one record for an index: an (input, target) pair, or several fields.
+    """A data set that returns one record for an index: an (input, target) pair, or several fields.
 
-    With a domain, a batch leaves out the records that are not in it, those that cannot be read, and those that read
-    differently when they are read twice. ``example`` is a batch of one made-up record. ``shards`` says into how many
-    parts they are divided, None if every process may read all. The others are as for :func:`as_records`.
+    With a domain, a batch leaves out records that are outside it, that cannot be read, or that differ when they are
+    read twice. ``example`` is a batch of one made-up record. ``shards`` is the number of parts into which the records
+    are divided; None if every process may read all. The other fields are as for :func:`as_records`.
     """
 
     dataset: Any
@@ -307,7 +307,7 @@ class DatasetRecords:
 
     @property
     def read_from(self) -> Any:
-        """What the records are read from: copies of these records have the same."""
+        """The source of the records, which is the same for copies of them."""
         return self.dataset
 
     @property
@@ -328,11 +328,11 @@ class DatasetRecords:
         return self
 
     def within(self, domain: Domain) -> DatasetRecords:
-        """The records, of which every batch gives those that are in the domain."""
+        """The records, of which a batch contains only those in the domain."""
         return replace(self, domain=domain)
 
     def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Gives inputs and targets of some numbers, and which of them are in the domain."""
+        """Returns inputs and targets for record numbers, and which of them are in the domain."""
         inside = self.within(domain)
         return lambda numbers: inside.rows(torch.from_numpy(numbers), torch.ones(len(numbers), dtype=torch.bool))
 
@@ -357,7 +357,7 @@ class DatasetRecords:
         return inputs.to(numbers.device), targets.to(numbers.device), usable.to(numbers.device)
 
     def _each(self, indices: Sequence[int]) -> list[Batch | None]:
-        """The records of some indices, read in threads where that was asked for."""
+        """The records of some indices, read in threads if that was requested."""
         if self.workers < 1:
             return list(map(self._record, indices))
         with ThreadPoolExecutor(self.workers) as pool:
@@ -380,9 +380,9 @@ class DatasetRecords:
 
 
 class _Readings:
-    """The digest of each record of a data set, found when it is first asked for; None for one that does not count.
+    """The digest of each record of a data set, computed when first needed; None for a record that does not count.
 
-    Of records in shards each process of a launcher reads its own alone.
+    If records are in shards, each launched process reads only its own.
     """
 
     def __init__(self, records: DatasetRecords) -> None:
@@ -408,7 +408,7 @@ class _Readings:
         return self._known[index]
 
     def digests(self) -> list[bytes | None]:
-        """Those of all records. In a launched process the others are asked for theirs: it leads, and they serve."""
+        """The digests of all records. In a launched process, which then leads, the other processes send theirs."""
         team = None if self._shards is None or self._others else distributed.world()
         count = len(self._way[0])
         if team is not None:
@@ -419,7 +419,7 @@ class _Readings:
         return [self._known[index] for index in range(count)]
 
     def answer(self, team: distributed.Team) -> None:
-        """Read the records of this process, and tell the leader their digests."""
+        """Read the records of this process, and send their digests to the leader."""
         self._read_some([int(index) for index in np.flatnonzero(self._own) if int(index) not in self._known])
         for known in team.gathered(self._known):
             self._known.update(known)
@@ -433,7 +433,7 @@ class _Readings:
 
     @functools.cached_property
     def _own(self) -> npt.NDArray[np.bool_]:
-        """Which records this process reads: those of its shards; of persons, the rows of those of its shards."""
+        """Which records this process reads: those of its shards; for persons, the rows of the persons in its shards."""
         count, team = len(self._way[0]), distributed.world()
         if self._shards is None or team is None:
             return np.ones(count, dtype=np.bool_)
@@ -456,7 +456,7 @@ class _Readings:
 
 @dataclass(frozen=True)
 class Asked:
-    """The leader asks every process for the digests of its own of so many records."""
+    """The leader's request to every process: send the digests of your share of this many records."""
 
     records: int
 
@@ -492,19 +492,19 @@ def as_records(
     taken: frozenset[str] | None = None,
     person: Any = None,
 ) -> TorchRecords:
-    """Records that :class:`DPSGD` and every score take as ``data``, whatever they come as.
+    """Convert data in any form to the records that :class:`DPSGD` and every score take as ``data``.
 
     Args:
         data: a pair of arrays or tensors; several fields (a mapping, a dataclass, a tuple of three and more); a
-            ``TensorDataset``; or a data set that gives one record for an index: an (input, target) pair, or fields.
-        example: one made-up record that shows the shape and the type of all. Arrays have a shape and a type of their
-            own; a data set that is read by index needs an example.
-        target: which field is the target: "labels", or the last one of a tuple, unless it is named.
-        collate: makes a batch of a list of one record, such as a collator that pads to a public length.
+            ``TensorDataset``; or a data set that returns one record for an index: an (input, target) pair, or fields.
+        example: one made-up record with the shape and type of all. A data set that is read by index needs an example;
+            arrays have a shape and a type already.
+        target: the name of the target field; by default "labels", or the last field of a tuple.
+        collate: turns a list of one record into a batch, such as a collator that pads to a public length.
         workers: how many threads read records. What is read must be a function of the record alone.
-        public: whether the records are public: then the first of them is the example.
+        public: whether the records are public; if so, the first of them is the example.
         taken: the names of columns that the model takes; others are left out. By default all are read.
-        person: whose row each row is, as for :class:`DPSGD`. Parts of a split by person know it.
+        person: the person of each row, as for :class:`DPSGD`. Parts of a split by person know it.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
     >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
@@ -581,7 +581,7 @@ def _rows(
 def _keyed(
     data: Any, example: Any, person: Any, target: str | None, taken: frozenset[str] | None
 ) -> tuple[Any, Any, PersonKeys]:
-    """Records and their example without the column that says whose they are, and its keys."""
+    """Records and their example without the column that identifies persons, and the keys of that column."""
     held = _unwrapped(data)
     named = fields_of(held)
     arrays = list(named.values()) if named is not None else held if isinstance(held, tuple) else None
@@ -645,7 +645,7 @@ def _indexed(
 
 
 def _one(record: Any, collate: Collate | None = None, fields: Fields | None = None) -> dict[str, torch.Tensor]:
-    """One record of several fields as a batch of one; of fields that are known, those alone are read."""
+    """One record of several fields as a batch of one; if the fields are known, only those are read."""
     given = by_name(record if collate is None else collate([record]), "" if fields is None else fields.target) or {}
     names = given if fields is None else fields.names
     read = {name: _single_precision(torch.as_tensor(given[name])) for name in names}
@@ -687,9 +687,9 @@ def _tensor(part: Any, name: str) -> torch.Tensor:
 
 
 def _single_precision(values: torch.Tensor) -> torch.Tensor:
-    """A plain tensor, with numpy's double precision as the precision PyTorch's layers have by default.
+    """A plain tensor; numpy's double precision becomes the default precision of PyTorch's layers.
 
-    A subclass has Python of its own, which would see whole batches.
+    A subclass may run its own Python code, which would see whole batches.
     """
     with torch._C.DisableTorchFunctionSubclass():
         plain = values.as_subclass(torch.Tensor)
@@ -806,7 +806,7 @@ def _made_up(records: DatasetRecords) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class _Unknown(Exception):  # noqa: N818
-    """A kind of column of which no value can be made up."""
+    """A kind of column for which no value can be made up."""
 
 
 def made_up(feature: Any, length: int) -> Any:

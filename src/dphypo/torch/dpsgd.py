@@ -42,43 +42,44 @@ class DPSGD(GradientTraining):
     Formal guarantee: one run is ``steps`` Poisson-sampled Gaussian mechanisms under adding or removing one record, with
     ``rate = batch_size / records``, ``steps = ceil(fraction · epochs · records / batch_size)`` (or λ's own, times the
     fraction) and the noise multiplier of the run's λ, then the score's own event if it has one. The rate, the number of
-    steps and the divisor of the gradient are functions of the declared ``records``, never of how many there are. This
-    holds to the last bit, up to the slack that the event states (``training/sum_on_grid.py``), if random words are
-    taken as ideal and the device is deterministic. What is trained is a graph of PyTorch's operators that is captured
-    once from the model, the loss and the augmentation, for one record of made-up numbers (``engine/record_graph.py``).
-    No record can make a run fail: those outside the domain of the model and the loss (``data.py``) are left out.
+    steps and the divisor of the gradient are functions of the declared ``records``, never of the actual number. This
+    holds to the last bit, up to the slack that the event states (``training/sum_on_grid.py``), assuming an ideal random
+    generator and a deterministic device. Training executes a graph of PyTorch's operators that is captured once from
+    the model, the loss and the augmentation, for one record of made-up numbers (``engine/record_graph.py``). No record
+    can make a run fail: those outside the domain of the model and the loss (``data.py``) are left out.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A
-            run trains a copy of what it gives, so that a public backbone that is loaded once may stand in it.
+            run trains a copy of the model that it returns, which may therefore contain a public backbone that is loaded
+            once.
         data: the private records: a pair (inputs, targets) of arrays or tensors, a mapping of fields (``input_ids``,
             ``attention_mask``, ``labels``, which is the target), a ``TensorDataset``, or any data set that is read by
-            index; :func:`as_records` has the whole list. One record is one person's contribution, unless ``person``
-            says whose rows are whose.
+            index; :func:`as_records` lists all forms. One record must be all that a person contributes, unless
+            ``person`` assigns rows to persons.
         score: what to maximise. "accuracy", "loss", "f1", "balanced_accuracy", "auc" or "perplexity": a hash of each
             record decides whether it trains or scores, and :func:`dphypo.tune` finds the noise of the scores. A
-            :class:`PrivateAccuracy` or the like looks at private records of your own. A function of the model looks at
-            public records alone. Several words, or a mapping of names to such scores: the first ranks, and a survey
-            publishes all.
+            :class:`PrivateAccuracy` or similar uses private records that you set apart. A function of the model must
+            read public records only. With several names, or a mapping of names to such scores, the first ranks, and a
+            survey publishes all.
         noise_multiplier: standard deviation of the noise over the clipping norm; "calibrate" leaves it to
             :func:`dphypo.tune` or :meth:`calibrated`.
         epochs, batch_size: how long to train; the expected size of a Poisson batch, by default near 4·√records.
-        learning_rate: as it is; or leave it out, and it is given by ``drift``.
+        learning_rate: the learning rate itself; if it is left out, ``drift`` determines it.
         drift: the learning rate of SGD or Adam in units of noise: the standard deviation that noise alone gives every
             weight by the end of the run. η follows from it, the batch size, the noise and the steps of the run
-            (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`). By default what public values say
+            (:func:`dphypo.mechanisms.sampled_gaussian.rate_of_drift`). By default it follows from public values
             (:mod:`dphypo.search.rates`).
         input_scale: how large inputs are, as a public constant: the typical norm of a record's input about the mean.
             By default :func:`dphypo.tune` buys it, and a single run assumes 0.3 times the root of the number of inputs.
-        max_grad_norm, optimizer: how to train.
+        max_grad_norm, optimizer: the clipping norm, and the name of one of PyTorch's optimisers.
         fixed: further hyperparameters, for the optimiser or the factory, that are not tuned.
-        loss: one of PyTorch's losses, or a function that gives one value per record.
+        loss: one of PyTorch's losses, or a function that returns one value per record.
         records: the number of records, as a public constant. By default the length of ``data``, which declares that
             length public; if it is not, give a round number near it.
-        person: whose row each row of ``data`` is, where a person has several: an array of keys, the name of a field, or
-            a function of a record. A record is then a person: steps sample persons, and the gradients of a person's
-            rows are averaged before clipping. Keys are whole numbers or texts; a row without one counts for nothing.
-        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
+        person: the person of each row of ``data``, if a person has several: an array of keys, the name of a field, or a
+            function of a record. A record is then a person: steps sample persons, and the gradients of a person's rows
+            are averaged before clipping. Keys are integers or strings; a row without one is left out.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 by default.
         persons: the number of persons, as a public constant, in place of ``records``. ``batch_size`` and ``epochs``
             count persons, too.
         example, target, collate, workers: how records are read, as for :func:`as_records`. A data set that is read by
@@ -87,30 +88,33 @@ class DPSGD(GradientTraining):
             depends on it, and is stated. By default a fifth of an even share is assumed.
         device: where to train; a GPU if there is one.
         devices: train one run on several of this machine's devices: "all" GPUs, a number of them (of processes, where
-            there is none), or a list such as ["cuda:0", "cuda:1"]. A run ends in the same bits on any number of them,
-            also on one, ``devices=1``; the network of the processes is trusted with sums before noise. Processes that
-            ``torchrun`` has started are used as they are: leave it out there (docs/clusters.md).
-        clipping: "clip", or "normalise": every record counts with its direction, and ``max_grad_norm`` matters little.
-        average: of the iterates: "last half", a decay below 1 for an exponential mean, None for the last one.
-        augment, views: ``augment(inputs, uniforms)`` gives a random view of each record (``uniforms(n)`` gives n
-            numbers of [0, 1) a record); the gradients of this many views are averaged before clipping.
+            there is none), or a list such as ["cuda:0", "cuda:1"]. A run gives the same bits on any number of them,
+            including one (``devices=1``); the network between the processes is trusted with sums before noise. Leave it
+            out under ``torchrun``, whose processes are used (docs/clusters.md).
+        clipping: "clip", or "normalise", which uses only the direction of each gradient, so ``max_grad_norm`` matters
+            little.
+        average: which mean of the iterates is the model: "last half", a decay below 1 for an exponential mean, or None
+            for the last iterate.
+        augment, views: ``augment(inputs, uniforms)`` returns a random view of each record (``uniforms(n)`` returns n
+            numbers in [0, 1) per record); the gradients of this many views are averaged before clipping.
         autocast: "bfloat16" for forward and backward passes; sums stay in double precision.
-        physical_batch_size: process batches in pieces of at most this size, to save memory; below 32 records are
-            differentiated one by one, which is much slower, above all on a GPU: use 32 if it fits.
-        shards: divide the records into this many ranges, a public number, of which each process of ``torchrun`` has
-            whole ones and reads no record of another's. ``data`` is read by index, the same in every process. The
-            release has the same bits on any number of processes, but differs with ``shards``: choose as many as the
+        physical_batch_size: process batches in pieces of at most this size, to save memory; below 32, records are
+            differentiated one by one, which is much slower, especially on a GPU: use 32 if it fits.
+        shards: the number of ranges, a public value, into which the records are divided. Each process of ``torchrun``
+            has whole ranges and reads no record of another's. ``data`` is read by index, the same in every process. The
+            release has the same bits on any number of processes, but depends on ``shards``: choose as many as the
             processes that you may ever use (docs/clusters.md).
-        fraction: the part of its steps that a run makes, wherever they come from.
+        fraction: the fraction of its steps that a run executes, however their number is given.
         match: whether ``transfer_rule`` maps λ to the hyperparameters of a short run; ``at(match=True)`` sets it.
         transfer_rule: that map, a function of (hyperparameters, fraction); by default a rehearsal of the optimiser on
             pure noise (:class:`dphypo.mechanisms.NoiseRehearsal`).
         schedule: of the learning rate: "constant", "linear" or "cosine"; ("cosine", 0.1) with a warm-up over a tenth of
             the steps; or a function of the share of the steps made so far, in [0, 1), that returns a factor.
         threads: CPU threads of one run. One is fastest for small models; more pay off for large ones.
-        start: a model whose weights a run starts from, where shapes agree; public, or paid for as a survey's are.
-        kept: how much of ``start`` is kept, as :meth:`continued` says; by default all of it.
-        whole: all records, where ``score`` is a word and some were set apart; it is filled in.
+        start: a model from whose weights a run starts, where shapes agree; it must be public, or paid for like the
+            models of a survey.
+        kept: how much of ``start`` is kept (see :meth:`continued`); by default all of it.
+        whole: all records, if ``score`` is a name and some were set apart; it is filled in automatically.
 
     >>> mechanism = DPSGD(
     ...     model=lambda width: nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2)),
@@ -169,7 +173,7 @@ class DPSGD(GradientTraining):
             self._run({}).prepare()  # refuses a model that is unfit before anything runs
 
     def _divided(self, records: TorchRecords) -> TorchRecords:
-        """The records, of which a process reads its own shards; refused where all of them would have to be read."""
+        """The records, of which a process reads only its shards; refused if it would have to read all of them."""
         if self.shards is None or not isinstance(records, DatasetRecords):
             return records
         _validate.integer(at_least=1, shards=self.shards)
@@ -190,11 +194,11 @@ class DPSGD(GradientTraining):
 
     @property
     def wants_scale(self) -> bool:  # type: ignore[override]
-        """Whether the scale of the inputs is to be bought: not of records in shards, which no process reads all."""
+        """Whether the scale of the inputs is to be bought: not for records in shards, all of which no process reads."""
         return not self.in_shards and super().wants_scale
 
     def _columns(self) -> frozenset[str] | None:
-        """The columns that the model takes, where records have columns; None if that is not known, or it takes any."""
+        """The columns that the model takes, if records have columns; None if that is unknown, or it takes any."""
         named = (
             isinstance(self.example, Mapping) or isinstance(self.data, Mapping) or hasattr(self.data, "column_names")
         )
@@ -237,14 +241,14 @@ class DPSGD(GradientTraining):
 
     @property
     def classes(self) -> int | None:
-        """How many classes the model tells apart; None while the model takes hyperparameters that are not fixed."""
+        """How many classes the model distinguishes; None while the model takes hyperparameters that are not fixed."""
         return self._run({}).classes() if hyperparameters.complete(self.model, self.fixed) else None
 
     @property
     def seeded(self) -> bool:
-        """Whether the same λ and seed give the same end, whichever runs are made at once: not on a GPU.
+        """Whether the same λ and seed give the same result, whichever runs are executed together: not on a GPU.
 
-        There the sizes of products decide how they are computed. A group that is made again ends in the same bits.
+        There the size of a product decides how it is computed. A group that is repeated as a whole gives the same bits.
         """
         return torch.device(self.device).type == "cpu"  # type: ignore[arg-type]
 
@@ -256,9 +260,9 @@ class DPSGD(GradientTraining):
         return Safetensors(self.model)
 
     def continued(self, kept: float, model: nn.Module | None = None) -> DPSGD | None:
-        """Training that begins from an earlier model, where the learning rate is in units of noise.
+        """Training that begins from an earlier model, if the learning rate is in units of noise; else None.
 
-        A model that was given as ``start`` stays where runs begin.
+        None also if a model was given as ``start``: runs keep starting from that one.
         """
         if self.learning_rate is not None or self.known() is None or (self.start is not None and self.kept is None):
             return None
@@ -269,7 +273,7 @@ class DPSGD(GradientTraining):
         return _gpus() or ["cpu"]
 
     def _devices(self) -> tuple[str, ...] | None:
-        """The devices that a run shares; in a process of a launcher its own one, None if runs are not shared."""
+        """The devices that a run shares; in a launched process its own device; None if runs are not shared."""
         given, remedy = self.devices, 'give "all", a number of devices, or a list such as ["cuda:0", "cuda:1"]'
         if distributed.launched():
             here = f"cuda:{distributed.local_rank()}" if _gpus() else "cpu"
@@ -296,7 +300,7 @@ class DPSGD(GradientTraining):
 
     @property
     def processes(self) -> int:
-        """How many processes, which a launcher has started, make a run together."""
+        """The number of launched processes that execute a run together."""
         team = distributed.world()
         return 1 if team is None else team.size
 
@@ -305,9 +309,9 @@ class DPSGD(GradientTraining):
         torch_runs.serve_leader([one for one in mechanisms or [self] if isinstance(one, DPSGD)])
 
     def default_space(self) -> Space:
-        """What is searched where no space is given: the learning rate, where public values say that it is.
+        """The space that is searched if none is given: the learning rate, with a prior from public values.
 
-        Gradients are normalised, so that the clipping norm does not matter; SGD's model is an exponential mean of its
+        Gradients are normalised, so the clipping norm does not matter; SGD's model is an exponential mean of its
         iterates (docs/benchmarks.md).
         """
         if not self.complete:
@@ -335,7 +339,7 @@ class DPSGD(GradientTraining):
         return bool(self._fits[key])
 
     def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
-        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        """How far noise in all weights moves the outputs of the layer that moves most, on made-up records."""
         return self._run(params).movement(scale, noise)
 
     @property
@@ -376,15 +380,15 @@ class DPSGD(GradientTraining):
             raise _validate.fail("views", views, "the rows of a person are its views: leave views at 1")
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
-        """Make runs, at once where the engine can; what a run raises takes the place of its outcome."""
+        """Execute runs, together where possible; an exception of a run takes the place of its outcome."""
         return torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        """A run of two steps on a few made-up records: what is wrong with the model, the loss or the score shows."""
+        """Train for two steps on a few made-up records, to find errors in the model, the loss or the score."""
         return self._run(params, seed).rehearse()
 
     def architecture(self, space: Space) -> str:
-        """The layers and weights of a model of the space; a search goes on only with the same ones."""
+        """The layers and weights of a model of the space; a search resumes only with the same ones."""
         return self._run(space.sample(Seeded(0))).architecture()
 
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
@@ -403,7 +407,7 @@ def _gpus() -> list[str]:
 
 
 def _device(given: object) -> torch.device:
-    """The device that is meant; refused if this machine has none such."""
+    """The requested device; refused if this machine does not have it."""
     if given is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = " and ".join(["cpu", *_gpus()])

@@ -1,9 +1,9 @@
 """Records of several fields, and models that take them by name: what ``transformers`` and ``peft`` work with.
 
 A record such as ``{"input_ids": ..., "attention_mask": ..., "labels": ...}`` is kept as one row of numbers. The model
-gets the row back as arguments by name; of a tuple, by position. A field that is a mapping or a tuple itself has fields
-of its own, ``image.left``. One field is the target, which the model never sees, so that it computes no loss of its own.
-Where a model gives an object with ``logits``, these are its output.
+receives the row as arguments by name, or by position for a tuple. A field that is itself a mapping or a tuple has
+subfields, such as ``image.left``. One field is the target, which the model never sees, so it computes no loss itself.
+If a model returns an object with ``logits``, these are its output.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TARGET = "labels"
 
 
 def by_name(record: object, target: str | None = None) -> dict[str, Any] | None:
-    """The fields of a mapping, a dataclass, or a tuple of three and more; None of an (input, target) pair.
+    """The fields of a mapping, a dataclass, or a tuple of three or more; None for an (input, target) pair.
 
-    Of a pair whose input has fields, these and the target.
+    For a pair whose input has fields, these fields and the target.
 
     >>> by_name((1, 2, 3)), by_name((1, 2))
     ({'0': 1, '1': 2, '2': 3}, None)
@@ -42,7 +42,7 @@ def by_name(record: object, target: str | None = None) -> dict[str, Any] | None:
 
 
 def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields in fields, by their paths. A tuple of numbers is one field."""
+    """Nested fields by their paths. A tuple of numbers is one field."""
     for name, value in fields.items():
         inner = fields_of(value)
         if isinstance(value, tuple) and any(getattr(part, "shape", ()) or fields_of(part) for part in value):
@@ -54,7 +54,7 @@ def _flat(fields: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by their paths as fields in fields.
+    """The inverse of flattening: nested fields from fields by their paths.
 
     >>> _nested({"ids": 1, "image.0": 2, "image.1.left": 3})
     {'ids': 1, 'image': (2, {'left': 3})}
@@ -90,14 +90,14 @@ class Fields:
 
     @classmethod
     def of(cls, records: Mapping[str, torch.Tensor], target: str | None = None) -> Fields:
-        """The fields of records that are given as one tensor a field; of a tuple, the last one is the target."""
+        """The fields of records that are given as one tensor per field; the last field of a tuple is the target."""
         last = list(records)[-1]
         target = target or (last if last.isdigit() else TARGET)
         names = [name for name in records if name != target]
         if target not in records or not names:
             known = ", ".join(records)
             raise _validate.fail("target", target, f"records have the fields {known}: name the one that is the target")
-        types = {name: records[name].dtype for name in names}  # a model gets whole numbers in 64 bits
+        types = {name: records[name].dtype for name in names}  # a model receives whole numbers in 64 bits
         kinds = {name: k if k.is_floating_point or k is torch.bool else torch.int64 for name, k in types.items()}
         return cls({name: tuple(records[name].shape[1:]) for name in names}, kinds, target)
 
@@ -107,7 +107,7 @@ class Fields:
         return (*self.shapes, self.target)
 
     def pack(self, records: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows and targets; an error if a field is missing or has another shape. Further fields are left out."""
+        """Rows and targets; an error if a field is missing or has another shape. Other fields are dropped."""
         if missing := [name for name in self.names if name not in records]:
             raise ValueError(f"a record has no field {missing[0]!r}")
         for name, shape in self.shapes.items():
@@ -125,7 +125,7 @@ class Fields:
         return {name: part.reshape(len(rows), *self.shapes[name]) for name, part in parts}
 
     def places(self) -> Iterator[tuple[str, slice]]:
-        """Which numbers of a row each field is."""
+        """The part of a row that each field occupies."""
         start = 0
         for name, shape in self.shapes.items():
             stop = start + math.prod(shape)
@@ -133,7 +133,7 @@ class Fields:
             start = stop
 
     def example(self) -> torch.Tensor:
-        """A row of zeros; whole numbers among fractions are marked by NaN, so that made-up records have whole ones."""
+        """A row of zeros, or NaN for whole numbers among fractions, so that made-up records have whole ones there."""
         width = sum(math.prod(shape) for shape in self.shapes.values())
         row = torch.zeros(1, width, dtype=_common(list(self.kinds.values())))
         for name, place in self.places():
@@ -150,7 +150,7 @@ def _common(kinds: list[torch.dtype]) -> torch.dtype:
 
 
 class Called(nn.Module):
-    """A model that takes one tensor and gives one, made of a model that takes fields or gives logits."""
+    """Wraps a model that takes fields or returns logits: it takes one tensor and returns one."""
 
     def __init__(self, module: nn.Module, fields: Fields | None) -> None:
         super().__init__()
@@ -179,5 +179,5 @@ def called(model: nn.Module, fields: Fields | None) -> nn.Module:
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """The model as its factory gave it."""
+    """The model as its factory returned it."""
     return model.module if isinstance(model, Called) else model

@@ -1,10 +1,11 @@
-"""Who takes which hyperparameter: DP-SGD itself, one of PyTorch's optimisers, or the model's factory.
+"""Which part uses which hyperparameter: DP-SGD itself, one of PyTorch's optimisers, or the model's factory.
 
-Two rehearsals on what is made up say how large a learning rate may be. The optimisers are functions of made-up
-gradients, for a transfer rule. And noise in the weights moves what layers put out for made-up records: noise of
-standard deviation c in every weight moves the outputs of a linear layer by c·‖inputs − their mean‖. The layer that
-moves most bounds the learning rate (:mod:`dphypo.search.rates`). The inputs of a network have a scale that is declared
-or bought; those of its other layers follow from it, from the untrained weights and from the noise itself.
+Two rehearsals on made-up values show how large a learning rate may be. The first runs an optimiser on made-up
+gradients, for a transfer rule. The second adds noise to the weights and measures how far the outputs of layers move on
+made-up records: noise of standard deviation c in every weight moves the outputs of a linear layer by c·‖inputs − their
+mean‖. The layer that moves most bounds the learning rate (:mod:`dphypo.search.rates`). The scale of a network's inputs
+is declared or bought; the inputs of its other layers follow from it, from the untrained weights and from the noise
+itself.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def complete(factory: Callable[..., Any], given: Mapping[str, Any]) -> bool:
 
 
 def refuse_model(factory: object) -> None:
-    """An error for a model, or anything else, in place of a function that builds one."""
+    """Raise an error for a model, or anything else, in place of a function that builds one."""
     if isinstance(factory, nn.Module) or not callable(factory):
         kind = type(factory).__name__
         raise TypeError(
@@ -64,7 +65,7 @@ def refuse_model(factory: object) -> None:
 
 
 def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
-    """An error for a hyperparameter that nothing uses."""
+    """Raise an error for a hyperparameter that nothing uses."""
     known, takes_any = _named(factory)
     for name in () if takes_any else names:
         if name not in known | option_names() and name not in OWN:
@@ -77,7 +78,7 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
 
 
 def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
-    """An error for anything that is not the name of an optimiser, such as its class; ``argument`` is who was given it.
+    """Raise an error for anything that is not the name of an optimiser, such as its class, given as ``argument``.
 
     >>> refuse_optimizer(torch.optim.SGD)
     Traceback (most recent call last):
@@ -134,7 +135,7 @@ def walk(
     steps: int,
     schedule: Schedule | None = None,
 ) -> Floats:
-    """The weights after ``steps`` gradients by the optimiser that hyperparameters name, averaged if they say so.
+    """The weights after ``steps`` gradients, with the optimiser and the averaging that the hyperparameters name.
 
     >>> import numpy as np
     >>> walk({"optimizer": "sgd", "learning_rate": 0.5}, [np.ones(2), np.ones(2)], 2)
@@ -188,7 +189,7 @@ def _ratio(
 
 
 def options(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that some optimiser takes."""
+    """The hyperparameters that some optimiser takes."""
     return {name: value for name, value in params.items() if name in option_names()}
 
 
@@ -196,7 +197,7 @@ _RECORDS, _STEP = 32, 1e-3  # of a rehearsal
 
 
 def synthetic_inputs(example: Batch, scale: float | None) -> torch.Tensor:
-    """Made-up inputs of this scale, normal and about zero; without one, or if they are tokens, as they come."""
+    """Made-up inputs, normal around zero with this scale; unscaled if there is no scale, or for tokens."""
     inputs = synthetic_records(example, _RECORDS)[0]
     if scale is None or not inputs.dtype.is_floating_point:
         return inputs
@@ -205,7 +206,7 @@ def synthetic_inputs(example: Batch, scale: float | None) -> torch.Tensor:
 
 @torch.no_grad()
 def movement(model: nn.Module, call: Callable[[torch.Tensor], Any], inputs: torch.Tensor, noise: float) -> float:
-    """By how much ``noise`` in all trained weights moves the outputs of the layer that it moves most.
+    """How far ``noise`` in all trained weights moves the outputs of the layer that moves most.
 
     >>> one = nn.Linear(100, 5)
     >>> records = 3 * nn.functional.normalize(torch.randn(4096, 100))
@@ -239,7 +240,7 @@ def _matrices(layer: nn.Module) -> list[nn.Parameter]:
 
 @contextlib.contextmanager
 def _shaken(weights: list[nn.Parameter], noise: float) -> Iterator[None]:
-    """Inside, the weights have noise."""
+    """A block in which the weights have noise."""
     kept = [one.clone() for one in weights]
     try:
         for one in weights:

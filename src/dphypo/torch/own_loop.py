@@ -1,19 +1,19 @@
-"""A loop of one's own with Opacus, held to what was declared: ``run.make_private`` of :class:`OwnTraining`.
+"""A user's own loop with Opacus, checked against its declaration: ``run.make_private`` of :class:`OwnTraining`.
 
-The batches are Poisson samples at the declared rate, as many as there are declared steps; gradients are clipped and the
-noise is drawn by Opacus, both from the seed of the run. Each step must have the records of its batch, once,
-and what Opacus's accountant has seen at the end must be the declared event.
+There is one Poisson sample at the declared rate for each declared step. Gradients are clipped and perturbed in Opacus's
+optimiser; batches and noise are drawn from the seed of the run. Each step must use the records of its batch exactly
+once, and at the end Opacus's accountant must have recorded the declared event.
 
 **The accountant** of ``PrivacyEngine(accountant="dphypo")``: Opacus's accountants count one run. A script that trains
 forty models and keeps the best reports the ε of one of them. Importing this module registers an accountant that counts
-every run with it: all of them together are what the script has released, whichever it keeps. ``dphypo.tune`` costs far
-less than that.
+every run trained with it: whichever model the script keeps, its cost is that of all runs together. ``dphypo.tune``
+costs far less.
 
 **What Opacus does**: each step includes every record independently with probability ``rate`` and perturbs the clipped
 sum with Gaussian noise of standard deviation ``noise_multiplier · max_grad_norm``: one Poisson-sampled Gaussian
-mechanism, if floating-point numbers are taken as real ones, and if no record affects the gradients of others. Unlike
-Opacus alone, a record whose gradient is not finite contributes zero: infinity times zero is NaN, and would show the
-record through any noise. And noise is drawn in double precision.
+mechanism, if floating-point numbers are treated as real numbers and no record affects the gradients of others. Unlike
+in Opacus alone, a record whose gradient is not finite contributes zero (infinity times zero is NaN, which would reveal
+the record through any noise), and noise is drawn in double precision.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def poisson_batches(size: int, run: OwnRun) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
-    """Sum over records of g·min(1, C/‖g‖), over all parameters together; records that are not finite count zero.
+    """Sum over records of g·min(1, C/‖g‖), over all parameters together; a gradient that is not finite counts as zero.
 
     >>> clipped_sum([torch.tensor([[3.0, 4.0], [0.3, 0.4], [torch.inf, 0.0]])], 1.0)
     [tensor([0.9000, 1.2000])]
@@ -79,15 +79,15 @@ def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> l
 
 
 def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Normal draws in double precision, whose uniforms have 53 bits: larger ones than 8.57σ have probability 1e-17.
+    """Normal draws in double precision, from uniforms of 53 bits: values beyond 8.57σ have probability 1e-17.
 
-    Those of single precision have 24 bits on the CPU, none beyond 5.77σ: a larger value would show a record.
+    In single precision on the CPU, uniforms have 24 bits and draws end at 5.77σ: a larger value would reveal a record.
     """
     return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)
 
 
 class Optimizer(DPOptimizer):  # type: ignore[misc]
-    """Opacus's optimiser, except for the noise, and that records whose gradients are not finite count zero."""
+    """Opacus's optimiser, except for its noise, and that gradients that are not finite count as zero."""
 
     def clip_and_accumulate(self) -> None:
         for parameter, total in zip(self.params, clipped_sum(self.grad_samples, self.max_grad_norm), strict=True):
@@ -102,9 +102,10 @@ class Optimizer(DPOptimizer):  # type: ignore[misc]
 
 @dataclass
 class GradientCanaries:
-    """What an audit adds to a loop: records that are only a long gradient, each along a weight of its own.
+    """The canaries that an audit adds to a loop: each is only a long gradient, along a weight of its own.
 
-    They are sampled, averaged, clipped and perturbed with the others. The weights are a parameter beside the model's.
+    They are sampled, averaged, clipped and perturbed with the others. Their weights are one more parameter, next to the
+    model's.
 
     Args:
         size: how many weights there are.
@@ -117,15 +118,15 @@ class GradientCanaries:
     """The noisy gradient of every step, along each weight."""
 
     def beside(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Give the optimiser the weights."""
+        """Add the weights to the optimiser."""
         like = next(model.parameters())
         self.weights: Any = nn.Parameter(torch.zeros(self.size, device=like.device, dtype=like.dtype))
         optimizer.add_param_group({"params": [self.weights]})
 
     def insert(self, parameters: Sequence[Any], drawn: npt.NDArray[np.int64], rows: int) -> int:
-        """Put the gradients of the drawn ones below those of the batch, as many rows for each as a person has.
+        """Append the gradients of the drawn canaries to those of the batch, as many rows for each as a person has.
 
-        Returns how many rows that were.
+        Return the number of rows added.
         """
         which = np.repeat(self.included[drawn], rows)
         for one in parameters:
@@ -140,11 +141,11 @@ class GradientCanaries:
 
 _LONG = 1e3  # of a canary's gradient, before it is clipped
 CANARIES: ContextVar[GradientCanaries | None] = ContextVar("canaries", default=None)
-"""Those of the audit that runs, if one does."""
+"""The canaries of the audit in progress, if there is one."""
 
 
 def leave_plain(module: AbstractGradSampleModule, optimizer: Optimizer) -> None:
-    """Leave a plain model: no hooks, nothing that they noted of a batch, and no gradient."""
+    """Restore a plain model: no hooks, nothing that they stored about a batch, and no gradient."""
     module.cleanup()
     for layer in module.modules():
         for name in ("activations", "max_batch_len"):
@@ -166,9 +167,9 @@ def make_private(
     *,
     max_grad_norm: float,
 ) -> Iterator[Parts]:
-    """The model, the optimiser and exactly ``run.steps`` batches for a loop that makes one step with each.
+    """The model, the optimiser and exactly ``run.steps`` batches for a loop that takes one step with each.
 
-    That the loss is a mean over the batch cannot be checked here: gradients are multiplied by the batch's size.
+    Whether the loss is a mean over the batch cannot be checked here: gradients are multiplied by the batch's size.
     """
     if loader.batch_size is None:
         raise _validate.fail("data_loader", loader, "give a loader with a batch_size, which gradients are divided by")
@@ -216,11 +217,11 @@ def make_private(
 
 @contextlib.contextmanager
 def _no_writes_in_forward(model: nn.Module) -> Iterator[None]:
-    """Notice a forward pass that writes to a parameter or a buffer in place, on whatever records it does so."""
+    """Detect a forward pass that writes to a parameter or a buffer in place, on any records."""
     before: list[tuple[int, torch.Tensor]] = []
 
     def held() -> Iterator[tuple[int, torch.Tensor]]:
-        """Versions, and the bits too: a write to ``.data`` counts no version."""
+        """Versions, and also bits: a write to ``.data`` does not change the version."""
         for tensor in (*model.parameters(), *model.buffers()):
             yield tensor._version, tensor.detach().to_dense().flatten().view(torch.uint8)
 
@@ -244,7 +245,7 @@ def _no_writes_in_forward(model: nn.Module) -> Iterator[None]:
 
 
 class _Held(Optimizer):
-    """Makes a step only with the records of the batch that the loader gave for it."""
+    """Takes a step only with the records of the batch that the loader returned for it."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, *, sizes: deque[_Size], canaries: GradientCanaries | None, **more: Any
@@ -261,7 +262,7 @@ class _Held(Optimizer):
         super().clip_and_accumulate()
 
     def _average(self, size: _Size) -> None:
-        """Put the average of each person's rows in the place of their gradients; rows that are not finite leave it."""
+        """Replace the gradients of each person's rows by their average, leaving out rows that are not finite."""
         if self._rows != size.rows:
             raise UnsupportedModelError(
                 "with person= the rows of a batch are averaged by person, so they cannot be cut into pieces: leave "
@@ -308,9 +309,9 @@ class _Held(Optimizer):
 
 
 class _Size(NamedTuple):
-    """How many rows a batch has and, where records are persons, the place of each row's person in it.
+    """The number of rows of a batch and, if records are persons, the position of each row's person in it.
 
-    The canaries that were drawn with it, in an audit, are not rows; among ``persons`` they come last.
+    In an audit, the canaries drawn with it are not counted as rows; they come last in ``persons``.
     """
 
     rows: int
@@ -320,7 +321,7 @@ class _Size(NamedTuple):
 
 
 class _Poisson(Sampler[list[int]]):
-    """The batches of a run, once: a second pass over them is empty. ``sizes`` has those that are not yet used."""
+    """The batches of a run: a second pass over them is empty. ``sizes`` are the sizes of batches not used yet."""
 
     def __init__(self, run: OwnRun, dataset: Any) -> None:
         self._persons: Persons | None = None
@@ -354,7 +355,7 @@ class _Poisson(Sampler[list[int]]):
 
 
 def _collate(dataset: Any, collate: Callable[[list[Any]], Any], records: list[Any]) -> Any:
-    """The loader's own, and for a batch without records one of the same structure."""
+    """The loader's collation; for a batch without records, an empty batch of the same structure."""
     if records:
         return collate(records)
     return tree_map(lambda part: part[:0] if isinstance(part, torch.Tensor) else part, collate([dataset[0]]))
@@ -367,7 +368,7 @@ class SearchAccountant(IAccountant):  # type: ignore[misc]
     """The ε of every run that was trained with this accountant in this process, together."""
 
     trained: ClassVar[list[SearchAccountant]] = []
-    """The accountants of all runs that have made a step."""
+    """The accountants of all runs that have taken a step."""
 
     def __init__(self) -> None:
         super().__init__()

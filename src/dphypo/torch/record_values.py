@@ -1,9 +1,9 @@
-"""A value for each record: losses, of which per-sample gradients are the gradients, and what scores add up.
+"""One value per record: the losses that per-record gradients differentiate, and the terms that scores add up.
 
-What a record adds to a score depends on that record and the model alone, to the bit: the model in evaluation mode, and
-the loss, are captured as a graph of one record (``engine/record_graph.py``), which goes over batches of one size, the
-last one filled up. Some products of matrices round a row by its place in the batch. This is tried out on made-up
-records, and where it is so, each record goes through the graph alone.
+To the last bit, a record's term of a score depends only on that record and the model. The model in evaluation mode and
+the loss are captured as a graph of one record (``engine/record_graph.py``), which is applied to batches of one size,
+the last one padded. Some matrix products round a row differently depending on its place in the batch. This is tested on
+made-up records; where it happens, each record goes through the graph alone.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def per_record(loss: Callable[..., Any]) -> PerRecord:
 
 
 def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> engine.Program:
-    """The program of a model; :class:`UnsupportedModelError` with what to do instead if there is none."""
+    """The program of a model; :class:`UnsupportedModelError`, which says what to do instead, if there is none."""
     try:
         return engine.Program.of(model, loss, example, **options)
     except UnsupportedModelError as error:
@@ -106,7 +106,7 @@ def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> en
 
 
 def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> UnsupportedModelError:
-    """The error for a model, or a loss, that raises on records of the right shape; both are a batch of them."""
+    """The error for a model, or a loss, that raises on a batch of records of the right shape."""
     kind = str(inputs.dtype).removeprefix("torch.")
     remedy = (
         "Change the model, or reshape the records: model(inputs) and loss(model(inputs), targets) must work for a "
@@ -134,7 +134,7 @@ _TRIED, _DRAWS = 5, 3  # made-up records; weights at which places are compared
 
 @torch.no_grad()
 def classes_of(model: nn.Module, records: TorchRecords) -> int:
-    """How many classes the model tells apart, from its output on made-up records."""
+    """How many classes the model distinguishes, from its output on made-up records."""
     device = next(model.parameters()).device
     example = records.example[0]
     outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
@@ -154,8 +154,8 @@ def values(
 ) -> Floats:
     """``value(outputs, targets)`` of each record; NaN outside the domain of the model and the loss, or of its classes.
 
-    With ``beside``, the value is a function of the inputs too. Records with the label ``ignored`` are left out. The
-    numbers of the records that are asked for are ``rows``, by default all.
+    With ``beside``, the value is a function of the inputs too. Records with the label ``ignored`` are left out.
+    ``rows`` are the numbers of the requested records, by default all.
     """
     model = called(model, records.fields)
     device = next(model.parameters()).device
@@ -173,7 +173,7 @@ def values(
         outputs, inside = captured(given, *batch)
         if loss is None:
             outputs = value(outputs, batch[1], *([batch[0]] if beside else []))
-        else:  # a loss that is no number is the worst
+        else:  # a loss that is not a number is the worst
             outputs = outputs.double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
         found[places] = torch.where(inside.to(outputs.device), outputs.double(), torch.nan).cpu().numpy()
     return found
@@ -184,9 +184,9 @@ _KEPT: ContextVar[tuple[dict[Any, Any], nn.Module | None] | None] = ContextVar("
 
 @contextlib.contextmanager
 def keeping(graphs: dict[Any, Any], code: nn.Module | None = None) -> Iterator[None]:
-    """Keep graphs that are captured inside, for models of one architecture, which differ in their tensors alone.
+    """A block that keeps captured graphs, for models of one architecture, which differ only in their tensors.
 
-    What is captured is ``code``, by default the first of these models.
+    The model that is captured is ``code``, by default the first of these.
     """
     token = _KEPT.set((graphs, code))
     try:
@@ -227,15 +227,15 @@ class _Captured:
 
     @property
     def graph(self) -> fx.GraphModule:
-        """The operators that go over a batch."""
+        """The operators that are applied to a batch."""
         return self._graph.graph
 
     def given(self, model: nn.Module) -> list[torch.Tensor]:
-        """What the graph takes of a model."""
+        """The tensors of a model that the graph uses."""
         return given_by(model, self._record)
 
     def _tried(self, code: nn.Module) -> Iterator[list[torch.Tensor]]:
-        """What the graph takes at random weights: initial ones may be zeros, which round nothing."""
+        """The same tensors with random weights: initial ones may be zeros, for which nothing is rounded."""
         if not trained(code):
             yield self.given(code)
             return
@@ -262,7 +262,7 @@ class _Captured:
         return outputs[0, :count], ~outside[0, :count]
 
     def _refuse_mixing(self, model: nn.Module, loss: Loss, given: list[torch.Tensor]) -> None:
-        """Compare the graph of one record with the model on several at once: a difference is a mistake."""
+        """Compare the graph of one record with the model on several at once: a difference is an error."""
         if self._random:
             return
         inputs, targets = synthetic_records(self._example, _TRIED)
@@ -300,7 +300,7 @@ REGRESSION = (
 
 
 class TorchModel(TrainedModel):
-    """A model of PyTorch as scores see it; ``loss`` is that of its training, where it is known."""
+    """A PyTorch model as scores see it; ``loss`` is that of its training, if known."""
 
     def __init__(self, model: nn.Module, loss: Any = None) -> None:
         self._called, self.model, self._loss = model, plain(model), loss
@@ -311,7 +311,7 @@ class TorchModel(TrainedModel):
 
     @classmethod
     def reads_once(cls, records: Any) -> bool:
-        """Those of a data set, which are read twice."""
+        """Whether they are a data set, whose records are read twice."""
         return isinstance(records, DatasetRecords)
 
     def classes(self, records: TorchRecords) -> int:

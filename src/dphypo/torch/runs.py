@@ -4,8 +4,8 @@ All random streams of a run are derived from its seed. A run draws randomness fo
 :class:`dphypo.noise.Words` of its own: which records it may use, which are in each batch, the Gaussian noise, the noise
 on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee.
 
-PyTorch's generator on the CPU, from which Opacus's noise comes, is a Mersenne twister which ``manual_seed`` fills from
-the low 32 bits of the seed alone: four billion noise streams, few enough to try them all. Here its whole state comes
+PyTorch's generator on the CPU, from which Opacus's noise comes, is a Mersenne twister that ``manual_seed`` fills from
+only the low 32 bits of the seed: four billion noise streams, few enough to try them all. Here its whole state comes
 from such words, so that all bits of the seed count.
 """
 
@@ -96,11 +96,11 @@ def seed_global(seed: int, purpose: str = "everything else") -> None:
 def everything_else(
     seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else"
 ) -> Iterator[None]:
-    """Seed the global generators (initial weights, dropout, augmentation), then put them back as they were.
+    """Seed the global generators (initial weights, dropout, augmentation), then restore them.
 
-    They and PyTorch's number of threads belong to the whole process, so only one thread is in here at a time: runs in
-    several threads take turns, and each gives the same result as alone. The caller's autocast, in which sums would be
-    rounded, is switched off, and attention that looks at the whole batch.
+    The generators and PyTorch's number of threads belong to the whole process, so only one thread is in this block at a
+    time: runs in several threads take turns, and each gives the same result as alone. The caller's autocast, which
+    would round sums, and attention that looks at the whole batch are switched off.
     """
     kept = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     plain = torch.autocast(device.type, enabled=False)
@@ -118,7 +118,7 @@ _UNTRAINED = 0  # the seed of the untrained model that all runs of an architectu
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Begun:
-    """A run whose untrained model is on its device; ``untrained`` is a hash of the weights that the factory gave."""
+    """A run whose untrained model is on its device; ``untrained`` is a hash of the factory's weights."""
 
     program: engine.Program
     records: TorchRecords
@@ -133,7 +133,7 @@ class Begun:
 class TorchRun:
     """A run of a mechanism at λ, with all its randomness.
 
-    ``fits`` has, for each architecture, its program, and the records that it can use: it is found once.
+    ``fits`` keeps, for each architecture, its program and the records that it can use.
     """
 
     mechanism: DPSGD
@@ -155,7 +155,7 @@ class TorchRun:
         return Begun(program, records, model, told, setting, untrained, self._arguments())
 
     def prepare(self) -> None:
-        """Refuse a model that is unfit, and remember how to train one that is fit."""
+        """Refuse a model that cannot be trained, and remember how to train one that can."""
         plain_model = self._built()
         self.refuse_targets(plain_model)
         built = called(plain_model.to(self._device), self.mechanism.data.fields)
@@ -173,11 +173,11 @@ class TorchRun:
         memory.refuse_larger(program, size)
 
     def refuse_targets(self, model: nn.Module) -> None:
-        """Refuse targets that a score cannot score."""
+        """Refuse targets that a score cannot use."""
         scores.refuse_targets(self.mechanism.score, TorchModel(model, self.mechanism.loss))
 
     def classes(self) -> int:
-        """How many classes the model tells apart."""
+        """How many classes the model distinguishes."""
         return classes_of(self._built(), self.mechanism.data)
 
     def fitting(self) -> dict[str, tuple[int, int]]:
@@ -211,7 +211,7 @@ class TorchRun:
         return Outcome(plain(model).cpu(), score, metrics=metrics)
 
     def rehearse(self) -> Outcome:
-        """Make two steps on made-up records, and score on them."""
+        """Train for two steps on made-up records, and score on them."""
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
         self.refuse_targets(begun.model)
         records = TensorRecords(*engine.synthetic_records(self._example(), 8), self._example())
@@ -223,18 +223,19 @@ class TorchRun:
         return Outcome(plain(model).cpu(), scored, metrics=metrics)
 
     def trained(self) -> int:
-        """How many arrays of weights are trained, biases aside."""
+        """How many arrays of weights are trained, not counting biases."""
         return sum(one.requires_grad and one.dim() > 1 for one in self._built().parameters())
 
     def movement(self, scale: float, noise: float) -> float:
-        """By how much noise in all weights moves the outputs of the layer that it moves most, on made-up records."""
+        """How far noise in all weights moves the outputs of the layer that moves most, on made-up records."""
         model, example = self._built().eval(), self.mechanism.data.example
         with self._alone("weights"):
             inputs = hyperparameters.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
             return hyperparameters.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
 
     def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
+        """For each record, what it adds to the scale of the inputs; for a person, the mean over the rows.
+        **Secret.**"""
         found, person = self._input_terms(), self.mechanism.data.person
         return found if person is None else person.means(found).tolist()
 
@@ -258,12 +259,12 @@ class TorchRun:
         return repr((layers, [(name, tuple(value.shape)) for name, value in model.state_dict().items()]))
 
     def _scored(self, score: Any, model: nn.Module, program: engine.Program) -> tuple[float, dict[str, float]]:
-        """What ranks the run, and all its metrics where it has several."""
+        """The score that ranks the run, and all its metrics if it has several."""
         with self._alone("scoring"), torch.no_grad(), keeping(program.scores, program.model):
             return scores.scored(score, TorchModel(model), self.seed)
 
     def _told(self, run: SampledGaussian) -> tuple[engine.Run, engine.Setting, int]:
-        """What an engine is told, and how many views of a record are averaged."""
+        """The run and the setting for the engine, and how many views of a record are averaged."""
         made, cost = self.mechanism, self.mechanism.cost
         given, schedule = made.given_at(self.params, run)
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": schedule}
@@ -276,7 +277,7 @@ class TorchRun:
         return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
-        """Nothing but the seed decides what happens inside, whatever other threads of the process do."""
+        """A block in which only the seed decides what happens, whatever other threads of the process do."""
         return everything_else(self.seed, self._device, self.mechanism.threads, purpose)
 
     def restored(self, task: Task) -> tuple[list[nn.Module], engine.Program, TorchRecords]:
@@ -288,7 +289,7 @@ class TorchRun:
         return models, *self._fit(models[0], task.views)
 
     def fingerprint(self, key: bytes) -> int:
-        """A fingerprint of the records that train; it is found once. Of records in shards, their number alone."""
+        """A fingerprint of the records that train, computed once. For records in shards, only their number."""
         kept, name, held = self.fits, f"records under {key.hex()}", self.mechanism.data.held()
         if self.mechanism.in_shards:
             return len(self.mechanism.data)
@@ -323,7 +324,7 @@ class TorchRun:
         return cast(tuple[engine.Program, TorchRecords], self.fits[key])
 
     def _remember_graph(self, model: nn.Module, program: engine.Program) -> None:
-        """Note the forward pass on a trained model, so that it can be loaded without the code that built it."""
+        """Store the forward pass on a trained model, so that it can be loaded without the code that built it."""
         kept, key = program.scores, "forward pass"
         if key not in kept:
             try:
@@ -345,7 +346,7 @@ class TorchRun:
 
 
 def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
-    """Make runs at once; what a run raises takes the place of its outcome."""
+    """Execute runs together; an exception of a run takes the place of its outcome."""
 
     def kind(at: int, one: Begun) -> object:
         return id(one.program), one.setting
@@ -370,7 +371,7 @@ def make(runs: Sequence[TorchRun]) -> list[Outcome | Exception]:
 
 
 def train(group: Sequence[Begun], share: Share | None = None) -> list[nn.Module]:
-    """Train runs of one architecture and setting; the other processes of a team are told first."""
+    """Train runs of one architecture and setting; they are first announced to the other processes of a team."""
     if share is not None:
         share.announce(group)
     first, models = group[0], iter([one.model for one in group])
@@ -387,7 +388,7 @@ def _rows(records: TorchRecords, program: engine.Program) -> Any:
 
 @contextlib.contextmanager
 def _team(mechanism: DPSGD) -> Iterator[distributed.Team | None]:
-    """The processes that make the runs of a mechanism: those of a launcher, or new ones, one for each device."""
+    """The processes that execute the runs of a mechanism: those of a launcher, or new ones, one for each device."""
     world, devices = distributed.world(), cast(tuple[str, ...] | None, mechanism.devices)
     if world is not None or devices is None or len(devices) == 1:
         yield world
@@ -407,9 +408,9 @@ def _to_send(mechanism: DPSGD, device: str) -> DPSGD:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
-    """What the leader says of runs, but for the records, which every process has. It is sent over the network.
+    """What the leader sends about runs over the network: everything but the records, which every process has.
 
-    ``records`` is a fingerprint of them, under ``key``; ``states`` are the runs' untrained models.
+    ``records`` is a fingerprint of the records under ``key``; ``states`` are the runs' untrained models.
     """
 
     key: bytes
@@ -429,15 +430,15 @@ _SAME_RECORDS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share:
-    """The leader's side of runs that are made by a team."""
+    """The leader's side of runs that a team executes."""
 
     team: distributed.Team
     run: TorchRun
 
     def announce(self, group: Sequence[Begun]) -> None:
-        """Tell the others which runs are made next."""
+        """Announce the next runs to the other processes."""
         states = [{name: value.cpu() for name, value in plain(one.model).state_dict().items()} for one in group]
-        told = [  # a function of the user, the others have themselves
+        told = [  # the other processes have the user's function themselves
             one.told if isinstance(one.told.schedule, Schedule) else replace(one.told, schedule=None) for one in group
         ]
         first, key = group[0], _key()
@@ -460,7 +461,7 @@ def serve_leader(mechanisms: Sequence[DPSGD]) -> None:
 
 
 def _refuse_equal_numbers(mechanisms: Sequence[DPSGD]) -> None:
-    """Refuse two data sets in shards with equally many records: processes tell them apart by their number alone."""
+    """Refuse two data sets in shards with equally many records: processes identify them by this number alone."""
     known: dict[int, Any] = {}
     for one in mechanisms:
         if one.in_shards and known.setdefault(len(one.data), one.data.read_from) is not one.data.read_from:
@@ -468,7 +469,7 @@ def _refuse_equal_numbers(mechanisms: Sequence[DPSGD]) -> None:
 
 
 def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
-    """Make runs with the leader until there are no more."""
+    """Execute runs with the leader until there are no more."""
     task: Any = None  # a Task, or Asked
     runs = [TorchRun(one, {}, 0, {}) for one in mechanisms]
     while (task := team.leaders(task)) is not None:

@@ -1,12 +1,12 @@
-"""Models: built anew for every run, and saved as safetensors, which run no code when they are loaded.
+"""Models: built again for every run, and saved as safetensors, which run no code when they are loaded.
 
 Factories often return, or build upon, a model that was loaded once. Trained in place, its weights would carry what one
-run has learnt into the next, unaccounted for. So a run trains a copy whose tensors are its own, and after the run the
-factory must still give what it gave before.
+run has learnt into the next, unaccounted for. So a run trains a copy that shares no tensor, and after the run the
+factory must still return what it returned before.
 
 A model's forward pass is saved as text, so that a release loads without the code that built the model. The text lists
 the operators of the captured graph of one record, in evaluation mode, and nothing else: no example, no source path, no
-Python. Loading accepts operators of the engine's closed list alone, derivatives left out, so that a file runs no code.
+Python. Loading accepts only operators of the engine's closed list, without derivatives, so a file runs no code.
 (``torch.export.save`` stores the example and source paths, and loading its files evaluates text and pickles in them.)
 """
 
@@ -45,12 +45,12 @@ _MOST_LINES = 12  # of what PyTorch says about a model that does not fit
 class Safetensors:
     """Saves a model's state dict with safetensors, and the factory's arguments and the graph in the file's metadata.
 
-    Weights that are not trained and that the factory gives anyway, such as a pretrained backbone under an adapter, are
-    left out: the file has their hash, and :meth:`load` refuses a factory that gives others.
+    Weights that are not trained and that the factory returns anyway, such as a pretrained backbone under an adapter,
+    are left out. The file contains their hash, and :meth:`load` refuses a factory that returns other ones.
 
     Args:
-        factory: builds the model from its arguments, or is a model of the same kind; without it, :meth:`load` gives the
-            state dict.
+        factory: builds the model from its arguments, or is a model of the same kind; without it, :meth:`load` returns
+            the state dict.
 
     >>> saver = Safetensors(lambda width: nn.Linear(2, width))
     >>> model = nn.Linear(2, 3); remember(model, {"width": 3})
@@ -82,7 +82,7 @@ class Safetensors:
         return safetensors.torch.save(state, about if len(about) == 1 else {ABOUT: json.dumps(about, sort_keys=True)})
 
     def _given(self, model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """What the factory gives of the weights that are not trained, whatever its random numbers."""
+        """The weights that are not trained and that the factory returns whatever its random numbers are."""
         trained = {name for name, one in model.named_parameters(remove_duplicate=False) if one.requires_grad}
         if self.factory is None or trained >= {name for name, _ in model.named_parameters()}:
             return {}
@@ -131,14 +131,14 @@ class Safetensors:
 
 
 def metadata(data: bytes) -> dict[str, str]:
-    """What a file says besides its tensors: strings in its header, which stands after its length in eight bytes."""
+    """The metadata of a file: strings in its header, which follows the header's length in eight bytes."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     found = header.get("__metadata__", {})
     return dict(json.loads(found[ABOUT]) if ABOUT in found else found)
 
 
 def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
-    """The model of a factory, in tensors that nothing else has.
+    """The model of a factory, with tensors that nothing else shares.
 
     >>> net = nn.Linear(2, 1)
     >>> model = build(lambda: net, {})
@@ -167,7 +167,7 @@ def build(factory: Callable[..., nn.Module], arguments: Mapping[str, Any]) -> nn
 
 
 def remember(model: nn.Module, arguments: Mapping[str, Any]) -> None:
-    """Note on a model the arguments its factory was called with."""
+    """Store on a model the arguments its factory was called with."""
     object.__setattr__(model, ARGUMENTS, dict(arguments))
 
 
@@ -185,7 +185,7 @@ def _hash(found: Any, name: str, tensor: torch.Tensor) -> None:
 
 
 def refuse_other_weights(before: bytes, model: nn.Module) -> None:
-    """:class:`UnsupportedModelError` if a factory does not give the weights any more that it gave before a run."""
+    """Raise :class:`UnsupportedModelError` if a factory no longer returns the weights that it returned before a run."""
     if fingerprint(model) != before:
         raise UnsupportedModelError(
             f"the model's factory returns different weights after the run, for the same seed: the run or its "
@@ -204,7 +204,7 @@ def start_from(model: nn.Module, start: nn.Module | None, kept: float = 1.0) -> 
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Weights and buffers that have memory of their own."""
+    """The weights and buffers that have their own memory."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided and tensor.numel():
             yield name, tensor
@@ -216,7 +216,7 @@ def _bits(value: torch.Tensor) -> torch.Tensor:
 
 
 def _safe_softmax(values: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """PyTorch's own does not look whether there is such a dimension."""
+    """PyTorch's own function does not check that the dimension exists."""
     masked = (values == -torch.inf).all(dim, keepdim=True)
     return torch.where(masked, 0.0, torch.softmax(values, dim, dtype=dtype))
 
@@ -232,7 +232,7 @@ _TYPES: dict[str, Any] = {
 
 
 def remember_graph(model: nn.Module, record: RecordGraph) -> None:
-    """Note on a model its forward pass as text, and the tensors of it that are not in the model's state dict.
+    """Store on a model its forward pass as text, and the tensors in it that are not in the model's state dict.
 
     A model that draws at random in evaluation mode, or differentiates in it, is saved without a graph.
     """
@@ -299,7 +299,7 @@ class Loaded(nn.Module):
         return outputs  # type: ignore[no-any-return]
 
     def _graph(self, device: torch.device) -> Callable[..., Any]:
-        """A function of a record and of the tensors that makes new tensors on a device."""
+        """A function of a record and of the tensors, which creates new tensors on a device."""
         graph, nodes = fx.Graph(), list[Any]()
         row = graph.placeholder("row")
         tensors = iter([graph.placeholder(f"tensor_{place}") for place in range(len(self._names))])
@@ -316,7 +316,7 @@ class Loaded(nn.Module):
             else:
                 nodes.append({"record": row, "target": None}[kind] if kind != "tensor" else next(tensors))
         graph.lint()
-        return fx.Interpreter(nn.Module(), graph=graph).run  # operator by operator: no program text is made of it
+        return fx.Interpreter(nn.Module(), graph=graph).run  # operator by operator: no program text is generated
 
 
 @dataclass(frozen=True)
