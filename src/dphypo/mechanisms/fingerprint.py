@@ -1,11 +1,11 @@
 """A fingerprint of the records that a search uses: a resumed search must have the records it began with.
 
-Each record gives a digest of its place, its values with their shapes and types, and its use (training or scoring),
-under a secret key that the journal made. The fingerprint is the sum of these digests modulo 2²⁵⁶, so that the sums of
-shares of the records add up. Without the key nobody can test a guess of a record.
+The digest of a record covers its position, its values with their shapes and types, and its use (training or scoring),
+under a secret key of the journal. The fingerprint is the sum of these digests modulo 2²⁵⁶, so the sums over parts of
+the records add up. Without the key nobody can test a guess of a record.
 
 A record of a data set is read twice. One that cannot be read, or reads differently the second time (augmentation in
-``__getitem__``), counts for nothing: it has no digest, and training and scoring leave it out.
+``__getitem__``), does not count: it has no digest, and training and scoring leave it out.
 """
 
 from __future__ import annotations
@@ -180,12 +180,12 @@ def _array(values: Any) -> npt.NDArray[Any]:
 
 
 def _parts(*parts: bytes | memoryview) -> bytes:
-    """Bytes that tell where each part ends."""
+    """The parts as bytes that also encode where each part ends."""
     return b"".join(b"%d:%s" % (len(part), part) for part in parts)
 
 
 def read_twice(read: Callable[[int], Any], count: int, workers: int = 0, *, again: bool = True) -> list[bytes | None]:
-    """The digest of each record that ``read`` gives; None where it cannot be read, or reads differently again."""
+    """The digest of each record that ``read`` returns; None if it cannot be read, or differs the second time."""
 
     def digest(index: int) -> bytes | None:
         return or_none(lambda: hashlib.blake2b(encoded(read(index)), digest_size=SIZE).digest())
@@ -211,7 +211,7 @@ class DataSet:
 
 
 def held(data: Any) -> Any:
-    """Records in any form as ``held_records`` gives them; an error for what is neither arrays nor a data set."""
+    """Records in the form of ``held_records``; an error for data that are neither arrays nor a data set."""
     data = getattr(data, "tensors", data)  # of a TensorDataset
     if isinstance(data, Mapping):
         return dict(data)

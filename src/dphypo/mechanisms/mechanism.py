@@ -6,9 +6,9 @@
 :func:`attempt` executes one run: whatever happens inside is its :class:`Outcome`. Training reports its steps to
 :func:`current_follower`, and nothing that a follower does changes what a run returns.
 
-If a record could make a run fail, the failure would reveal it whatever the noise. Every exception that a record raises
-while it is read or computed alone therefore makes that record count for nothing (:func:`or_none`), ``MemoryError`` and
-panics of other languages included. Only a signal passes through.
+If a record could make a run fail, the failure would reveal it whatever the noise. A record that raises any exception
+while it is read or computed alone is therefore left out (:func:`or_none`); this includes ``MemoryError`` and panics of
+other languages. Only a signal passes through.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def or_none(call: Callable[[], Found]) -> Found | None:
 
 
 def is_signal(error: BaseException) -> bool:
-    """Whether a signal that ends the process raised an exception. Signals reach the main thread alone.
+    """Whether a signal that ends the process raised an exception. Signals reach only the main thread.
 
     During a run the library's own handler raises :class:`Stopped`. Elsewhere Python's raises ``KeyboardInterrupt``, and
     a handler that the user installed may raise anything.
@@ -89,7 +89,7 @@ _NO_NUMBER = "the score is not a number"
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
-    """What one run gives: the model, and the score by which runs are ranked; or the reason why there are none.
+    """The result of one run: the model and the score by which runs are ranked, or the reason why there are none.
 
     A run that fails is an outcome too, with the lowest score, and so is one whose score is not a finite number: running
     it again would change the mechanism.
@@ -118,7 +118,7 @@ class Outcome:
 
     @classmethod
     def failed(cls, reason: str = "failed") -> Outcome:
-        """A run that gave no model. The reason is kept in the journal, for the curator."""
+        """A run without a model. The reason is kept in the journal, for the curator."""
         # The reason may quote the data. Text that a database cannot store must not keep the outcome from counting.
         text = str(reason)[-_LONGEST_REASON:].encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
         return cls(None, None, text or "failed")
@@ -169,7 +169,7 @@ def _number(score: Any) -> float:
 
 
 def told(outcome: object, saver: Saver) -> Outcome:
-    """The outcome given to ``tell``, as :func:`settle` has it; refused if it is none."""
+    """The outcome given to ``tell``, checked by :func:`settle`; refused if it is not an outcome."""
     settled = settle(lambda: outcome, saver)
     failed = isinstance(outcome, Outcome) and outcome.failure is not None
     if not failed and settled.failure in (_NEITHER, _NO_NUMBER):
@@ -197,9 +197,9 @@ def settle(returned: Callable[[], object], saver: Saver) -> Outcome:
 
 
 ROWS_PER_PERSON = 8
-"""How many rows of a person are used at a time, where records are persons and nothing else is declared."""
+"""How many rows of a person are used at a time by default, if records are persons."""
 CALIBRATE = "calibrate"
-"""In the place of the noise of a score: it is to be solved for."""
+"""In place of the noise of a score: the noise is to be solved for."""
 SILENT = 1e6
 """Noise at which a score costs nothing."""
 
@@ -229,7 +229,7 @@ class Mechanism(ABC):
         score_noise_multiplier: the noise of a score on private records; "calibrate" if it is to be solved for.
         score_records: the declared number of private records that score.
         transfer: how the hyperparameters of a full run become those of this short one, in values for a certificate.
-        same_alone: whether a run that :meth:`many` executes ends in the same bits alone. A study needs that.
+        same_alone: whether a run gives the same bits in :meth:`many` as alone. A study needs that.
         seed_bits: how long the seeds of its runs are. Most generators accept no more than 63 bits, the default.
     """
 
@@ -290,10 +290,10 @@ class Mechanism(ABC):
     # A search that solves for noise, or shortens runs, copies the mechanism.
 
     def at(self, *_: Any, **changes: Any) -> Any:
-        """A copy whose event states what was changed. A mechanism can be changed in what its ``at`` takes by name.
+        """Return a changed copy, whose event states the change. The named arguments of ``at`` are what can be changed.
 
-        - ``noise_multiplier``: the noise of all runs, or of each kind of run by its key; more must not cost more.
-        - ``fraction``: this part of the steps. With ``match=True`` noise and hyperparameters are changed so that a
+        - ``noise_multiplier``: the noise of all runs, or of each kind of run by its key; more noise must not cost more.
+        - ``fraction``: this fraction of the steps. With ``match=True`` noise and hyperparameters are changed so that a
           short run ranks λ as the full run does.
         - ``score_noise_multiplier``: the noise of a score on private records.
         - ``device``: the same training on another device of this machine.
@@ -335,9 +335,9 @@ class Mechanism(ABC):
     # What training may offer.
 
     def without_score(self) -> Mechanism:
-        """The same training that reads no record for a score, so that ``score_event`` is None; by default this one.
+        """The same training without reading records for a score, so ``score_event`` is None; by default this one.
 
-        A score that cannot be left out is paid for, also if nobody asks for it.
+        A score that cannot be left out is paid for, even if it is not requested.
         """
         return self
 
@@ -361,9 +361,9 @@ class Mechanism(ABC):
     """Whether :meth:`known` needs the scale of the inputs, and ``input_terms`` says what one record adds to it."""
 
     def known(self, scale: float | None = None) -> Any:
-        """What public values say of the learning rate, a :class:`dphypo.search.rates.Known`; None if they say nothing.
+        """What public values say about the learning rate, a :class:`dphypo.search.rates.Known`; None if nothing.
 
-        ``scale`` is that of the inputs, where it was bought.
+        ``scale`` is that of the inputs, if it was bought.
         """
         return None
 
@@ -376,14 +376,14 @@ class Mechanism(ABC):
         return ()
 
     def compute(self, params: Mapping[str, Any]) -> float:
-        """What a run with these hyperparameters takes, in any unit; without any, the mechanism's own setting."""
+        """The compute of a run with these hyperparameters, in any unit; without any, of the mechanism's own setting."""
         return 1.0
 
     def many(self, params: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]) -> Sequence[Outcome]:
         """Several runs as one program, one outcome for each λ and seed: runs share instructions, not values.
 
-        A run that fails is an outcome and leaves the others alone. All randomness comes from the seeds: if this raises,
-        the runs are executed one by one with the same seeds.
+        A run that fails is an outcome and does not affect the others. All randomness comes from the seeds: if this
+        raises, the runs are executed one by one with the same seeds.
         """
         raise NotImplementedError
 
@@ -395,7 +395,7 @@ class Mechanism(ABC):
     def all_devices(self) -> Sequence[str]:
         """The devices of this machine to which ``at(device=...)`` moves training; none if it cannot be moved.
 
-        Where ``at(devices=...)`` is offered, too, a last run uses all of them at once.
+        If ``at(devices=...)`` is offered too, a last run uses all of them at once.
         """
         return ()
 
@@ -408,14 +408,14 @@ class Mechanism(ABC):
         """In a launched process that does not lead: serve runs of these mechanisms, then exit. In others: nothing."""
 
     def architecture(self, space: Space) -> str | None:
-        """A text that is the same for the same model: a search resumes with the same one only."""
+        """A text that is the same for the same model: a search resumes only with the same one."""
         return None
 
     def held_records(self) -> Mapping[str, Any]:
-        """The records that it holds, by their use, such as ``{"train": ..., "score": ...}``: a resume compares them.
+        """The records that it holds, by use, such as ``{"train": ..., "score": ...}``; a resumed search compares them.
 
         Each is a mapping of columns (arrays, tensors, frames or lists, one row per record), or an object with
-        ``digests()``, the digest of each record, None for one that counts for nothing.
+        ``digests()``, the digest of each record, None for one that does not count.
         """
         return {}
 
@@ -441,7 +441,7 @@ class Mechanism(ABC):
     def with_silent_scores(self: M) -> M:
         """The same training, with scores so noisy that they cost nothing, if their noise is to be solved for.
 
-        On a side of their own, scores are then given as little noise as costs no more than training does.
+        On a side of their own, scores then get the least noise that costs no more than training does.
         """
         if not self.solves_for_scores:
             return self
@@ -458,7 +458,7 @@ class Mechanism(ABC):
         return noise / records if isinstance(noise, float) and records else None
 
     def score_reaching(self, target: float, wrong: float) -> float | None:
-        """The smallest score that a model which is worse than ``target`` shows with probability ``wrong`` at most.
+        """The smallest score that a model worse than ``target`` reaches with a probability of at most ``wrong``.
 
         It covers the noise of the score and the sampling of the records that score. None if that is not known.
         """
@@ -507,21 +507,21 @@ def records_of(*mechanisms: Mechanism) -> int | None:
 
 @dataclass(frozen=True, repr=False)
 class Declared(Mechanism):
-    """One run with its privacy. Made by the decorator :func:`mechanism`; call it like the function it wraps.
+    """One run with its privacy. Created by the decorator :func:`mechanism`; call it like the function it wraps.
 
     Args:
         train: ``train(params, *, seed) -> Outcome`` or a ``(model, score)`` pair.
         event: bounds one run **for every λ of the space**: a ``dp_accounting.DpEvent``, an ``RdpCurve``, a list of
             them (their pointwise supremum), or a function of the parameters that returns one of these.
         relation: the neighbouring relation the event is stated for.
-        score_event: the event of computing the score, when it looks at private records and ``event`` leaves it out. It
-            covers the value. Whatever the records are, there must be a finite one: a run that fails shows.
+        score_event: the event of computing the score, if it reads private records and ``event`` does not cover it. It
+            covers only the value: the score must be finite whatever the records are, because a failed run is visible.
         split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
             each record alone: a record is then used to train or to score, and the run costs the worse of the two. None,
             the default, if one record may be used for both: the two compose. Under ``REPLACE_ONE`` they always do.
         monotone: names of hyperparameters in which functional events are monotone (more of one is always more private,
             or always less): the supremum is then at an end of its range. ``event`` and ``score_event`` must **each** be
-            monotone in it, be it in opposite directions, since neither is evaluated between the ends.
+            monotone in it, possibly in opposite directions, since neither is evaluated between the ends.
         saver: how the model becomes bytes.
         seeded: whether all randomness of a run comes from its seed, so that the same λ and seed give the same outcome
             (``dphypo.testing.check_mechanism`` tests it). If True, a lost run is repeated with the same seed.
@@ -697,7 +697,7 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Tell an interrupt from the keyboard from one that a run raises. A child that is forked here ends here."""
+    """Distinguish an interrupt from the keyboard from one that a run raises. A child that is forked here ends here."""
     process, before = os.getpid(), signal.getsignal(signal.SIGINT)
     # In other threads there are no signals, and somebody may have seen to them.
     ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
@@ -784,7 +784,7 @@ _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
 
 
 def current_follower() -> Follower | None:
-    """Who follows the runs that this block of code executes."""
+    """The follower of the runs that this block of code executes."""
     return _follower.get()
 
 

@@ -189,7 +189,7 @@ class _Reads(BaseException):
 
 @dataclass(frozen=True, eq=False)
 class _Watched(Mapping[str, Any]):
-    """Parameters of which some have values; reading another stops the reader.
+    """Parameters, some of which have values; reading any other stops the reader.
 
     The score reads values of its own of what is looked ``at_ends`` only (``scoring``).
     """
@@ -208,7 +208,7 @@ class _Watched(Mapping[str, Any]):
         return self.known[name, scoring]
 
     def __contains__(self, name: object) -> bool:
-        """Whether the parameter exists here: one that depends on another's value makes that one read."""
+        """Whether the parameter exists here. If it depends on another's value, that one is read."""
         if name not in self.space.names:
             return False
         parameter = self.space.parameters[self.space.names.index(str(name))]

@@ -31,10 +31,10 @@ from dphypo.mechanisms.savers import Plain, Saver
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
-    """What a run of DP-SGD costs, from public numbers alone: how many steps, at which rate, with which noise.
+    """The cost of a run of DP-SGD, from public numbers only: the number of steps, the sampling rate and the noise.
 
     Args:
-        rate: the probability with which a step takes a record.
+        rate: the probability that a step samples a record.
         steps: how many steps.
         noise_multiplier: standard deviation of the noise over the clipping norm.
 
@@ -75,7 +75,7 @@ class SampledGaussian:
             batch_size: the expected size of a Poisson batch.
             noise_multiplier: as above.
             epochs, steps: the length of the full run, in one of the two.
-            fraction: the part of the full run's steps to make; a step that is begun counts.
+            fraction: the fraction of the full run's steps to execute; a partial step counts as one.
         """
         batch_size = _validate.integer(at_least=1, batch_size=batch_size)
         records = _validate.integer(at_least=1, records=records)
@@ -105,7 +105,7 @@ class SampledGaussian:
         """A shorter run, or one with other noise.
 
         Args:
-            fraction: the part of the steps to make.
+            fraction: the fraction of the steps to execute.
             match: raise the noise so that what accumulates in the weights stays the same (:func:`match_noise`).
             noise_multiplier: of the full run; by default this one's.
         """
@@ -116,7 +116,7 @@ class SampledGaussian:
 
 
 def match_noise(noise_multiplier: float, fraction: float) -> float:
-    """The noise of a short run whose best learning rate and clipping norm are where the full run has them: σ/√f.
+    """The noise of a short run whose best learning rate and clipping norm are those of the full run: σ/√f.
 
     The noise that accumulates in the weights is about η·R·σ·√steps / batch size; this keeps it the same.
     """
@@ -125,7 +125,7 @@ def match_noise(noise_multiplier: float, fraction: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRun(SampledGaussian):
-    """The run that ``train`` is to make: what it costs, and a loop of Opacus that costs just that."""
+    """The run that ``train`` must execute: its cost, and a loop of Opacus that costs exactly that."""
 
     seed: int = field(repr=False, compare=False)
     person: Any = field(default=None, repr=False, compare=False)
@@ -135,12 +135,12 @@ class OwnRun(SampledGaussian):
     def make_private(
         self, module: Any, optimizer: Any, data_loader: Any, *, max_grad_norm: float
     ) -> AbstractContextManager[Any]:
-        """In place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
+        """Use it in place of Opacus's ``PrivacyEngine().make_private``: ``with ... as (model, optimizer, loader)``.
 
-        The loader gives ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
-        batches are drawn from the seed. Each step is checked against its batch and, at the end, the history
-        of Opacus's accountant against the declared event. A difference raises an error, which is no outcome of the run.
-        Use one block per run: a second one would cost as much again, with the same noise.
+        The loader yields ``steps`` Poisson batches at ``rate``, and ``BatchMemoryManager`` may cut them. Noise and
+        batches are drawn from the seed. Each step is checked against its batch and, at the end, the history of Opacus's
+        accountant against the declared event. A difference raises an error, which is not an outcome of the run. Use one
+        block per run: a second one would cost as much again, with the same noise.
 
         The loss must be the mean over the batch of one value per record, as PyTorch's losses are by default. This is
         not checked: with a sum, or a mean over tokens of all records, a record would rescale the others' gradients.
@@ -173,29 +173,31 @@ DECLARED_PUBLIC = "public records alone, as whoever declared the training states
 class OwnTraining(Mechanism):
     """Your own training loop, with Opacus or any other library, that :func:`dphypo.tune` can cut short.
 
-    **Guarantee.** One run costs ``run.event``, if ``train`` makes ``run.steps`` steps, each on a Poisson sample at
+    **Guarantee.** One run costs ``run.event``, if ``train`` takes ``run.steps`` steps, each on a Poisson sample at
     ``run.rate``, with gradients clipped for each record and Gaussian noise of ``run.noise_multiplier`` times the
     clipping norm on their sum, looks at the private records in no other way, and draws all noise from ``seed``.
 
     Args:
         train: ``train(params, *, seed, run) -> (model, score)``; ``run`` is an :class:`OwnRun`, whose ``make_private``
-            keeps a loop of Opacus to what is declared.
-        run: the full run as its privacy sees it: ``SampledGaussian.of(records=..., batch_size=..., epochs=..., ...)``.
+            checks a loop of Opacus against the declaration.
+        run: the privacy parameters of the full run: ``SampledGaussian.of(records=..., batch_size=..., epochs=...,
+            ...)``.
         scores: "public" declares that scores look at public records alone, so that they cost nothing; the certificate
             says so. Otherwise state what a score costs as ``score_event``.
         score_event: the event of one score, if it looks at private records.
         split: the rule that sets records that score apart from those that train: ``train.split`` of a part of
             ``split_by_hash``, or a :class:`dphypo.Split`. Without one, a record may train and score: the two compose.
-        transfer_rule: how the hyperparameters of the full run become those of a short one; by default they stay, which
-            is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of it.
+        transfer_rule: how the hyperparameters of the full run become those of a short one; by default they are
+            unchanged, which is right for SGD. For another optimiser give a :class:`dphypo.mechanisms.NoiseRehearsal` of
+            it.
         saver: how the model becomes bytes; by default arrays and plain values. For a model of PyTorch give
             ``Safetensors(model)`` of ``dphypo.torch.saver``.
         data: the private records, if you want a resumed search to refuse others: arrays with one row per record (a
-            tuple or a mapping of them), or a data set read by index. Training does not get them from here.
-        person: whose row each record of the data loader is, where a person has several: an array of keys, the name of a
+            tuple or a mapping of them), or a data set read by index. Training does not read them from here.
+        person: the person of each record of the data loader, if a person has several: an array of keys, the name of a
             field, or a function of a record. The guarantee is then for persons, ``run.rate`` is that of sampling a
             person, and the gradients of a person's rows are averaged before clipping, as ``make_private`` does.
-        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 by default.
         rehearsal: the same loop on a few made-up records, called as ``train`` is, for two steps, before
             anything is drawn or spent: what is wrong with the loop, the model or the score is shown in full.
 
@@ -270,7 +272,7 @@ class OwnTraining(Mechanism):
 
     @property
     def transfer(self) -> dict[str, Any] | None:
-        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
+        """How hyperparameters of a full run become those of this short one, in plain values; None if unchanged."""
         return None if self.fraction == 1 else describe_transfer(self.transfer_rule, self.fraction)
 
     def held_records(self) -> dict[str, Any]:
@@ -329,7 +331,7 @@ Transfer = Callable[[Mapping[str, Any], float], Mapping[str, Any]]
 """A rule: from the hyperparameters of the full run and the fraction to those of the short run."""
 
 Walk = Callable[[Mapping[str, Any], Iterable[Floats], int], Floats]
-"""An optimiser: of hyperparameters, gradients and their number, to the weights after them, from zero.
+"""An optimiser: from hyperparameters, gradients and their number to the weights after them, starting at zero.
 
 It has the schedule of a run of that many steps, and averages weights if the run does.
 """
@@ -383,9 +385,9 @@ class SmallerBatches:
     """Short runs of plain SGD with smaller batches, for spaces with batch sizes.
 
     A run of the fraction f has the batch B·f^b, f^(1-b) of the steps, noise σ/√(f^(1-b)) and the learning rate η·f^b:
-    what accumulates in the weights stays, and so do the examples processed. With the full batch, runs with a large one
-    make too few short steps to learn anything, and surveys favour small ones. 0.3 was read off MNIST; on CIFAR-10,
-    which judged it, it gained 0.012 (paper/RESULTS.md).
+    what accumulates in the weights and the number of examples processed do not change. If short runs kept the full
+    batch, those with a large batch would take too few steps to learn anything, and surveys would favour small batches.
+    0.3 was chosen on MNIST; on CIFAR-10, where it was judged, it gained 0.012 (paper/RESULTS.md).
 
     Args:
         exponent: b, at least 0 and below 1.
@@ -422,17 +424,17 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class NoiseRehearsal:
-    """The learning rate of a short run by a rehearsal of the optimiser on pure noise; it needs no data.
+    """Finds the learning rate of a short run by rehearsing the optimiser on pure noise; it needs no data.
 
-    η_short is the learning rate with which weights that are driven by noise alone end as far out as in the full run.
-    Both runs are simulated, each with its noise, on made-up weights. For plain SGD η stays. The rule is public and
-    takes milliseconds; on which tasks it was judged is in paper/ANCHORS.md.
+    η_short is the learning rate with which noise alone moves the weights as far as in the full run. Both runs are
+    simulated, each with its noise, on made-up weights. For plain SGD η does not change. The rule is public and takes
+    milliseconds; paper/ANCHORS.md names the tasks on which it was judged.
 
     Args:
         walk: the optimiser.
         run: the full run.
-        deviation: of the noise on a weight's mean gradient in the full run, σ·C/batch size. Optimisers do not depend
-            on it but for the small number that they add to a root.
+        deviation: the standard deviation of the noise on a weight's mean gradient in the full run, σ·C/batch size. It
+            matters only relative to the small number that optimisers add to a root.
 
     >>> from dphypo.mechanisms import SampledGaussian
     >>> def momentum(params, gradients, steps):
@@ -492,7 +494,7 @@ class NoiseRehearsal:
 
 
 def batch_exponent(rule: Transfer | None) -> float:
-    """By which power of the fraction a rule scales the batch of short runs; 0 if it does not."""
+    """The power of the fraction by which a rule scales the batch of short runs; 0 if it does not."""
     return rule.exponent if isinstance(rule, SmallerBatches) else 0.0
 
 

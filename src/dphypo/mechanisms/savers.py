@@ -20,8 +20,8 @@ class Saver(Protocol):
     """Turns one kind of model into bytes and back.
 
     ``format``, letters and digits such as "npz", names the kind: it ends the model's file name in a saved release
-    (``model.npz``) and says which saver :func:`dphypo.load_release` needs. The bytes must not hold the time or
-    anything else about the run than the model: they are released.
+    (``model.npz``) and says which saver :func:`dphypo.load_release` needs. The bytes are released, so they must contain
+    nothing about the run but the model, not even the time.
     """
 
     @property
@@ -37,7 +37,7 @@ class Saver(Protocol):
 class Plain:
     """Numbers, strings, None, numpy arrays, and lists, tuples and dicts of them, as an ``.npz`` archive.
 
-    The arrays are stored as numpy stores them, the structure around them as JSON, no timestamps, and no pickle.
+    Arrays are stored in numpy's format and the structure around them as JSON, without timestamps or pickle.
 
     >>> saver = Plain()
     >>> model = {"weights": np.arange(3.0), "classes": ("cat", "dog"), "bias": 0.5}
@@ -76,7 +76,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Pickled:
-    """Any estimator, by pickle. Loading runs code from the bytes: open only journals and releases of your own."""
+    """Any estimator, by pickle. Loading runs code from the bytes: open only journals and releases that you created."""
 
     format: ClassVar[str] = "pickle"
 
