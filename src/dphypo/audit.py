@@ -222,7 +222,7 @@ def judge(
     claimed: float | None = None,
     apart: bool = False,
 ) -> OneRunAudit:
-    """What scores prove that are larger for canaries that were included: the surest are guessed, half each way.
+    """What scores prove, if they are larger for included canaries: the surest are guessed, half each way.
 
     ``curve`` and ``claimed`` are what the mechanism claims; ``apart`` says that its canaries do not affect each other.
     """
@@ -522,7 +522,7 @@ def _of_model(mechanism: DPSGD, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _beside(mechanism: DPSGD, size: int, params: Mapping[str, Any], data: Records) -> DPSGD:
-    """The mechanism with a layer for the canaries beside its model."""
+    """The mechanism with a layer for the canaries next to its model."""
     import torch
     from torch import nn
 
@@ -739,7 +739,7 @@ _CATEGORIES = 64  # as many different observations, at most, are counted one by 
 
 @dataclass(frozen=True)
 class Audit:
-    """What came of an audit: with the stated confidence, the true ε at ``delta`` is at least ``epsilon``.
+    """The result of an audit: with the stated confidence, the true ε at ``delta`` is at least ``epsilon``.
 
     ``claimed`` is what the search claims at the same δ; an audit that finds more has found a fault. ``frequencies`` are
     the bounds of P[E] on the two data sets, from below and from above, in each direction.
@@ -758,7 +758,7 @@ class Audit:
         return self.claimed is None or self.epsilon <= self.claimed
 
     def delta_at(self, epsilon: float) -> float:
-        """What is proven of the profile: with the stated confidence, the true δ at every ε is at least this.
+        """A bound on the profile: with the stated confidence, the true δ at every ε is at least this.
 
         >>> found = audit_observations([1] * 90 + [0] * 10, [0] * 100, delta=1e-3)
         >>> found.delta_at(0.0) > found.delta_at(1.0) > 0, abs(found.delta_at(found.epsilon) - 1e-3) < 1e-9
@@ -876,7 +876,7 @@ def _likelihood_ratio(on: Floats, off: Floats) -> Callable[[Floats], Floats]:
 
 
 def _best_cut(on: Floats, off: Floats, delta: float, confidence: float) -> float:
-    """The cut at which these counts, were they the ones that count, would prove most."""
+    """The cut at which these counts would prove most, if they were the ones that are evaluated."""
     cuts = np.unique(on)
     if len(cuts) > 200:
         cuts = np.quantile(cuts, np.linspace(0, 1, 200))

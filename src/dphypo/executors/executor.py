@@ -214,11 +214,11 @@ class Execution:
 
 
 class Lost(StrEnum):
-    """What becomes of a run whose process died (docs/theory/search.md, "Lost runs").
+    """What happens to a run whose process died (docs/theory/search.md, "Lost runs").
 
-    It cannot be seen from outside whether the data caused the death. Not deaths of a run are an interrupt or SIGTERM, a
-    worker that a cluster takes back, the loss of the machine, and a death after a new checkpoint: then the run is
-    repeated with its seed, or resumed, whatever is declared here.
+    Whether the data caused the death cannot be observed. The following do not count as deaths of a run: an interrupt or
+    SIGTERM, a worker that a cluster takes back, the loss of the machine, and a death after a new checkpoint. In these
+    cases the run is repeated with its seed, or resumed, whatever is declared here.
     """
 
     AGAIN = "again"

@@ -61,8 +61,8 @@ class DPSGD(GradientTraining):
             scores: the first ranks, and a survey publishes all.
         optimizer: the name of an optimiser of optax, or a function of ``learning_rate`` that returns one.
         start: the parameters that runs start from, which must be public or paid for.
-        person: whose row each row is, where a person has several: an array of keys, the name of an entry if ``data`` is
-            a dict, or a function of a record. This, ``rows_per_person`` and ``persons`` are as in PyTorch's ``DPSGD``.
+        person: the person of each row, if a person has several: an array of keys, the name of an entry if ``data`` is a
+            dict, or a function of a record. This, ``rows_per_person`` and ``persons`` are as in PyTorch's ``DPSGD``.
         rarest: the share of the rarest class, a public constant, for "f1", "balanced_accuracy" and "auc": their noise
             depends on it, and is stated. By default a fifth of an even share is assumed.
         noise_multiplier: this and the following are as in :class:`dphypo.torch.DPSGD`.
@@ -139,7 +139,7 @@ class DPSGD(GradientTraining):
         return NoiseRehearsal(partial(step.walk, schedule=schedule), full, deviation)
 
     def default_space(self) -> Space:
-        """The space that is searched if none is given: the learning rate, where public values say that it is."""
+        """The space that is searched if none is given: the learning rate, with a prior from public values."""
         if not self.complete:
             raise _validate.fail(
                 "space", None, "init takes hyperparameters: give a space that has them, or fix them with fixed="
@@ -161,9 +161,9 @@ class DPSGD(GradientTraining):
         return self.program(self.values(params)).matrices > 1
 
     def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
-        """By how much noise in all weights moves the outputs of ``predict``, on made-up records.
+        """How far noise in all weights moves the outputs of ``predict``, on made-up records.
 
-        A function has no layers that could be looked at one by one. Without ``predict``, that of a linear model.
+        A function has no layers to examine one by one. Without ``predict``, the result is that for a linear model.
         """
         if self.predict is None or self.input_size is None:
             return noise * scale
@@ -179,13 +179,14 @@ class DPSGD(GradientTraining):
 
     @property
     def input_size(self) -> int | None:
-        """How many numbers the input of one record has; None if records are no pairs, or inputs are no such numbers."""
+        """How many numbers the input of one record has; None if records are not pairs, or inputs not such numbers."""
         tree = self.data.tree
         pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[0], np.ndarray)
         return math.prod(tree[0].shape[1:]) if pair and tree[0].dtype.kind == "f" else None
 
     def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
+        """For each record, what it adds to the scale of the inputs; for a person, the mean over the rows.
+        **Secret.**"""
         found, person = norm_terms(self.data.tree[0]), self.data.person
         return found if person is None else person.means(found).tolist()
 

@@ -35,13 +35,13 @@ def from_execution_plan(
     split: Sides | None = None,
     transfer_rule: sampled_gaussian.Transfer | None = None,
 ) -> OwnTraining:
-    """Make a mechanism of a script that trains with a ``DPExecutionPlan`` of jax_privacy.
+    """Turn a script that trains with a ``DPExecutionPlan`` of jax_privacy into a mechanism.
 
     **Guarantee.** One run costs the event of the plan, under adding or removing one record, if ``train`` uses the plan
-    as jax_privacy says and reads the private records in no other way. Floating-point numbers are taken as real numbers;
-    noise reaches 9 σ. The event is read from the plan and compared with what is
-    accounted: q, σ and the number of rounds. With b bands, n steps are ⌈n/b⌉ rounds, because a record is in one group
-    and takes part in every b-th step.
+    as jax_privacy says and reads the private records in no other way. Floating-point numbers are treated as real
+    numbers; noise reaches 9 σ. The event is read from the plan and compared with what is accounted: q, σ and the number
+    of rounds. With b bands, n steps are ⌈n/b⌉ rounds, because a record is in one group and takes part in every b-th
+    step.
 
     ``plan.clipped_grad`` pads batches to a few sizes, which count for nothing, and compiles one program for each size.
     Inside your own ``jax.jit``, every batch size is compiled.

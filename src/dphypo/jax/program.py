@@ -43,7 +43,7 @@ Tree = Any
 class TreeRecords:
     """Arrays with one row per record, in the types that JAX computes with, and their side of a split.
 
-    ``person`` says whose row each row is, where a record is all rows of a person.
+    ``person`` identifies the person of each row, if a record is all rows of a person.
     """
 
     tree: Tree
@@ -378,7 +378,7 @@ class Program:
         return sum(len(shape) > 1 for shape in self._shapes)
 
     def movement(self, scale: float, noise: float, shape: tuple[int, ...]) -> float:
-        """By how much noise in all weights moves the outputs, on made-up inputs of this scale and shape."""
+        """How far noise in all weights moves the outputs, on made-up inputs of this scale and shape."""
         random = np.random.default_rng(0)
         inputs = random.normal(size=(32, *shape)) * scale / math.sqrt(max(1, math.prod(shape)))
         row = self.row(self.built(jax.random.key(0)))
@@ -468,8 +468,8 @@ class Program:
     def _same_everywhere(self, shape: tuple[int, ...], keys: jax.Array) -> bool:
         """Whether a made-up record has the same gradient, bit by bit, at other positions and next to other records.
 
-        Otherwise records are differentiated one after the other. The other records are not numbers, or as large as
-        numbers can be. Weights are made up too: initial ones may be zeros, which round nothing.
+        Otherwise records are differentiated one after the other. The other records are NaN, or as large as numbers can
+        be. Weights are random too: initial ones may be zeros, for which nothing is rounded.
         """
         places, data = np.arange(shape[-1], dtype=np.int32), self.records.synthetic_rows(shape[-1])
         if self._views is not None:

@@ -1,4 +1,4 @@
-"""The exact step in JAX: gradients of single records, their clipped sums with noise, and what an optimiser makes of it.
+"""The exact step in JAX: gradients of single records, their clipped sums with noise, and the optimisers.
 
 Sums are in double precision. Optimisers of optax are given by name, or as a function that returns one; they read noisy
 gradients only.
@@ -8,8 +8,8 @@ is the outer product of x and the gradient of the product. The factors take in +
 their weighted sum over records is one matrix product. JAX's equations of a loss show where that is so; other arrays are
 differentiated as usual.
 
-**Two programs.** The sum gets gradients as an argument: they were computed by another program, and lie in memory as
-they are. Were they part of this one, XLA could compute them twice, once for the norm and once for the sum, and round
+**Two programs.** The sum receives gradients as an argument: another program has computed them, and they are fixed in
+memory. If one program did both, XLA could compute them twice, once for the norm and once for the sum, and round
 differently.
 
 The contribution of a record is its gradient in memory, times a weight; that of a matrix may be the outer product of two

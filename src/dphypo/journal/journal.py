@@ -58,7 +58,7 @@ ERASED = -1
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """One run to execute: train with ``params`` and ``seed``, then tell the outcome.
+    """One run to execute: train with ``params`` and ``seed``, then report the outcome with ``tell``.
 
     λ, the seed and the key that breaks ties are drawn and committed before the run, so that a lost run is repeated with
     the same λ and seed.

@@ -50,7 +50,7 @@ PIECE = 2**24
 _SHORT = 64  # bytes; shorter secrets (keys, seeds) are read together with their book, models when they are needed
 _LONGEST_NAME = 200  # bytes of a file name; the files next to it have longer names, and 255 is the usual limit
 _WAIT_S = 2.0  # for another process that has the file open
-_WAIT_FOR_SERVER_S = 10.0  # for the first sign of life of another coordinator
+_WAIT_FOR_SERVER_S = 10.0  # for the first heartbeat of another coordinator
 _LEASE_S = 60.0  # how long a coordinator may be silent before another one takes its study
 _SEVERAL_NAMES = (
     "the file has another name (a hard link, or a mount of the file alone), and what was committed under one may be "
@@ -298,12 +298,12 @@ for _logger in ("engine.Engine", "pool.impl.StaticPool", "pool.impl.NullPool"):
 
 
 class Database:
-    """What a store needs of a database. The defaults are those of a database that one process uses at a time."""
+    """What a store needs from a database. The defaults are those of a database that one process uses at a time."""
 
     durable = True
     """Whether what is committed outlives the connection."""
     beat_s: float | None = None
-    """How often a coordinator must give a sign of life, in seconds; None if the database sees whether it is alive."""
+    """How often a coordinator must send a heartbeat, in seconds; None if the database sees whether it is alive."""
     address: str | None
     """Where it is, in words that may be printed (no password); None if it is in memory."""
 
@@ -319,7 +319,7 @@ class Database:
         """Take a study for this process until the connection ends; ``JournalInUseError`` if another process has it."""
 
     def beat(self, connection: Connection, names: Iterable[str]) -> None:
-        """Give a sign of life for the studies that this process has."""
+        """Send a heartbeat for the studies that this process has."""
 
     def alone(self, connection: Connection) -> None:
         """Wait until no other transaction uses a ledger of this database; later ones wait for the end of this one.
@@ -587,7 +587,7 @@ class PostgreSQL(Database):
         """Take a session lock, which ends with the session. End the session of a coordinator that is silent for long.
 
         The server sees at once that a process was killed. If a machine was cut off or a process is frozen, its session
-        remains, and only its sign of life is missing. A coordinator that was replaced can commit nothing more.
+        remains, and only its heartbeat is missing. A coordinator that was replaced can commit nothing more.
         """
         key = {"key": _key(f"dphypo {name}")}
         began = since = time.monotonic()
@@ -601,7 +601,7 @@ class PostgreSQL(Database):
                     raise in_use()  # it is alive
                 known, since = beat, now
             if known is None and now > began + _WAIT_FOR_SERVER_S:
-                raise in_use()  # it has given no sign of life yet
+                raise in_use()  # it has sent no heartbeat yet
             if known is not None and now > since + _LEASE_S:
                 try:
                     connection.execute(_HOLDER, key)
@@ -684,7 +684,7 @@ class Store:
         self._connection: Connection | None = None
         self._process: int | None = None  # which has opened it
         self._held: dict[str, str] = {}  # the token under which this process has each study
-        self._end = threading.Event()  # of the signs of life
+        self._end = threading.Event()  # of the heartbeats
         self._lock = threading.RLock()
         inherited.add(self)
 
@@ -748,7 +748,7 @@ class Store:
             return self._held[name]
 
     def beat(self) -> None:
-        """Give a sign of life for the studies that this process has."""
+        """Send a heartbeat for the studies that this process has."""
         with self.turn(), contextlib.suppress(JournalError):  # the next commit reports that the database is gone
             if self._connection is not None and self._held:
                 self.commit(lambda connection: self._database.beat(connection, list(self._held)))
@@ -837,7 +837,7 @@ def open_store(where: str | Path | Store | None, *, create: bool = True, kind: s
 
 
 def find_database(where: str | Path, kind: str = "journal", *, create: bool = True) -> Database:
-    """The database at a path or a URL; a file that is missing is made if ``create``."""
+    """The database at a path or a URL; a missing file is created if ``create``."""
     given: object = where
     remedy = "give a file name or a URL such as postgresql://user@host/database, or None to keep it in memory"
     if not isinstance(given, (str, Path)) or not str(given).strip() or "\0" in str(given) or given == Path():

@@ -69,7 +69,7 @@ _PARAMETERS = """
     Args:
         hidden: widths of the hidden layers; empty for a linear model.
         learning_rate, drift, input_scale: the learning rate; or for SGD and Adam the same in units of noise, and how
-            large inputs are, as for :class:`dphypo.torch.DPSGD`. By default what public values say.
+            large inputs are, as for :class:`dphypo.torch.DPSGD`. By default they follow from public values.
         optimizer, momentum, weight_decay: of the optimiser.
         epochs, batch_size: how long to train; ``batch_size`` is the expected size of a Poisson batch.
         max_grad_norm: the clipping norm.
@@ -78,7 +78,7 @@ _PARAMETERS = """
             mapped to [-1, 1]. None leaves them as they are.{more}
         records: the number of records, as a public constant; None declares the length of the data public. With
             ``fit(X, y, groups=)`` records are persons, and it is their number.
-        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 if nothing is said.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used in a step; 8 by default.
         device: where to train; a GPU if there is one.
         random_state: None draws from the operating system. **A seed voids the guarantee** for anyone who knows it.
 """
@@ -138,7 +138,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _features(self, X: Any, *, reset: bool = True) -> Any:
-        """A table of numbers, with NaN for other values. It may be empty: a fit does not fail for want of a record."""
+        """A table of numbers, with NaN for other values. It may be empty: a fit does not fail for lack of records."""
         if reset:
             refuse_times(X, texts=False)
         least = 0 if reset else 1
@@ -157,7 +157,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def mechanism(self, data: Any, records: int, kind: type[DPSGD] = DPSGD, **given: Any) -> DPSGD:
-        """What trains the network on ``data`` that was read; further arguments are those of ``DPSGD``."""
+        """The mechanism that trains the network on ``data`` as read; further arguments are those of ``DPSGD``."""
         own: dict[str, Any] = {
             "noise_multiplier": self.noise_multiplier,
             "input_scale": self._scale(data[0].shape[1]),
@@ -439,7 +439,7 @@ class Fitting(DPSGD):
         return str(self.clipping)
 
     def default_space(self) -> Space:
-        """The learning rate, where public values say that it is, or a wide range if they say nothing."""
+        """The learning rate, with a prior from public values, or with a wide range if they say nothing."""
         return self.known_space({})
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:

@@ -109,8 +109,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         error_bound: for a regressor without a public hold-out, the largest absolute error that counts; half the width
             of its ``target_bounds`` by default.
         records: the number of records, as a public constant; None declares the length of the data public.
-        persons: the number of persons, in place of ``records``, where ``fit(X, y, groups=)`` says whose rows are whose.
-        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 if nothing is said.
+        persons: the number of persons, in place of ``records``, if ``fit(X, y, groups=)`` assigns rows to persons.
+        rows_per_person: at most this many rows of a person, drawn afresh, are used at a time; 8 by default.
         data_name: a public name of the data set; a journal that was begun under another name is refused.
         journal: keeps the search on disk, so that it can be resumed; None keeps it in memory. A journal holds one
             search over one set of records: copies (``clone``, cross-validation) and a second ``fit`` are refused.
@@ -169,7 +169,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         Args:
             X, y: the private records.
             holdout: public records that rank the runs; see above for what happens without them.
-            groups: whose row each row is, where persons have several: an array of keys, or a column of X that is no
+            groups: the person of each row, if persons have several: an array of keys, or a column of X that is not a
                 feature. A record is then a person with all their rows (docs/howto/persons.md).
         """
         self._refuse_reuse()
@@ -352,7 +352,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return _validate.positive(error_bound=given)
 
     def _measure(self, last: Any) -> str:
-        """By what a classifier is ranked on private records; refused if that cannot be private."""
+        """The measure that ranks a classifier on private records; refused if it cannot be private."""
         private = ("accuracy", *SCORINGS) if is_classifier(last) else ("neg_mean_absolute_error",)
         if self.scoring is not None and self.scoring not in private:
             raise _validate.fail(
