@@ -233,7 +233,7 @@ def kill_shortfall(seed: int) -> float:
         up, down = Survivors(pair, lattice, low, high, np.array([tau]))(value)
         computed = up[0, 0, :-1] - np.exp(-lattice.sums) * down[0, 0]
         exact = largest_kill(pair, value, lattice, v, tau)
-        told = pair.told * value.plus[0, 0, -1]
+        told = pair.infinity * value.plus[0, 0, -1]
         worst = max(worst, float(np.nanmax((exact + told - computed) / (1.0 + np.exp(-lattice.sums)))))
     return worst
 
