@@ -16,6 +16,7 @@ from paper.rates.judge_shapes import OUT as SHAPED
 from paper.rates.landscapes import FILE
 
 OUT, AGAIN = FILE.with_name("judged-centred.jsonl"), FILE.with_name("repeated-centred.jsonl")
+FRESH, FRESH_AGAIN = FILE.with_name("judged-fresh.jsonl"), FILE.with_name("repeated-fresh.jsonl")
 WAYS = ("tune", "norms", "known rate")
 _CELLS = (
     ("soldiers", "linear", 100_000, 3), ("soldiers", "linear", 100_000, 1), ("fertility", "linear", 100_000, 1),
@@ -29,11 +30,23 @@ _CELLS = (
     ("diamonds", "linear", 49_000, 3), ("shuttle", "linear", 54_000, 3), ("pizzas", "linear", 41_000, 3),
     ("views", "linear", 36_000, 3), ("bribes", "linear", 100_000, 3), ("mortgages", "linear", 100_000, 3),
 )  # fmt: skip
+_FRESH = (
+    ("satellite", "linear", 1000, 0.5), ("satellite", "linear", 1000, 3), ("satellite", "mlp", 1000, 1),
+    ("foods", "linear", 1000, 1), ("bookings", "linear", 1000, 0.5), ("deliveries", "linear", 1000, 1),
+    ("words", "linear", 1000, 2), ("crashes", "linear", 1000, 8), ("crashes", "mlp", 1000, 2),
+    ("foods", "linear", 3000, 3), ("foods", "mlp", 3000, 8), ("satellite", "linear", 4500, 8),
+    ("satellite", "mlp", 4500, 3), ("words", "linear", 3000, 0.5), ("deliveries", "linear", 7000, 3),
+    ("bookings", "linear", 10_000, 1), ("bookings", "mlp", 10_000, 3), ("chemistry", "linear", 10_000, 1),
+    ("crashes", "linear", 20_000, 1), ("novels", "linear", 20_000, 3), ("words", "linear", 22_000, 8),
+    ("chemistry", "linear", 26_000, 3), ("movies", "linear", 54_000, 3), ("newcomers", "linear", 50_000, 1),
+    ("newcomers", "linear", 100_000, 3), ("foods-encoded", "linear", 1000, 1), ("foods-encoded", "linear", 3000, 3),
+)  # fmt: skip
+"""Cells of the second decision, on tasks that nothing had seen."""
 
 
-def cells() -> list[dict[str, Any]]:
+def cells(file: Path = OUT) -> list[dict[str, Any]]:
     """What is judged, in the order of the plan."""
-    return [dict(zip(KEYS, one, strict=True)) for one in _CELLS]
+    return [dict(zip(KEYS, one, strict=True)) for one in (_CELLS if file in (OUT, AGAIN) else _FRESH)]
 
 
 def before() -> Iterator[dict[str, Any]]:
@@ -55,5 +68,5 @@ def rows(file: Path = OUT) -> list[dict[str, Any]]:
         row["seeds"] = {way: row[way] for way in WAYS}
         row["half"] = {way: interval(row["tune"], row[way]) for way in WAYS[1:]}
         row |= {way: mean(row[way]) for way in WAYS}
-    order = [*map(_name, cells())]
+    order = [*map(_name, cells(file))]
     return sorted(found, key=lambda row: order.index(_name(row)))
