@@ -64,6 +64,19 @@ def test_the_declared_number_of_persons_is_not_that_of_rows() -> None:
     assert abs(rows.score - persons.score) < 0.1
 
 
+def test_a_number_about_persons_is_certified_and_charged_for_persons(tmp_path: Path) -> None:
+    """The certificate said that each person had one record, and a ledger of records took the cost of persons."""
+    given: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-6, "person": np.arange(len(X)) // 4, "rows_per_person": 3}
+    for unit in ("person", "record"):
+        Ledger.open(tmp_path / f"{unit}.db", epsilon=2, delta=1e-5, unit=unit)
+    found = private_test(model(), (X, Y), ledger=tmp_path / "person.db", **given).certificate
+    assert "every person of the private data" in found.statement()
+    assert "At most 3 rows of a person" in found.statement()
+    assert [entry.unit for entry in Ledger(tmp_path / "person.db").entries] == ["person"]
+    with pytest.raises(LedgerError, match="protects each record, and the search each person"):
+        private_test(model(), (X, Y), ledger=tmp_path / "record.db", **given)
+
+
 def test_an_estimator_and_a_score_of_ones_own() -> None:
     fitted = DPSGDClassifier(hidden=(), classes=(0, 1), noise_multiplier=0.5).fit(X.numpy(), Y.numpy())
     assert private_test(fitted, (X.numpy(), Y.numpy()), epsilon=1, delta=1e-6).score > 0.8

@@ -195,4 +195,12 @@ MUTANTS = (
         '== ("person", "record")\n',
         ("journal/test_ledger_units.py::test_replacing_a_person_by_one_with_fewer_rows_replaces_no_rows",),
     ),
+    Mutant(
+        "a private test of persons is certified for records",
+        "the unit of a certificate, and of an entry in a ledger, is what was counted",
+        "training/evaluate.py",
+        '    unit = {"unit": "record"} if cap is None else {"unit": "person", "rows per person": cap}\n',
+        '    unit = {"unit": "record"}\n',
+        ("integrations/test_evaluate.py::test_a_number_about_persons_is_certified_and_charged_for_persons",),
+    ),
 )

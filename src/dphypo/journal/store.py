@@ -815,8 +815,10 @@ class Store:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # it is never collected
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the interpreter may be shutting down
+        try:  # noqa: SIM105 - modules may be gone: the interpreter may be shutting down
             self.close()
+        except Exception:
+            pass
 
 
 def _keep_beating(store: weakref.ref[Store], end: threading.Event, every_s: float) -> None:

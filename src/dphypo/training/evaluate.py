@@ -44,8 +44,9 @@ def private_test(
 ) -> Evaluation:
     """Score a released model once on private records, with noise that costs (ε, δ).
 
-    **Guarantee.** The number is (ε, δ)-DP under adding or removing one of these records. If a record also trained the
-    model, the two costs compose: give both the same ``ledger``, or use ``dphypo compose``.
+    **Guarantee.** The number is (ε, δ)-DP under adding or removing one of these records, or one person with all their
+    rows where ``person=`` says whose rows are whose. If a record also trained the model, the two costs compose: give
+    both the same ``ledger``, or use ``dphypo compose``.
 
     Args:
         model: a release, or its model: of PyTorch, or an estimator of ``dphypo.sklearn``.
@@ -85,10 +86,11 @@ def private_test(
     with warnings.catch_warnings(action="ignore"):  # the solver tries much noise
         solved = solve_noise(at, epsilon=epsilon, delta=_validate.positive_delta(delta=delta))
     final = replace(given, noise_multiplier=solved.value)
-    guarantee = at(solved.value)
+    guarantee, cap = at(solved.value), final.rows_per_person
+    unit = {"unit": "record"} if cap is None else {"unit": "person", "rows per person": cap}
     if ledger is not None:
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        book.reserve(guarantee, name=name, delta=delta)
+        book.reserve(guarantee, name=name, delta=delta, unit=unit["unit"])
     number = final(trained, seed=bits(SEED_BITS, SYSTEM))
     deviation = solved.value / final.declared
     if isinstance(final, PrivateConfusion):
@@ -96,4 +98,5 @@ def private_test(
     elif hasattr(final, "bound"):
         deviation = None if final.bound is None else deviation * final.bound
     about = {"part": "private test", "measure": getattr(final, "measure", "accuracy"), "records": final.declared}
-    return Evaluation(number, deviation, guarantee.certificate(delta, releases=[{**about, "score": number}]))
+    certificate = guarantee.certificate(delta, releases=[{**about, "score": number}], **unit)
+    return Evaluation(number, deviation, certificate)
