@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import loguniform
 
-from dphypo.search.next_run import Parabola
+from dphypo.search.proposer import Parabola
 from dphypo.search.rates import BEYOND, DRIFT, LITTLE_NOISE, MEASURED, MOVEMENT, RUNS_OF_KNOWN, TRANSFER, drift_of
 from dphypo.search.release import Row
 from dphypo.space import Space

@@ -48,8 +48,8 @@ from dphypo.journal.ledger import Reservation, make_reservation
 from dphypo.mechanisms import Plain, SampledGaussian, Saver
 from dphypo.mechanisms.sampled_gaussian import COSTS, OwnRun
 from dphypo.search import Release, load_release
-from dphypo.search.next_run import posterior_mean
 from dphypo.search.progress import solving
+from dphypo.search.proposer import posterior_mean
 from dphypo.search.release import Row, SurveyTable
 from dphypo.search.runner import refuse_in_worker_start
 from dphypo.search.tune import FEWEST_STEPS

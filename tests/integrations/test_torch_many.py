@@ -13,7 +13,7 @@ import dphypo
 from dphypo.entropy import Seeded
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Outcome
-from dphypo.search.next_run import SamplerProposer
+from dphypo.search.proposer import SamplerProposer
 from dphypo.torch import DPSGD
 
 

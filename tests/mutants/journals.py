@@ -234,7 +234,7 @@ MUTANTS = (
     Mutant(
         "a T that the law never gives is accepted",
         "a journal with an impossible T was tampered with",
-        "search/next_run.py",
+        "search/study.py",
         "        return bool(self.law.pmf(total) > 0)\n",
         "        return True\n",
         ("study/test_study_refusals.py::test_a_number_of_runs_that_the_law_never_gives_is_refused",),

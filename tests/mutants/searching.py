@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant(
         "T is off by one",
         "a study makes T runs, T from the declared law",
-        "search/next_run.py",
+        "search/study.py",
         '        return self.law.sample(entropy.child("T"))\n',
         '        return self.law.sample(entropy.child("T")) + 1\n',
         (f"{_STUDY}::test_t_may_be_zero",),
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "results are used in the order in which runs finish",
         "a history-only rule sees results by number, with a fixed lag",
-        "search/next_run.py",
+        "search/study.py",
         "        return max(number - lag, 0) if self.in_order else None\n",
         "        return None\n",
         ("study/test_study_policy.py::test_the_rule_sees_results_by_number_with_a_fixed_lag",),
@@ -236,7 +236,7 @@ MUTANTS = (
     Mutant(
         "a rule that peeks is accounted as history-only",
         "only rules that are known or declared to see the history alone are cheaper",
-        "search/next_run.py",
+        "search/study.py",
         "    qualifies = basis(sampler, projection) is not None\n",
         "    qualifies = True\n",
         ("study/test_study_policy.py::test_a_rule_that_peeks_is_certified_for_anything_or_refused",),
@@ -285,7 +285,7 @@ MUTANTS = (
     Mutant(
         "the first run is drawn by the rule",
         "the first run is drawn from the prior",
-        "search/next_run.py",
+        "search/study.py",
         "        from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive\n",
         "        from_prior = history is None or not self.policy.adaptive\n",
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         "the rule is trusted to leave the first runs to the prior",
         "as many of the first runs as the guarantee counts on are drawn from the prior",
-        "search/next_run.py",
+        "search/study.py",
         "        from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive\n",
         "        from_prior = history is None or not len(history) or not self.policy.adaptive\n",
         ("study/test_study_prior_start.py::test_the_rule_is_not_asked_before_the_first_runs_have_ended",),
@@ -342,7 +342,7 @@ MUTANTS = (
     Mutant(
         "candidates are the same for every run",
         "candidates are from the prior given the history",
-        "search/next_run.py",
+        "search/study.py",
         'self.space.candidates(self.policy.candidates, entropy.child("candidates"))',
         'self.space.candidates(self.policy.candidates, __import__("dphypo.entropy").entropy.Seeded(1))',
         (f"{_STUDY}::test_the_first_run_is_drawn_from_the_prior_and_the_others_by_the_rule",),
@@ -384,7 +384,7 @@ MUTANTS = (
     Mutant(
         "a survey uses results as they arrive",
         "λ of a published run does not depend on durations",
-        "search/next_run.py",
+        "search/survey.py",
         "        if self.arriving:\n            return None\n",
         "        if groups is None:\n            return None\n",
         ("survey/test_survey.py::test_the_table_does_not_depend_on_which_run_ends_first",),
@@ -416,8 +416,8 @@ MUTANTS = (
     Mutant(
         "a proposer may leave the space",
         "every published run is at a λ that was accounted for",
-        "search/next_run.py",
-        "        point = point_of(self.prior, proposed)\n",
+        "search/survey.py",
+        "        point = point_of(self.space, proposed)\n",
         "        point = proposed\n",
         ("survey/test_survey.py::test_a_proposer_that_leaves_the_space_is_refused",),
     ),

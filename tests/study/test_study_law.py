@@ -23,7 +23,7 @@ from dphypo.band import Band, Greedy
 from dphypo.entropy import Seeded
 from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
-from dphypo.search import Stage, Stages, next_run, runner
+from dphypo.search import Stage, Stages, runner, study
 from dphypo.search.declaration import Declaration
 
 FALSE_ALARM = 1e-6
@@ -179,7 +179,7 @@ def test_retried_failures_are_caught():
 
 @pytest.mark.slow
 def test_an_ignored_band_is_caught(monkeypatch):
-    monkeypatch.setattr(next_run.DrawnRuns, "_projected", lambda self, *seen: self.policy.sampler.weights(*seen))
+    monkeypatch.setattr(study.DrawnRuns, "_projected", lambda self, *seen: self.policy.sampler.weights(*seen))
     monkeypatch.setattr(Band, "draw", lambda self, masses, entropy, prior=None: _inverse(masses, entropy))
     assert rejected(observed(BAND))
 

@@ -21,7 +21,7 @@ from dphypo.errors import JournalError
 from dphypo.journal.journal import Journal
 from dphypo.journal.store import open_store
 from dphypo.laws import Geometric
-from dphypo.search.next_run import Past
+from dphypo.search.declaration import Past
 
 CHILD = """
     import logging, sys

@@ -9,7 +9,7 @@ from support.survey_world import SPACE
 
 from dphypo.entropy import Seeded
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.next_run import SamplerProposer
+from dphypo.search.proposer import SamplerProposer
 
 
 def make(journal: str | None = None, mechanism: Any = train, name: str = "study") -> Stages:

@@ -12,7 +12,7 @@ from dphypo.entropy import Seeded
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Outcome
 from dphypo.search import LastRun, Stages, Survey
-from dphypo.search.next_run import SamplerProposer
+from dphypo.search.proposer import SamplerProposer
 
 RUNS = 4
 train = Descent(noise_multiplier=3.0, steps=20)

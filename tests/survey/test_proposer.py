@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import SYSTEM, Seeded
-from dphypo.search.next_run import (
+from dphypo.search.proposer import (
     FromOptuna,
     SamplerProposer,
     history_of,

@@ -18,7 +18,7 @@ from dphypo.entropy import Seeded
 from dphypo.mechanisms import SampledGaussian
 from dphypo.mechanisms.sampled_gaussian import CAP, natural_rate, rate_of_drift
 from dphypo.search import rates
-from dphypo.search.next_run import Parabola
+from dphypo.search.proposer import Parabola
 from dphypo.search.rates import DRIFT, REACH, InputScale, Known, Prospect, ScaleOfInputs, norm_terms
 from dphypo.search.release import Row
 from dphypo.search.survey import LastRun, SurveyPlan

@@ -8,7 +8,7 @@ from scipy.stats import loguniform, randint, uniform
 
 from dphypo.entropy import Seeded
 from dphypo.samplers import History
-from dphypo.search.next_run import SamplerProposer, history_of, on_scales, posterior_mean
+from dphypo.search.proposer import SamplerProposer, history_of, on_scales, posterior_mean
 from dphypo.search.release import Row
 from dphypo.space import Space
 

@@ -21,7 +21,7 @@ from dphypo.mechanisms import Outcome
 from dphypo.mechanisms import mechanism as declare
 from dphypo.mechanisms.mechanism import attempt
 from dphypo.search import LastRun, PriorAround, Stage, Stages, Survey
-from dphypo.search.next_run import SamplerProposer
+from dphypo.search.proposer import SamplerProposer
 from dphypo.search.release import Ending, Row, Status, load_release
 from dphypo.space import Space
 

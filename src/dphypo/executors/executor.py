@@ -453,6 +453,21 @@ def _die_with_parent() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
+@dataclass(frozen=True)
+class GroupSizes:
+    """How many runs a mechanism executes at once: ``first`` at the beginning, then ``later`` at a time."""
+
+    first: int
+    later: int
+
+    def of(self, number: int) -> int:
+        return self.first if number < self.first else self.later
+
+    def start(self, number: int) -> int:
+        """The first run of that group: λ of all its runs depend on the results before it."""
+        return 0 if number < self.first else number - (number - self.first) % self.later
+
+
 class Groups:
     """Executes the runs that were started as one group when they are waited for.
 

@@ -12,32 +12,36 @@ below half of the declared number. If five deviations exceed that half, no count
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import dp_accounting
+import numpy as np
 from scipy.optimize import brentq
 
 from dphypo import _validate, noise
-from dphypo._validate import printable
+from dphypo._validate import Floats, printable
 from dphypo.accounting import Certificate, Composition, RoundedDp, Term
 from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.accounting.profiles import gaussian_delta, round_epsilon, show_epsilon
 from dphypo.entropy import Entropy
 from dphypo.errors import ChangedStudy, UnfitRecordsError
-from dphypo.executors.executor import Lost
-from dphypo.journal.journal import Record
-from dphypo.mechanisms import Mechanism
+from dphypo.executors.executor import GroupSizes, Lost
+from dphypo.journal.journal import Record, Trial
+from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.mechanism import records_of, rehearse
+from dphypo.samplers import History
 from dphypo.search import refusals
-from dphypo.search.next_run import Runs
-from dphypo.search.release import Release
+from dphypo.search.release import OnRun, Release
 from dphypo.space import Space
 from dphypo.space.space import Spread, read_spread
 
@@ -158,6 +162,80 @@ class PartSetting:
     declared: Space  # has every λ that was published; a prior may be narrower
     prior: Space
     published: tuple[Any, ...] = ()
+
+
+class Past:
+    """The runs of a part as points in the unit cube of a space; scores times ``sign`` are better the larger they are.
+
+    Each run is converted once.
+    """
+
+    def __init__(self, space: Space, sign: float) -> None:
+        self._space, self._sign = space, sign
+        self._unit: Floats = np.empty((0, len(space.parameters)))
+
+    def history(self, record: Record, usable: int | None) -> History:
+        """The first ``usable`` runs, which have ended; with None, all that have ended."""
+        fresh = self._space.to_unit([trial.params for trial in record.trials[len(self._unit) :]])
+        self._unit = np.vstack([self._unit, fresh])
+        rows = sorted(record.results) if usable is None else list(range(usable))
+        scores = self._sign * np.array([record.results[number].score for number in rows], dtype=np.float64)
+        unit, params = self._unit[rows], tuple(dict(record.trials[number].params) for number in rows)
+        return History(self._space.features(unit), unit, scores, np.isnan(scores), params)
+
+    def pending(self, record: Record, usable: int | None) -> list[dict[str, Any]]:
+        """The λ of the runs that were drawn and whose results may not be used."""
+        used = record.results if usable is None else range(usable)
+        return [dict(trial.params) for trial in record.trials if trial.number not in used]
+
+
+Display = AbstractContextManager[Callable[[Trial, Outcome], object]]
+"""Shows runs as they end; its value is called with every run that has ended."""
+
+
+class Runs(ABC):
+    """What decides the runs of a part: how many there are, λ of each, and what λ may depend on.
+
+    The defaults are those of secret runs, each drawn from the results of all that have ended.
+    """
+
+    space: Space  # in which whatever draws λ sees it
+    lag: int | None  # how many of the latest runs λ does not depend on; None: as many as are under way
+    published: ClassVar[bool] = False  # whether all results are
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one published run, which keeps checkpoints."""
+        return False
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the guarantee assumes that results are used in the order of the runs, not of their ends."""
+        return False
+
+    @abstractmethod
+    def draw_total(self, entropy: Entropy) -> int:
+        """How many runs there are."""
+
+    @abstractmethod
+    def possible(self, total: int) -> bool:
+        """Whether there may be this many runs: a journal that says otherwise was tampered with."""
+
+    @abstractmethod
+    def groups(self, workers: int) -> GroupSizes | None:
+        """How many runs to give at a time to a mechanism that executes many at once; None for one by one."""
+
+    @abstractmethod
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        """How many of the first runs λ of this one depends on; None for all that have ended."""
+
+    @abstractmethod
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        """λ of the next run."""
+
+    def display(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Display:
+        """Shows nothing: how many secret runs have ended is secret."""
+        return contextlib.nullcontext(lambda trial, outcome: None)
 
 
 class Part:

@@ -32,11 +32,11 @@ from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import SILENT, records_of
 from dphypo.search.declaration import Cost, Declaration, FitCount, PartSetting, check_space
-from dphypo.search.next_run import DeclaredRuns, middle, moved_into
 from dphypo.search.progress import solving
+from dphypo.search.proposer import middle, moved_into
 from dphypo.search.release import Release, SurveyTable, table_of
 from dphypo.search.runner import Runner
-from dphypo.search.survey import Survey
+from dphypo.search.survey import DeclaredRuns, Survey
 from dphypo.space import Space
 
 _MOST_RUNGS = 20

@@ -31,9 +31,9 @@ from dphypo.entropy import SEED_BITS
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.search.declaration import PartSetting, total_in_gaussians
-from dphypo.search.next_run import DeclaredRuns, middle
+from dphypo.search.proposer import middle
 from dphypo.search.release import table_of
-from dphypo.search.survey import Survey
+from dphypo.search.survey import DeclaredRuns, Survey
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 

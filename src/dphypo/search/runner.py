@@ -6,7 +6,7 @@ Framework 1 of the paper, DP-HyPO 𝒜(D, π⁽⁰⁾, 𝒯, C, c), is a search 
         prior = declaration.prior(published)                 Initialize π⁽⁰⁾
         journal.begin(declaration, T ∼ 𝒯)                    Initialize the result set A = {}; draw T ∼ 𝒯
         while runs are left:                                 for j = 0 to T − 1:
-            λ = runs.draw(results); journal.claim(λ, seed)       update π⁽ʲ⁾ in the band (next_run.py); λ ∼ π⁽ʲ⁾
+            λ = runs.draw(results); journal.claim(λ, seed)       update π⁽ʲ⁾ in the band (study.py); λ ∼ π⁽ʲ⁾
             outcome = a worker executes M_λ(D)                   (x, q) ∼ Q(D, π⁽ʲ⁾)
             journal.finish(outcome, model if best)               A = A ∪ {(x, q)}
         journal.release(certificate)                         Output (x, q) from A with the highest q
@@ -52,7 +52,7 @@ from dphypo.accounting.certificate import where_it_stopped
 from dphypo.entropy import Entropy, bits
 from dphypo.errors import Refusal, Stopped
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.executor import Execution, Groups, Lost, Processes, checked
+from dphypo.executors.executor import Execution, Groups, GroupSizes, Lost, Processes, checked
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
 from dphypo.journal.ledger import Reservation, make_reservation
@@ -63,8 +63,7 @@ from dphypo.mechanisms.mechanism import ENDS, told
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration, PartSetting, check
-from dphypo.search.next_run import DeclaredRuns, GroupSizes, Past
+from dphypo.search.declaration import Declaration, PartSetting, Past, check
 from dphypo.search.progress import ENDING, NOWHERE, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
@@ -550,7 +549,7 @@ class RunningPart:
         self.sampler_error: Exception | None = None
         self.counted: str | None = None  # the noisy counts of the records that fit, in words
         self._lag, self._open = runs.lag, False
-        self.last_run = isinstance(runs, DeclaredRuns) and runs.runs == 1  # which keeps checkpoints
+        self.last_run = runs.single  # which keeps checkpoints
         self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
         self.handed: dict[int, Trial] = {}  # started and not finished yet

@@ -1,4 +1,7 @@
-"""The public side of searches: a study, and a search in several parts.
+"""Studies, and searches in several parts: what is declared, and how a study draws λ.
+
+In Framework 1 of the paper a study does "Update π⁽ʲ⁺¹⁾ such that c ≤ π⁽ʲ⁺¹⁾(λ) / π⁽⁰⁾(λ) ≤ C" and "draw λ ∼ π⁽ʲ⁾":
+:class:`DrawnRuns` asks the search rule for weights, and the band projects them and draws.
 
 A survey may centre the prior of the next part on what it found. Each part has its own guarantee for any prior, so the
 guarantee of the whole is their adaptive composition.
@@ -7,6 +10,7 @@ guarantee of the whole is their adaptive composition.
 from __future__ import annotations
 
 import concurrent.futures
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,31 +18,199 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dp_accounting
+import numpy as np
 
 from dphypo import _validate
+from dphypo._validate import Floats
 from dphypo.accounting import Certificate, Composition, Guarantee, Term, account
 from dphypo.accounting.guarantee import PolicyClass
 from dphypo.band import Band, Greedy
 from dphypo.band.band import BandLike
-from dphypo.band.projections import Projection
+from dphypo.band.projections import Projection, named_projection
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
-from dphypo.errors import SecretValue
-from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory, Lost
+from dphypo.errors import SamplerError, SecretValue
+from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory, GroupSizes, Lost
 from dphypo.journal import Ledger
-from dphypo.journal.journal import Trial
+from dphypo.journal.journal import Record, Trial
 from dphypo.journal.store import Store
 from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
-from dphypo.samplers import Sampler
+from dphypo.samplers import History, Sampler, default_sampler
+from dphypo.samplers.sampler import basis, description
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration, Part, PartSetting
-from dphypo.search.next_run import DrawnRuns, Policy
+from dphypo.search.declaration import Declaration, Part, PartSetting, Past, Runs
 from dphypo.search.release import OnRun, Release
 from dphypo.search.runner import Runner
-from dphypo.space import Space
+from dphypo.space import Candidates, Grid, Space
+from dphypo.space.space import MOST_CANDIDATES
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A search rule kept inside the band, and what the guarantee assumes about it.
+
+    It is built from the arguments of a study and fills in those left out. ``cells`` is the ``grid`` of a study;
+    ``first`` is n₀, how many of the first runs are drawn from the prior: samplers of this library have a ``start``.
+    """
+
+    band: Band
+    sampler: Sampler
+    projection: Projection
+    candidates: int
+    cells: Mapping[str, int] | None
+    policy: PolicyClass
+    first: int
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = dict(vars(self))
+        sampler = default_sampler(self.band) if given["sampler"] is None else _checked_sampler(given["sampler"])
+        into = named_projection(given["projection"]) if isinstance(given["projection"], str) else given["projection"]
+        if not isinstance(into, Projection):
+            raise _validate.fail("projection", into, "give one, such as dphypo.band.Greedy(), or its name")
+        if _validate.integer(at_least=1, candidates=self.candidates) > MOST_CANDIDATES:
+            raise _validate.fail("candidates", self.candidates, f"give at most {MOST_CANDIDATES}")
+        if given["first"] is None:
+            ours = type(sampler).__module__.startswith("dphypo.samplers.")
+            first = int(getattr(sampler, "start", 1)) if ours else 1
+        else:
+            first = _validate.integer(at_least=1, first_from_prior=given["first"])
+        policy = _claim(given["policy"], sampler, into)
+        vars(self).update(sampler=sampler, projection=into, cells=_cells(self.cells), policy=policy, first=first)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the history matters: with c = C = 1 the prior is the only density in the band."""
+        return self.band.C > 1
+
+    @property
+    def history_only(self) -> bool:
+        """Whether the guarantee relies on a search rule that sees only the history."""
+        return self.adaptive and self.policy is PolicyClass.HISTORY
+
+    @property
+    def counted(self) -> int:
+        """n₀ as the guarantee counts it. Without a band every run is drawn from the prior, and no bound needs n₀."""
+        return self.first if self.adaptive else 0
+
+    def describe(self) -> dict[str, Any]:
+        """The search rule with its settings, as JSON: a history-only study may not change it later."""
+        cells = None if self.cells is None else dict(self.cells)
+        settings = {"projection": repr(self.projection), "candidates": self.candidates, "grid": cells}
+        return {**description(self.sampler), **settings}
+
+    def certified(self) -> dict[str, Any] | None:
+        """The search rule as a certificate states it, and who vouches that it sees only the history."""
+        if not self.history_only:
+            return None
+        return {**self.describe(), "sees only the history by": basis(self.sampler, self.projection)}
+
+    def grid(self, prior: Space) -> Grid | None:
+        """The cells of a prior. A small finite space is searched over all of them; ``cells`` cuts a larger one."""
+        sizes = [parameter.dimension.size for parameter in prior.parameters]
+        small = all(size is not None for size in sizes) and math.prod(size or 0 for size in sizes) <= self.candidates
+        return prior.grid(**self.cells) if self.cells is not None else prior.grid() if small else None
+
+
+def _checked_sampler(sampler: object) -> Sampler:
+    if isinstance(sampler, Sampler):
+        return sampler
+    remedy = (
+        "give one of dphypo.samplers, such as GaussianProcess() or OptunaSampler(TPESampler()), or an object "
+        "with weights(candidates, history); dphypo.testing.check_sampler tests one"
+    )
+    if hasattr(sampler, "sample_relative"):
+        remedy = f"it is a sampler of Optuna: give dphypo.samplers.OptunaSampler({type(sampler).__name__}(...))"
+    raise _validate.fail("sampler", sampler, remedy)
+
+
+def _claim(policy: PolicyClass | str | None, sampler: Sampler, projection: Projection) -> PolicyClass:
+    """What the search rule may look at: what the user claims, or else what the rule states itself."""
+    qualifies = basis(sampler, projection) is not None
+    if policy is None:
+        return PolicyClass.HISTORY if qualifies else PolicyClass.ANYTHING
+    found = _validate.choice(PolicyClass, policy=policy)
+    if found is PolicyClass.HISTORY and not qualifies:
+        remedy = f"{type(sampler).__name__} or its projection may look at more than the history: leave policy out, or "
+        remedy += "declare history_only = True in the class that defines weights (of a projection: ratios), if what "
+        remedy += "they give depends on the candidates, the history and independent randomness alone"
+        raise _validate.fail("policy", policy, remedy)
+    return found
+
+
+def _cells(given: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise _validate.fail("grid", given, 'give the number of cells by name, such as {"lr": 32}')
+    return {name: _validate.integer(at_least=1, **{f"grid[{name!r}]": count}) for name, count in given.items()}
+
+
+@dataclass(frozen=True)
+class DrawnRuns(Runs):
+    """What decides the runs of a study: T is drawn from its law, and λ inside the band.
+
+    With ``grid``, that set of cells with its masses is the prior for the whole search. Without it, fresh candidates are
+    drawn for every run, each from the prior given everything before: reusing one set, or one Sobol sequence, for
+    several runs would break the band.
+    """
+
+    law: Law
+    policy: Policy
+    space: Space  # in which the search rule sees λ
+    grid: Grid | None
+    lag: int | None
+
+    @property
+    def in_order(self) -> bool:
+        return self.policy.history_only
+
+    def draw_total(self, entropy: Entropy) -> int:
+        return self.law.sample(entropy.child("T"))
+
+    def possible(self, total: int) -> bool:
+        return bool(self.law.pmf(total) > 0)
+
+    def groups(self, workers: int) -> GroupSizes | None:
+        return GroupSizes(workers, workers) if workers > 1 else None
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        return max(number - lag, 0) if self.in_order else None
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        """λ, drawn from the prior itself while the search rule sees fewer than ``first`` results.
+
+        A run never sees more results than there are runs before it, so the first n₀ = ``first`` runs are drawn from the
+        prior, with any lag. Without a band every run is.
+        """
+        history = past.history(record, usable) if self.policy.adaptive else None
+        from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive
+        if self.grid is not None:
+            index = self._index(self.grid, None if from_prior else history, entropy)
+            return self.grid.draw_within(index, entropy.child("within"))
+        if from_prior:
+            return self.space.sample(entropy.child("draw"))
+        candidates = self.space.candidates(self.policy.candidates, entropy.child("candidates"))
+        return candidates.params(self._index(candidates, history, entropy))
+
+    def _index(self, candidates: Candidates | Grid, history: History | None, entropy: Entropy) -> int:
+        masses = candidates.masses if history is None else self._projected(candidates, history)
+        return self.policy.band.draw(masses, entropy.child("draw"), candidates.masses)
+
+    def _projected(self, candidates: Candidates | Grid, history: History) -> Floats:
+        policy, prior = self.policy, candidates.masses
+        failure: Exception
+        try:
+            weights = np.asarray(policy.sampler.weights(candidates, history), dtype=np.float64)
+            if weights.shape != prior.shape:
+                raise ValueError(f"weights have shape {weights.shape}: there are {len(prior)} candidates")
+            return policy.band.project(weights, prior, policy.projection)
+        except Exception as error:
+            failure = error
+        # Raised here, outside the handler: the rule's own error may quote the history and is not to be printed.
+        raise SamplerError(policy.sampler, failure)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ of runs 0 to j − w, whichever ended first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -15,26 +15,84 @@ from typing import Any, ClassVar
 from dphypo import _validate
 from dphypo.accounting import Term
 from dphypo.accounting.composition import EVERYONE, Sides, account_published
+from dphypo.entropy import Entropy
+from dphypo.executors.executor import GroupSizes
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
-from dphypo.search.declaration import FitCount, Part, PartSetting, PriorAround
-from dphypo.search.next_run import (
-    DeclaredRuns,
+from dphypo.samplers import History
+from dphypo.search import progress
+from dphypo.search.declaration import Display, FitCount, Part, PartSetting, Past, PriorAround, Runs
+from dphypo.search.proposer import (
     Pick,
-    SamplerProposer,
     Within,
     middle,
     moved_into,
-    on_scales,
+    nearest,
+    point_of,
     posterior_mean,
     read_proposer,
 )
-from dphypo.search.release import Ending, Release, SurveyTable, done, table_of
+from dphypo.search.release import Ending, OnRun, Release, SurveyTable, done, table_of
 from dphypo.space import Space
 
 RUNS, FRACTION = 20, 0.1
 """How many short runs a survey has by default, and the fraction of a full run's steps that each takes."""
+
+
+_LARGEST_GROUP = 64
+
+
+@dataclass(frozen=True)
+class DeclaredRuns(Runs):
+    """What decides published runs, those of a survey or the last one."""
+
+    runs: int
+    space: Space  # the prior: what is proposed must lie in it
+    propose: Callable[[History, Sequence[Mapping[str, Any]], Entropy], dict[str, Any]]  # the λ are of pending runs
+    lag: int | None = None
+    arriving: bool = False  # whether results are used as they arrive
+    within: Within | None = None
+    table: bool = True  # whether rows are shown as runs end
+
+    published: ClassVar[bool] = True
+
+    @classmethod
+    def once(
+        cls, prior: Space, params: Callable[[], dict[str, Any]], *, within: Within | None = None, table: bool = False
+    ) -> DeclaredRuns:
+        """One run, at λ that was published or follows from public values."""
+        return cls(1, prior, lambda *_: params(), 0, within=within, table=table)
+
+    @property
+    def single(self) -> bool:
+        return self.runs == 1
+
+    def draw_total(self, entropy: Entropy) -> int:
+        return self.runs
+
+    def possible(self, total: int) -> bool:
+        return total == self.runs
+
+    def groups(self, workers: int) -> GroupSizes | None:
+        """Half of the runs at once, then a fifth at a time (``benchmarks/groups.py`` measures what that costs)."""
+        if self.runs < 2 or self.lag is not None:
+            return None
+        return GroupSizes(min(self.runs // 2, _LARGEST_GROUP), min(max(self.runs // 5, 1), _LARGEST_GROUP))
+
+    def usable(self, number: int, lag: int, groups: GroupSizes | None) -> int | None:
+        if self.arriving:
+            return None
+        return max(number - lag, 0) if groups is None else groups.start(number)
+
+    def draw(self, past: Past, record: Record, usable: int | None, entropy: Entropy) -> dict[str, Any]:
+        proposed = self.propose(past.history(record, usable), past.pending(record, usable), entropy)
+        point = point_of(self.space, proposed)
+        return point if self.within is None else nearest(self.space, point, self.within, entropy)
+
+    def display(self, record: Callable[[], Record], *, show: bool, on_run: OnRun | None) -> Display:
+        told, show = on_run if self.table else None, show and self.table
+        return progress.rows(record, self.runs, self.space.to_dict(), told, show=show, public=self.arriving)
 
 
 def terms_of_runs(
@@ -66,7 +124,7 @@ class Survey(Part):
         mechanism: what one run is: usually a short one, ``mechanism.at(fraction=0.1, match=True)``.
         runs: how many. All are paid for, including those that fail. If the first five fail, the survey stops.
         proposer: what proposes λ: one of ``dphypo.samplers``, a sampler of Optuna, or a
-            :class:`dphypo.search.next_run.Proposer`; by default a Gaussian process.
+            :class:`dphypo.search.proposer.Proposer`; by default a Gaussian process.
         pick: which λ the survey recommends to the parts after it; by default where a posterior mean is best.
         prior: a :class:`dphypo.PriorAround` puts the prior of the next part around that λ; by default the prior is
             unchanged.
@@ -161,11 +219,8 @@ class Survey(Part):
         return self.prior(_recommended(self.pick, published, space), space)
 
     def begin(self, setting: PartSetting) -> DeclaredRuns:
-        proposer = read_proposer(self.proposer, self.runs)
-        ours = isinstance(proposer, SamplerProposer)  # which searches a number over decades by its logarithm
-        space = on_scales(setting.prior) if ours else setting.prior
-        propose, arriving = partial(proposer.propose, space), self.durations == "public"
-        return DeclaredRuns(self.runs, space, setting.prior, propose, self.lag, arriving, self.within)
+        propose = partial(read_proposer(self.proposer, self.runs).propose, setting.prior)
+        return DeclaredRuns(self.runs, setting.prior, propose, self.lag, self.durations == "public", self.within)
 
     def release(self, best: Release, record: Record, setting: PartSetting) -> Release:
         """Of a search that ends with a survey: no model, but the table and what it recommends."""

@@ -30,8 +30,8 @@ from dphypo.mechanisms import Mechanism, SampledGaussian, over_space
 from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
 from dphypo.search.declaration import Cost, Declaration, FitCount, Part, check_space, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
-from dphypo.search.next_run import Evenly, Parabola, Within
 from dphypo.search.progress import solving
+from dphypo.search.proposer import Evenly, Parabola, Within
 from dphypo.search.rates import (
     GAIN,
     MOST_COMPUTE,
