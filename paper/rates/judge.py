@@ -192,12 +192,11 @@ def rows() -> Iterator[dict[str, Any]]:
     for line in _lines(ADDED):
         added.setdefault(_name(line), {})[line["way"]] = line
     for cell in _lines(OUT):
-        ways = {**cell["ways"], "first": cell["ways"]["tune"], **added.get(_name(cell), {})}
+        ways = {**cell["ways"], **added.get(_name(cell), {})}
         means = {name: float(np.mean(way["accuracies"])) for name, way in ways.items() if name != "hindsight"}
         means["hindsight"] = float(np.max(np.mean(ways["hindsight"]["accuracies"], axis=1)))
         half = interval(*(ways[name]["accuracies"] for name in ("tune", "known rate")))
-        known = ways["known rate"]["accuracies"]
-        facts = {"half": half, "runs": ways["tune"]["runs"], "known seeds": known}
+        facts = {"half": half, "runs": ways["tune"]["runs"]}
         yield {**{key: cell[key] for key in KEYS}, **means, **facts}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,85 +107,27 @@ def summary() -> str:
     return table(["records", "cells", *WAYS[:-1], "tune, worst"], lines)
 
 
-_LARGE = (
-    "before",
-    "known rate",
-    "with a survey",
-    "tune",
-    "Adam",
-    "HyFreeDP",
-    "Panda",
-    "hindsight",
-    "hindsight, decreasing",
-)
-
-
-def large_rows() -> list[dict[str, Any]]:
-    """The large cells: of each way the mean, and the interval of *tune* and the known rate."""
-    before = {tuple(row[key] for key in KEYS): row for row in rows()}
-    made = []
-    for name, ways in judge_large.found().items():
-        if "second: tune" not in ways or not ("known rate" in ways or name in before):
-            continue
-        row: dict[str, Any] = dict(zip(KEYS, name, strict=True))
-        old = before.get(name, {})
-        row |= {
-            way: old[way] for way in ("before", "known rate", "Adam", "HyFreeDP", "Panda", "hindsight") if way in old
-        }
-        row |= {way: judge_large.mean(ways[way]) for way in _LARGE if way in ways and way != "tune"}
-        row["tune"] = judge_large.mean(ways["second: tune"])
-        if "tune" in ways:
-            row["with a survey"] = judge_large.mean(ways["tune"])
-        known = ways.get("known rate") or old.get("known seeds")
-        row["half"] = interval(ways["second: tune"], known) if known else math.nan
-        made.append(row)
-    return sorted(made, key=lambda row: (row["network"], row["task"], row["epsilon"]))
-
-
-def large() -> str:
-    """One row a large cell."""
-    lines = [
-        [row["task"], row["network"], f"{row['records']}", f"{row['epsilon']:g}"]
-        + [f"{row[way]:.3f}" if way in row else "-" for way in _LARGE]
-        for row in large_rows()
-    ]
-    return table(["task", "network", "records", "ε", *_LARGE], lines)
-
-
 def large_facts() -> str:
-    """How the two versions compare with the known rate, in sentences."""
-    found, ways = large_rows(), judge_large.found()
-    gains = [row["tune"] - row["known rate"] for row in found]
-    surveyed = [row for row in found if "with a survey" in row]
-    more = np.mean([row["with a survey"] - row["tune"] for row in surveyed])
-    five = [row for row in found if (row["task"], row["records"], row["epsilon"]) in judge_large.FIVE]
-    again = np.mean([row["hindsight"] - row["tune"] for row in five])
-    below = [row for row in found if row["tune"] < row["known rate"] - row["half"]]
-    hindsights = ("hindsight", "hindsight, decreasing")
-    known = [row for row in found if any(way in row for way in hindsights)]
-    lost = [max(row.get(way, 0.0) for way in hindsights) - row["tune"] for row in known]
-    named = "; ".join(f"{_where(row)}: {_against(row)}" for row in below)
+    """How two earlier versions compare with the known rate on large cells, in sentences."""
+    known = {tuple(row[key] for key in KEYS): row["known rate"] for row in rows()}
+    ways = judge_large.found()
+    means = {name: {way: judge_large.mean(each[way]) for way in each} for name, each in ways.items()}
+    known |= {name: each["known rate"] for name, each in means.items() if "known rate" in each}
+    both = [each["second: tune"] - known[name] for name, each in means.items() if "second: tune" in each]
+    more = [each["tune"] - each["second: tune"] for each in means.values() if {"tune", "second: tune"} <= each.keys()]
     lines = [
-        f"*tune* is {np.mean(gains):+.4f} more accurate than the known rate on average over these {len(found)} cells, "
-        f"{min(gains):+.4f} in the worst and {max(gains):+.4f} in the best. It loses {np.mean(lost):.4f} to hindsight "
-        f"(the better of both) on average, {max(lost):.4f} at most.",
-        f"In the {len(five)} cells of the section before, it loses {again:.4f} to the best constant rate.",
-        f"It is below the known rate by more than the interval in {len(below)} cells"
-        + (f" ({named})." if named else "."),
-        f"*With a survey* (first version) it was {more:+.4f} more accurate than without one on average, over "
-        f"{len(surveyed)} cells, at a compute of 1.2.",
+        f"The search of the first was {np.mean(more):+.4f} more accurate than none on average, over {len(more)} cells, "
+        f"at a compute of 1.2.",
+        f"The second was {np.mean(both):+.4f} more accurate than the known rate on average over {len(both)} cells, "
+        f"{min(both):+.4f} in the worst and {max(both):+.4f} in the best, with three seeds.",
     ]
-    for name in ways:
-        every = ways[name]
-        for ours, theirs, how in (
-            ("never, twenty", "known rate, twenty", "twenty seeds"),
-            ("never, all tests", "known rate, all tests", "twenty seeds, all other records as tests"),
-        ):
-            if ours in every and theirs in every:
-                both = every[ours], every[theirs]
-                means = {"tune": judge_large.mean(both[0]), "known rate": judge_large.mean(both[1])}
-                row = {**dict(zip(KEYS, name, strict=True)), **means, "half": interval(*both)}
-                lines.append(f"Repeated ({how}), {_where(row)}: {_against(row)}.")
+    for name, each in ways.items():
+        for how in ("twenty", "all tests"):
+            if f"never, {how}" in each:
+                seeds = each[f"never, {how}"], each[f"known rate, {how}"]
+                found = {"tune": judge_large.mean(seeds[0]), "known rate": judge_large.mean(seeds[1])}
+                row = {**dict(zip(KEYS, name, strict=True)), **found, "half": interval(*seeds)}
+                lines.append(f"With twenty seeds, {_where(row)}: {_against(row)}.")
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -199,20 +140,15 @@ def shapes_tried() -> str:
     return table(["shape", *(f"drift × {factor:g}" for factor in shapes.TRIED)], lines)
 
 
-_SHAPES = ("known rate", "tune", "scale told", "to zero", "hindsight, constant", "hindsight")
-
-
 def judged_shapes() -> str:
     """One row a cell that was judged with twenty seeds."""
     lines = [
         [row["task"], f"{row['records']}", f"{row['epsilon']:g}", f"{row['natural']:g}", f"{row['tests']}"]
-        + [f"{row[way]:.4f}" if way in row else "-" for way in _SHAPES[:2]]
+        + [f"{row[way]:.4f}" for way in judge_shapes.BOTH[::-1]]
         + [f"{row['tune'] - row['known rate']:+.4f} ± {row['half']:.4f}"]
-        + [f"{row[way]:.4f}" if way in row else "-" for way in _SHAPES[2:]]
         for row in judge_shapes.rows()
     ]
-    heads = ["task", "records", "ε", "ρ", "tests", *_SHAPES[:2], "difference", *_SHAPES[2:]]
-    return table(heads, lines)
+    return table(["task", "records", "ε", "ρ", "tests", *judge_shapes.BOTH[::-1], "difference"], lines)
 
 
 def shape_facts() -> str:
@@ -242,13 +178,6 @@ def shape_facts() -> str:
         some = [row for row in quiet if way in row]
         gains = [row[way] - row["known rate"] for row in some]
         lines.append(f"{words}: {np.mean(gains):+.4f} on average in {len(some)} cells, {min(gains):+.4f} in the worst.")
-    both = [row for row in quiet if "hindsight" in row]
-    if both:
-        lost = [max(row["hindsight"], row["hindsight, constant"]) - row["tune"] for row in both]
-        lines.append(
-            f"To hindsight (the better of both) *tune* loses {np.mean(lost):.4f} on average in {len(both)} cells, "
-            f"{max(lost):.4f} at most."
-        )
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -357,13 +286,6 @@ def anchors() -> str:
     return table(["task", "told", "bought", "survey, ANCHORS.md", "hindsight", "deviation of a run"], lines)
 
 
-def caps() -> str:
-    """Mean regret of linear models by a cap on the natural rate, on fitted tasks."""
-    found = json.loads(fit.OUT.read_text())["caps"]
-    names = ["none" if cap == "inf" else cap for cap in found]
-    return table(["cap", *names], [["little noise", *(f"{one['quiet']:.4f}" for one in found.values())]])
-
-
 def _where(row: dict[str, Any]) -> str:
     return f"{row['task']}, {row['network']}, {row['records']} records, ε = {row['epsilon']:g}"
 
@@ -378,7 +300,6 @@ def facts() -> str:
     beaten = sum(row["tune"] >= row["before"] for row in found)
     named = "; ".join(f"{_where(row)}: {_against(row)}" for row in below())
     again = "; ".join(f"{_where(row)}: {_against(row)}" for row in repeated())
-    moved = [row["first"] - row["tune"] for row in found]
     searched = sum(row["runs"] > 0 for row in found)
     lines = [
         f"{len(found)} of the {len(cells())} planned cells were made.",
@@ -391,10 +312,6 @@ def facts() -> str:
     ]
     if again:
         lines.append(f"These cells repeated with twenty other seeds, `tune` against the known rate: {again}.")
-    lines.append(
-        f"When these cells were first judged, with two constants that were worked out by hand, `tune` was "
-        f"{np.mean(moved):+.4f} more accurate on average."
-    )
     return "\n".join(f"- {line}" for line in lines)
 
 
@@ -403,9 +320,8 @@ def write() -> None:
     text = TEMPLATE.read_text(encoding="utf-8")
     prior = json.loads(fit.OUT.read_text())
     twenty = json.loads(DIGITS.read_text())
-    made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts, "anchors": anchors, "caps": caps}
+    made = {"rules": rules, "judged": judged, "summary": summary, "facts": facts, "anchors": anchors}
     made |= {
-        "large": large,
         "large facts": large_facts,
         "others": others,
         "little noise": little_noise,
@@ -424,6 +340,7 @@ def write() -> None:
     found |= {name: one for name, one in prior["constants"].items() if isinstance(one, float)}
     for version, one in prior["survey"].items():
         found |= {f"{version} survey {key}": f"{value:.4f}" for key, value in one.items()}
+    found |= {f"cap {'none' if cap == 'inf' else cap}": f"{one['quiet']:.4f}" for cap, one in prior["caps"].items()}
     found["linear spread"] = prior["constants"]["SPREAD"]["normalise"]
     found |= {f"{way} {key}": one[key] for way, one in twenty.items() for key in one}
     for name, value in found.items():
