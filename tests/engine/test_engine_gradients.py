@@ -9,6 +9,7 @@ import torch
 from opacus import GradSampleModule
 from support.dpsgd_models import KINDS, cross_entropy, gradients
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Run, Setting, Tensors, factors, layers
@@ -180,6 +181,48 @@ def test_attention_is_careful_about_rows_that_are_masked_whole_where_there_are_s
     assert ("aten._safe_softmax.default" in names) is careful
     found, _, _ = gradients(program, model, *records)
     assert bool(found.isfinite().all())
+
+
+class Masked(nn.Module):
+    """Adds zeros of another precision than its products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        short = inputs.bfloat16()
+        return self.last(((short @ short.transpose(1, 2)) + torch.zeros(4, 4)).mean(1))  # type: ignore[no-any-return]
+
+
+def test_a_mask_of_zeros_in_another_precision_is_not_dropped():
+    """What is left would have another type: the model failed as it was captured."""
+    program = Program.of(Masked(), cross_entropy, (torch.zeros(1, 4, 6), EXAMPLE[1]))
+    assert any("add.Tensor" in str(node.target) for node in program.record.graph.graph.nodes)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool | None) -> None:
+        super().__init__()
+        self.first, self.last = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5)), nn.Linear(8, 3)
+        self.reentrant = reentrant
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.reentrant is None:
+            return self.last(self.first(inputs))  # type: ignore[no-any-return]
+        return self.last(checkpoint(self.first, inputs, use_reentrant=self.reentrant))  # type: ignore[no-any-return]
+
+
+def test_a_checkpointed_layer_draws_its_dropout_once():
+    """Called again in the backward pass, it would draw another mask than that of its outputs."""
+    found = []
+    for reentrant in (None, False, True):
+        torch.manual_seed(0)
+        model, records = Checkpointed(reentrant), (torch.randn(COUNT, 4), torch.arange(COUNT) % 3)
+        program = Program.of(model, cross_entropy, (records[0][:1], records[1][:1]))
+        found.append(gradients(program, model, *records)[0])
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def test_a_gradient_that_is_put_together_wrongly_is_refused(monkeypatch):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import fx, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -310,6 +311,28 @@ _DECOMPOSED = rewrites.DECOMPOSED | {
 
 
 @contextlib.contextmanager
+def without_checkpoints() -> Iterator[None]:
+    """Call each part of a model once: a checkpoint calls it again, where a graph would draw other random numbers."""
+
+    def called_once(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+
+    class Called:
+        @staticmethod
+        def apply(function: Callable[..., Any], _: bool, *args: Any) -> Any:
+            return function(*args)
+
+    module = torch.utils.checkpoint
+    instead = {"_checkpoint_without_reentrant_generator": called_once, "CheckpointFunction": Called}
+    before = {name: vars(module)[name] for name in instead}
+    vars(module).update(instead)
+    try:
+        yield
+    finally:
+        vars(module).update(before)
+
+
+@contextlib.contextmanager
 def tracing() -> Iterator[FakeTensorMode]:
     """Fake tensors, and attention and recurrent layers as operators that have a rule for batches."""
     mode, compiler = FakeTensorMode(allow_non_fake_inputs=True), torch.compiler
@@ -325,6 +348,7 @@ def tracing() -> Iterator[FakeTensorMode]:
         for module in (torch, torch.utils.dlpack):
             stack.callback(setattr, module, "to_dlpack", vars(module)["to_dlpack"])
             vars(module)["to_dlpack"] = lambda _: rewrites.no_memory("to_dlpack")
+        stack.enter_context(without_checkpoints())
         if "torch._dynamo" in sys.modules:  # functions that the model compiles are captured as they are written
             stack.enter_context(compiler.set_stance("force_eager"))
         stack.enter_context(rewrites.Capture())
@@ -446,7 +470,7 @@ def _shorten_attention(graph: fx.GraphModule) -> None:
     """Drop masks that are zero everywhere, and the care for rows of a softmax that are masked whole, if none is."""
     for node in graph.graph.find_nodes(op="call_function", target=A.add.Tensor):
         for mask, other in (node.args, node.args[::-1]):
-            same = isinstance(other, fx.Node) and other.meta["val"].shape == node.meta["val"].shape
+            same = isinstance(other, fx.Node) and _kind(other) == _kind(node)
             numbers = _constant(graph, mask)
             if same and numbers is not None and not node.kwargs and not numbers.any():
                 node.replace_all_uses_with(other)
@@ -462,6 +486,10 @@ def _shorten_attention(graph: fx.GraphModule) -> None:
             node.target, node.args = A._softmax.default, (source, dim, False)
     graph.graph.eliminate_dead_code()
     graph.recompile()
+
+
+def _kind(node: Any) -> tuple[Any, ...]:
+    return node.meta["val"].shape, node.meta["val"].dtype
 
 
 def _constant(graph: fx.GraphModule, node: Any) -> torch.Tensor | None:

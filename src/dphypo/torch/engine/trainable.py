@@ -21,7 +21,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import batch_rows, factors, layers
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, Shape, Sums, trained
-from dphypo.torch.engine.record_graph import RecordGraph, refuse_average
+from dphypo.torch.engine.record_graph import RecordGraph, refuse_average, without_checkpoints
 
 if TYPE_CHECKING:
     from dphypo.torch.engine.program import Pass, Program
@@ -217,7 +217,8 @@ def refuse_other_gradients(
     before = {name: value.clone() for name, value in probe.named_buffers()}
     with warnings.catch_warnings(action="ignore"), _in_full_precision(), torch.random.fork_rng():
         try:
-            wanted = _reference(probe, loss, inputs.clone(), targets.clone())
+            with without_checkpoints():
+                wanted = _reference(probe, loss, inputs.clone(), targets.clone())
         except UnsupportedModelError:
             raise
         except Exception as error:  # one that works for one record
