@@ -15,8 +15,8 @@ from benchmarks.timing import best_of
 from dphypo.accounting import account, calibrate
 from dphypo.accounting.dp_library import DEFAULT_GRID
 from dphypo.accounting.events import Event
-from dphypo.accounting.second_opinion import Pair
-from dphypo.accounting.second_opinion import attack as attack_epsilon
+from dphypo.accounting.lower_bound import Pair
+from dphypo.accounting.lower_bound import attack as attack_epsilon
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, Logarithmic, NegativeBinomial, Poisson
 from dphypo.mechanisms import SampledGaussian

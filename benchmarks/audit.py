@@ -30,7 +30,7 @@ import dphypo
 from benchmarks.many_runs import audit, audit_mechanism, gradient_canary, input_canary
 from benchmarks.worst_case import WorstCase
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.second_opinion import epsilon_from_below
+from dphypo.accounting.lower_bound import epsilon_from_below
 from dphypo.audit import Audit
 from dphypo.band import Band
 from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
+from dphypo.accounting.lower_bound import Pair
 from dphypo.accounting.profiles import Floats
-from dphypo.accounting.second_opinion import Pair
 from dphypo.band import Band
 from dphypo.laws import Law
 

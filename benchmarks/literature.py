@@ -22,7 +22,7 @@ from scipy.optimize import brentq
 from benchmarks.sharp_pair import dp_sgd_pair
 from dphypo.accounting import account
 from dphypo.accounting.events import Event
-from dphypo.accounting.second_opinion import attack
+from dphypo.accounting.lower_bound import attack
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial
 

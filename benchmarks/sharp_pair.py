@@ -2,7 +2,7 @@
 
 Merging outcomes is post-processing, so whatever is achieved on merged outcomes is achieved on the run itself. The
 outcomes of one step are merged into intervals whose probability ratio is *exactly* a multiple of the grid, so that the
-losses of many steps add up without any rounding. ``second_opinion`` knows more kinds of runs and rounds.
+losses of many steps add up without any rounding. ``accounting.lower_bound`` knows more kinds of runs and rounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from dphypo.accounting.second_opinion import Pair, compose
+from dphypo.accounting.lower_bound import Pair, compose
 
 _TAIL = 1e-15  # probability, a step, that is given up at the top
 
@@ -23,7 +23,7 @@ def dp_sgd_pair(noise_multiplier: float, sampling_rate: float, steps: int, *, gr
 
     One step shows x ~ (1−q) N(0, σ²) + q N(1, σ²) on D and x ~ N(0, σ²) on D′.
     """
-    return compose([(_one_step(noise_multiplier, sampling_rate, grid), steps)], above=False)
+    return compose([(_one_step(noise_multiplier, sampling_rate, grid), steps)])
 
 
 def _one_step(sigma: float, q: float, grid: float) -> Pair:

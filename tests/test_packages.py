@@ -178,7 +178,7 @@ def test_every_error_that_a_user_can_meet_is_in_one_place():
 
 
 NOT_FOR_USERS = {
-    "dphypo.accounting.second_opinion.NoOpinion",  # an answer of verify
+    "dphypo.accounting.lower_bound.NoAttack",  # an answer
     "dphypo.accounting.theorems.theorem_h_history_only.LatticeError",  # another bound is taken
     "dphypo.search.runner.Terminated",  # becomes the end of the process
     "dphypo.training.base.DivergedError",  # an outcome of a run

@@ -25,8 +25,8 @@ from dphypo._files import is_folder
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks, where_it_stopped
+from dphypo.accounting.lower_bound import epsilon_from_below
 from dphypo.accounting.profiles import round_up
-from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.accounting.tradeoff import RATES, lines, paper_sentence, percent
 from dphypo.accounting.verify import guarantee_of
 from dphypo.search import Release

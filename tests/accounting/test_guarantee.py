@@ -14,8 +14,8 @@ from support.slow import mostly_slow
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account
 from dphypo.accounting.dp_library import to_pld
+from dphypo.accounting.lower_bound import epsilon_from_below
 from dphypo.accounting.profiles import smallest
-from dphypo.accounting.second_opinion import epsilon_from_below
 from dphypo.band import Band
 from dphypo.errors import UnaccountableError
 from dphypo.laws import Geometric, Logarithmic, NegativeBinomial, Pmf, Poisson

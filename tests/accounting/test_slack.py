@@ -11,14 +11,15 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from support.upper_bound import epsilon_from_above
 
 from dphypo import Geometric, Ledger, account, calibrate, verify
 from dphypo.accounting import Certificate, Composition, PureDp, Split, Term
 from dphypo.accounting.certificate import assumptions, statement
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.events import RoundedDp, canonical, event_to_dict, from_dict, ideal
+from dphypo.accounting.lower_bound import epsilon_from_below
 from dphypo.accounting.one_run import charge_slack
-from dphypo.accounting.second_opinion import second_opinion
 from dphypo.accounting.verify import guarantee_of
 from dphypo.errors import LedgerError
 from dphypo.laws import Pmf
@@ -162,11 +163,10 @@ def test_a_certificate_says_what_is_taken_for_granted_about_numbers() -> None:
     assert {real in mixed.statement(), "is included in delta" in mixed.statement()} == {True}
 
 
-def test_the_second_opinion_is_of_the_same_release() -> None:
-    opinion = second_opinion(account(RoundedDp(NOISE, 1e-9), Geometric(mean=5)), DELTA)
-    plain = second_opinion(account(NOISE, Geometric(mean=5)), DELTA)
-    assert opinion.lower == plain.lower <= account(RoundedDp(NOISE, 1e-9), Geometric(mean=5)).epsilon(DELTA)
-    assert opinion.upper > plain.upper
+def test_the_bounds_of_other_means_are_of_the_same_release() -> None:
+    rounded, plain = (account(event, Geometric(mean=5)) for event in (RoundedDp(NOISE, 1e-9), NOISE))
+    assert epsilon_from_below(rounded, DELTA) == epsilon_from_below(plain, DELTA) <= rounded.epsilon(DELTA)
+    assert epsilon_from_above(rounded, DELTA) > epsilon_from_above(plain, DELTA)
 
 
 def test_a_ledger_keeps_a_part_of_delta_for_slack(tmp_path: Any) -> None:

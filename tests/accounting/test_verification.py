@@ -139,7 +139,7 @@ def test_a_document_that_would_take_too_long_is_refused_before_it_is_computed(ki
         ],
     }[kind]
     bomb = {**copy.deepcopy(document), "terms": terms, "grid": 1e-5 if kind == "grid" else document["grid"]}
-    for name in ("issue", "second_opinion"):
+    for name in ("issue", "epsilon_from_below"):
         monkeypatch.setattr(sys.modules["dphypo.accounting.verify"], name, lambda *_: pytest.fail("it was computed"))
     assert "seconds or more to recompute, and the budget is 30: nothing was computed" in answer(bomb, tmp_path)
     with pytest.raises(FileError, match="give a larger budget"):
@@ -149,7 +149,7 @@ def test_a_document_that_would_take_too_long_is_refused_before_it_is_computed(ki
 def test_the_number_of_published_runs_counts_as_work(document, tmp_path, monkeypatch):
     """A million runs of a Gaussian took 44 seconds and 5 GB within a budget of 30."""
     bomb = {**copy.deepcopy(document), "terms": [{"reads": [], "events": [event_to_dict(GaussianDpEvent(1.0))]}]}
-    for name in ("issue", "second_opinion"):
+    for name in ("issue", "epsilon_from_below"):
         monkeypatch.setattr(sys.modules["dphypo.accounting.verify"], name, lambda *_: pytest.fail("it was computed"))
     bomb["terms"][0]["published"] = 10**6
     assert "too" in answer(bomb, tmp_path)

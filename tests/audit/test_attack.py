@@ -13,7 +13,7 @@ from support.slow import mostly_slow
 from benchmarks.sharp_pair import dp_sgd_pair
 from benchmarks.worst_case import WorstCase
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.second_opinion import attack, epsilon_from_below
+from dphypo.accounting.lower_bound import attack, epsilon_from_below
 from dphypo.band import Band
 from dphypo.laws import Geometric, Logarithmic, Pmf, Poisson
 
@@ -70,7 +70,7 @@ def test_no_attack_beats_the_bound_for_other_laws(law, band):
 
 
 @pytest.mark.parametrize("band", [Band(1, 1), Band(0.75, 2), Band(0.6, 1.2)], ids=repr)
-def test_the_worst_case_achieves_what_the_second_opinion_says(band):
+def test_the_worst_case_achieves_what_the_lower_bound_says(band):
     """Two computations of the same attack: by outcomes, and on a grid of losses that are rounded down."""
     law = Geometric(mean=10)
     exact, by_grid = (

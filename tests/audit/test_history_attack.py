@@ -13,7 +13,7 @@ from benchmarks import history_attack
 from benchmarks.history_attack import HistoryAttack, Thresholds, merged
 from benchmarks.sharp_pair import dp_sgd_pair
 from dphypo.accounting import PureDp, account
-from dphypo.accounting.second_opinion import Pair
+from dphypo.accounting.lower_bound import Pair
 from dphypo.band import Band
 from dphypo.laws import NegativeBinomial, Pmf
 

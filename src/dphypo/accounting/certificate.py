@@ -28,8 +28,8 @@ from dphypo._validate import printable
 from dphypo.accounting import events, tradeoff
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
+from dphypo.accounting.lower_bound import run_epsilon_from_below
 from dphypo.accounting.profiles import round_epsilon, round_up, show_epsilon
-from dphypo.accounting.second_opinion import run_epsilon_from_below
 from dphypo.errors import FileError, UnaccountableError
 
 FORMAT = "dphypo certificate 3"

@@ -1,4 +1,4 @@
-"""Verification: recompute a certificate, compare it with a second opinion, and say what is wrong, if anything.
+"""Verification: recompute a certificate, compare it with an explicit attack, and say what is wrong, if anything.
 
 Files are of unknown origin: there are limits on everything that could make a reader slow, large or misled, and one
 budget of work for a whole document, which is estimated and refused before anything is computed. What is refused raises
@@ -46,7 +46,7 @@ from dphypo.accounting.certificate import (
 from dphypo.accounting.composition import Composition, Releases, Side, Term, account_published
 from dphypo.accounting.events import RdpCurve, ideal
 from dphypo.accounting.guarantee import PolicyClass, account
-from dphypo.accounting.second_opinion import second_opinion
+from dphypo.accounting.lower_bound import epsilon_from_below
 from dphypo.accounting.tradeoff import attacker
 from dphypo.band import Band
 from dphypo.errors import FileError
@@ -54,7 +54,6 @@ from dphypo.errors import FileError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-_FAR = 0.02  # an independent upper bound further away than this is worth a remark
 _LARGER = 1e-4  # relative: other stated numbers may be slightly larger
 _SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
 _NOT_COMPARED = {"versions", "declared", "release", "signature"}  # the folder of a release has a hash of the first two
@@ -85,7 +84,6 @@ class Verification:
 
     problems: tuple[str, ...]
     warning: str | None = None
-    remarks: tuple[str, ...] = ()
     folder: bool = False  # whether a model and tables were compared too
 
     def __bool__(self) -> bool:
@@ -97,17 +95,16 @@ class Verification:
         return 1 if self.problems else 0 if self.warning is None else 3
 
     def __str__(self) -> str:
-        remarks = "".join(f"\nremark: {printable(remark)}" for remark in self.remarks)
         if self.problems:
             shown = [f"  {printable(problem)}" for problem in self.problems[:_MOST_PROBLEMS]]
             more = len(self.problems) - len(shown)
-            return "no, because\n" + "\n".join(shown) + (f"\n  and {more} more" if more else "") + remarks
+            return "no, because\n" + "\n".join(shown) + (f"\n  and {more} more" if more else "")
         if self.warning is not None:
             why = f"no: there is no guarantee. The certificate itself says so: {printable(self.warning)}"
-            return f"{why}\nIts numbers follow from the runs that it states.{remarks}"
+            return f"{why}\nIts numbers follow from the runs that it states."
         compared = " The model, the parameters and the tables are the certified ones." if self.folder else ""
         unchecked = "Not checked: that training was as stated, and which data set it used."
-        return f"yes: epsilon was recomputed from the stated runs.{compared}\n{unchecked}{remarks}"
+        return f"yes: epsilon was recomputed from the stated runs.{compared}\n{unchecked}"
 
 
 def verify(
@@ -119,9 +116,9 @@ def verify(
 ) -> Verification:
     """Check a certificate, a file that holds one, or the folder of a release.
 
-    The numbers are recomputed from the runs that the certificate states; ε may not be smaller. They are
-    also compared with a second computation that shares no code with the first: ε may not be below its lower bound. In
-    the folder of a release the model, the parameters and the tables of surveys must be those that the certificate
+    The numbers are recomputed from the runs that the certificate states; ε may not be smaller. A second computation,
+    which shares no code with the first, attacks these runs: ε may not be below what the attack achieves. In the folder
+    of a release the model, the parameters and the tables of surveys must be those that the certificate
     names, no table may have more runs than it pays for, and there may be no other file. That the event describes what
     was run is up to whoever states it.
 
@@ -164,7 +161,7 @@ def _verify(
     check(document)
     try:
         guarantee = from_json(document, budget)
-        opinion, stated = second_opinion(guarantee, document["delta"]), document["epsilon"]
+        achieved, stated = epsilon_from_below(guarantee, document["delta"]), document["epsilon"]
         problems = _faults(document, guarantee)
     except FileError:
         raise
@@ -177,13 +174,10 @@ def _verify(
     if approved is not None:
         before = approved if isinstance(approved, Certificate) else Certificate.load(approved)
         problems += _not_as_approved(document, before.document)
-    remarks: list[str] = []
-    if is_number(stated):
-        if stated < opinion.lower:
-            attack = f"an explicit attack on the same search achieves {opinion.lower:.6g}"
-            problems.append(f"epsilon: the certificate says {stated!r}, but {attack}")
-        remarks += _remarks(stated, opinion.upper, opinion.why)
-    return Verification(tuple(problems), document["public"]["warning"], tuple(remarks), folder is not None)
+    if is_number(stated) and stated < achieved:
+        attack = f"an explicit attack on the same search achieves {achieved:.6g}"
+        problems.append(f"epsilon: the certificate says {stated!r}, but {attack}")
+    return Verification(tuple(problems), document["public"]["warning"], folder is not None)
 
 
 def _faults(document: Json, guarantee: Composition) -> list[str]:
@@ -240,13 +234,6 @@ def _shortened(problems: list[str]) -> list[str]:
     if left < 2 or not any(one.startswith("epsilon:") for one in kept):
         return problems
     return [*kept, f"{left} other numbers that follow from the runs it states are wrong, too"]
-
-
-def _remarks(stated: float, upper: float, why: str) -> Iterator[str]:
-    if math.isinf(upper):
-        yield f"the second computation confirms that epsilon is not too small by an attack only ({why or 'no bound'})"
-    elif abs(upper - stated) > _FAR * max(stated, 1e-3):
-        yield f"the second computation's own bound, {upper:.5g}, is more than {_FAR:.0%} from the epsilon stated"
 
 
 def _shape(document: Json) -> Iterator[str]:

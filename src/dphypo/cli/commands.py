@@ -362,7 +362,7 @@ def plot(
     """Draw the privacy profile of a certificate: δ against ε, and the ε of every bound. Needs matplotlib."""
     from dphypo import _files, plots
     from dphypo.accounting import Certificate
-    from dphypo.accounting.second_opinion import epsilon_from_below
+    from dphypo.accounting.lower_bound import epsilon_from_below
     from dphypo.accounting.verify import guarantee_of
 
     plots.require_matplotlib()

@@ -1,4 +1,4 @@
-"""The second opinion is a bound of its own, on both sides, and it catches an accountant that is wrong."""
+"""The lower bound, and the tests' upper one, share no code with the accountant, and catch one that is wrong."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import dp_accounting
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from support import upper_bound
 from support.slow import mostly_slow
+from support.upper_bound import NoBound, epsilon_from_above
 
 from dphypo.accounting import ApproximateDp, PureDp, RdpCurve, account, dp_library, one_run, verify
 from dphypo.accounting.composition import Composition, Split, Term, account_published
+from dphypo.accounting.lower_bound import epsilon_from_below, from_below, run_epsilon_from_below
+from dphypo.accounting.lower_bound import one_run as lower_run
 from dphypo.accounting.profiles import Curve
-from dphypo.accounting.second_opinion import NoOpinion, from_below, run_epsilon_from_below, second_opinion
-from dphypo.accounting.second_opinion import one_run as second_run
 from dphypo.accounting.theorems import phi, theorem4_profile
 from dphypo.band import Band
 from dphypo.errors import UnaccountableError
@@ -41,9 +43,9 @@ def test_gaussians_lie_between_the_bounds(sigma, count, half, epsilon):
     event = dp_accounting.SelfComposedDpEvent(Gaussian(sigma), count)
     exact = gaussian_delta(sigma / math.sqrt(count) / half, epsilon)
     relation = REPLACE_ONE if half == 2 else ADD
-    for pair in second_run(event, relation, above=False, grid=1e-3):
+    for pair in lower_run(event, relation, grid=1e-3):
         assert exact * (1 - 1e-3) <= pair.delta(epsilon) <= exact + 1e-15
-    for pair in second_run(event, relation, above=True, grid=1e-3):
+    for pair in upper_bound.one_run(event, relation, 1e-3):
         assert exact <= pair.delta(epsilon) <= exact * (1 + 1e-3)
 
 
@@ -58,8 +60,8 @@ def test_a_sampled_step_lies_between_the_bounds(removed, epsilon):
     on, off = (p, q) if removed == 0 else (q, p)
     exact = float(np.sum(np.maximum(on - math.exp(epsilon) * off, 0.0)) * (x[1] - x[0]))
     event = sgd(sigma, 1, rate)
-    low = second_run(event, ADD, above=False, grid=1e-4)[removed].delta(epsilon)
-    high = second_run(event, ADD, above=True, grid=1e-4)[removed].delta(epsilon)
+    low = lower_run(event, ADD, grid=1e-4)[removed].delta(epsilon)
+    high = upper_bound.one_run(event, ADD, 1e-4)[removed].delta(epsilon)
     assert exact * 0.999 - 1e-9 <= low <= exact + 1e-9
     assert exact - 1e-9 <= high <= exact * 1.001 + 1e-9
 
@@ -86,20 +88,17 @@ GUARANTEES = {
 @pytest.mark.parametrize("name", mostly_slow(GUARANTEES, 2))
 def test_every_kind_of_guarantee_lies_between_the_bounds_and_close_to_the_upper(name):
     found = GUARANTEES[name]()
-    epsilon, opinion = found.epsilon(DELTA), second_opinion(found, DELTA)
-    assert 0.3 * epsilon < opinion.lower <= epsilon
-    assert epsilon * 0.98 <= opinion.upper <= epsilon * 1.02, opinion
+    epsilon = found.epsilon(DELTA)
+    assert 0.3 * epsilon < epsilon_from_below(found, DELTA) <= epsilon
+    assert epsilon * 0.98 <= epsilon_from_above(found, DELTA) <= epsilon * 1.02
 
 
 def test_what_has_no_loss_distribution_is_bounded_from_below_by_a_gaussian_that_it_allows():
     curve = RdpCurve([2.0, 4.0, 8.0, 32.0, 64.0], lambda alpha: 0.02 * alpha)
     found = account(curve, Geometric(mean=10))
-    opinion = second_opinion(found, DELTA)
-    assert 0.5 * found.epsilon(DELTA) < opinion.lower <= found.epsilon(DELTA)
-    assert opinion.upper == math.inf
-    assert "RdpCurve" in opinion.why
-    with pytest.raises(NoOpinion):
-        second_run(curve, ADD, above=True, grid=1e-3)
+    assert 0.5 * found.epsilon(DELTA) < epsilon_from_below(found, DELTA) <= found.epsilon(DELTA)
+    with pytest.raises(NoBound, match="RdpCurve"):
+        epsilon_from_above(found, DELTA)
 
 
 @pytest.mark.slow
@@ -117,12 +116,12 @@ def test_random_searches_never_contradict_the_accountant(seed, count):
         band = Band(1, 1) if rng.uniform() < 0.5 else Band(c, 1 / c)
         delta = 10.0 ** float(rng.uniform(-9, -3))
         found = account(event, law, band)
-        opinion = second_opinion(found, delta)
-        assert opinion.lower <= found.epsilon(delta) <= opinion.upper * (1 + 5e-3) + 1e-3, (event, law, band, delta)
+        lower, upper = epsilon_from_below(found, delta), epsilon_from_above(found, delta)
+        assert lower <= found.epsilon(delta) <= upper * (1 + 5e-3) + 1e-3, (event, law, band, delta)
 
 
 def test_verify_catches_an_accountant_that_forgets_the_number_of_runs(monkeypatch):
-    """Issued and recomputed by the same broken code, which the second opinion does not share."""
+    """Issued and recomputed by the same broken code, which the attack does not share."""
 
     def without_mean(runs, tau):
         valid = phi.phi(runs, tau)
@@ -165,4 +164,4 @@ def test_the_test_of_one_run_is_a_lower_bound():
         run_epsilon_from_below(dp_accounting.dp_event.SampledWithReplacementDpEvent(9, 3, Gaussian(1.0)), ADD, DELTA)
         == 0
     )
-    assert from_below(second_run(Gaussian(1e6), ADD, above=False, grid=1e-3)[0], DELTA) == 0.0
+    assert from_below(lower_run(Gaussian(1e6), ADD, grid=1e-3)[0], DELTA) == 0.0
