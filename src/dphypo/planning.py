@@ -32,7 +32,7 @@ from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.mechanisms.mechanism import check_is_mechanism, records_of
 from dphypo.search import LastRun, Part, PriorAround, Stage, Survey, SurveyPlan, plan_tuning
-from dphypo.search.declaration import Cost, total_in_gaussians
+from dphypo.search.declaration import cost_of, total_in_gaussians
 from dphypo.search.ladder import increasing
 from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_at, spread_of_scale
 from dphypo.search.survey import FRACTION, RUNS
@@ -215,7 +215,7 @@ def spend(
         mechanism = (mechanism.on_all_records() or mechanism).without_score()
 
     def at(noise: float) -> Composition:  # as the search that runs these parts declares it
-        return Cost.of(space, design.parts(mechanism.with_noise(noise))).guarantee
+        return cost_of(space, design.parts(mechanism.with_noise(noise)))
 
     start = None
     uniform = {one.design.study: one.noise_multiplier for one in found if one.design.kind == "uniform"}

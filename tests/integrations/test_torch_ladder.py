@@ -10,7 +10,7 @@ from torch import nn
 import dphypo
 from dphypo import Ledger
 from dphypo.search import Ladder
-from dphypo.search.declaration import Cost
+from dphypo.search.declaration import cost_of
 from dphypo.search.ladder import plan_ladder
 from dphypo.torch import DPSGD, PrivateAccuracy, split_by_hash
 
@@ -100,7 +100,7 @@ def _told(mechanism: DPSGD, params: dict) -> tuple[float, float, int, int]:
 def test_both_sides_cost_each_total_and_no_more() -> None:
     rungs = plan_ladder(training().default_space(), training(), Ladder(0.8, rungs=2), epsilon=4.0, delta=1e-5).rungs
     for number, rung in enumerate(rungs, 1):
-        costs = Cost.of(training().default_space(), rungs[:number]).guarantee.costs(1e-5)
+        costs = cost_of(training().default_space(), rungs[:number]).costs(1e-5)
         assert set(costs) == {"training", "scoring"}
         assert all(rung.epsilon - 0.01 < cost <= rung.epsilon for cost in costs.values())
 

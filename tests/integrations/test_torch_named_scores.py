@@ -221,7 +221,7 @@ def test_the_plan_costs_what_the_worse_side_meets_and_no_less(records, everywher
     assert len(last.data) == records if everywhere else len(last.data) < records
     trains = [(short.event({}), 4), (last.event({}), 1)]
     scores = [(short.score_event, 4), *([(last.event({}), 1)] if everywhere else [])]
-    certified, met = tuning.cost.guarantee.epsilon(1e-5), [composed(events) for events in (trains, scores)]
+    certified, met = tuning.guarantee.epsilon(1e-5), [composed(events) for events in (trains, scores)]
     assert max(met) * (1 - 1e-3) <= certified <= 2.0
     assert min(met) > 1.9  # scores have as little noise as may be
 
@@ -259,12 +259,11 @@ def composed(events: Sequence[tuple[dp_accounting.DpEvent, int]]) -> float:
 @pytest.mark.slow
 def test_the_summary_says_whom_the_last_run_trains_on():
     assert "It trains on all records, including those that score." in planned(20_000).summary
-    whole = planned(20_000).cost.guarantee.certificate(1e-5)
+    whole = planned(20_000).guarantee.certificate(1e-5)
     assert "those that score; one run trained on both, which is included." in whole.statement()
     few = planned(400)
     assert (
-        "Each record was used either to train or to score, never both."
-        in few.cost.guarantee.certificate(1e-5).statement()
+        "Each record was used either to train or to score, never both." in few.guarantee.certificate(1e-5).statement()
     )
     assert re.search(
         r"It trains only on records that do not score; on all records, scores would have a noise of 0\.\d", few.summary

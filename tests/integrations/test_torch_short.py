@@ -110,7 +110,7 @@ def test_the_noise_of_a_plan_with_scaled_batches_costs_no_more_than_the_total() 
     space = dphypo.Space({"batch_size": [20, 40], "learning_rate": [0.1, 0.2]})
     mechanism = dpsgd(noise_multiplier="calibrate", transfer_rule=SmallerBatches())
     tuning = plan_tuning(space, mechanism, epsilon=4.0, delta=1e-4, survey=dphypo.SurveyPlan(runs=4, fraction=0.25))
-    assert 3.999 <= tuning.cost.guarantee.epsilon(1e-4) <= 4.0
+    assert 3.999 <= tuning.guarantee.epsilon(1e-4) <= 4.0
     plain = plan_tuning(
         space,
         dpsgd(noise_multiplier="calibrate"),

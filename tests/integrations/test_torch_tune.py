@@ -63,7 +63,7 @@ def test_a_model_is_tuned_over_settings_with_noise_of_their_own(tuning, tmp_path
 @pytest.mark.slow
 def test_every_pair_of_settings_keeps_to_the_budget(tuning):
     found = tuning
-    costs = found.cost.guarantee.costs(1e-4)
+    costs = found.guarantee.costs(1e-4)
     assert all(5.9 < costs[part] <= 6.0 for part in Role)
     settings = [{"batch_size": 20, "epochs": 20}, {"batch_size": 50, "epochs": 10}]
     for one in settings:

@@ -21,8 +21,8 @@ MUTANTS = (
         "the noise of a rung is solved for as if there were no others",
         "rungs up to each cost its total together",
         "search/ladder.py",
-        "            return self.composed([*before, Rung(full, **stated)])\n",
-        "            return self.composed([Rung(full, **stated)])\n",
+        "            return cost_of(self.space, [*before, Rung(full, **stated)])\n",
+        "            return cost_of(self.space, [Rung(full, **stated)])\n",
         ("survey/test_ladder.py::test_rungs_up_to_each_cost_its_total_and_no_more",),
     ),
     Mutant(

@@ -41,7 +41,7 @@ def test_a_count_is_part_of_the_declaration_and_costs_little(monkeypatch: pytest
     with_counts = plan_tuning(space, mechanism, **TOTAL, survey=1)
     survey: Any = with_counts.parts[0]
     assert set(survey.counts.declared) == {TRAIN, SCORE}
-    terms = [term for term in with_counts.cost.guarantee.terms if term.counts]
+    terms = [term for term in with_counts.guarantee.terms if term.counts]
     assert [str(term.side) for term in terms] == [str(mechanism.split.training), str(mechanism.split.scoring)]  # type: ignore[union-attr]
     certified = with_counts.declare(space, 1e-5).certificate
     assert certified.epsilon <= 4.0

@@ -27,7 +27,7 @@ def test_the_plan_spends_the_budget_and_says_its_price():
     assert (found.survey.runs, found.survey.fraction) == (20, 0.1)
     assert found.short.noise_multiplier == pytest.approx(found.full.noise_multiplier / math.sqrt(0.1))
     assert found.short.made == 40
-    assert 3.999 <= found.cost.guarantee.epsilon(1e-6) <= 4.0
+    assert 3.999 <= found.guarantee.epsilon(1e-6) <= 4.0
     # 400 Gaussian steps and 20 short runs of 40 steps with noise σ²/f: 1/σ² grows by k·f², so σ by its root.
     assert found.price == pytest.approx(math.sqrt(1 + 20 * 0.1**2) - 1, abs=2e-3)
     assert "Tuning costs" in found.summary
@@ -91,7 +91,7 @@ def test_what_does_not_fit_the_compute_is_refused():
 @pytest.mark.slow
 def test_private_scores_are_calibrated_to_what_training_costs():
     found = plan_tuning(SPACE, Descent(score_noise_multiplier="calibrate"), **BUDGET, survey=10)
-    costs = found.cost.guarantee.costs(1e-6)
+    costs = found.guarantee.costs(1e-6)
     assert costs["training"] == pytest.approx(4.0, abs=2e-3)
     assert costs["scoring"] == pytest.approx(4.0, abs=2e-3)
     public = plan_tuning(SPACE, Descent(), **BUDGET, survey=10)
@@ -111,7 +111,7 @@ def test_a_last_run_on_both_sides_leaves_less_for_the_scores():
         survey=replace(plan, last=lambda full: replace(full, split=None)),
     )
     assert both.short.score_noise_multiplier > 2 * one.short.score_noise_multiplier
-    assert both.cost.guarantee.epsilon(1e-6) <= 4.0
+    assert both.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_a_last_run_on_other_records_counts_for_both_sides():
@@ -126,14 +126,14 @@ def test_a_last_run_on_other_records_counts_for_both_sides():
         plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=plan)
     anyone = replace(plan, last=lambda full: OnOthers(**vars(replace(full, split=None))))
     found = plan_tuning(SPACE, Descent(score_noise_multiplier=50.0), **BUDGET, survey=anyone)
-    assert found.cost.guarantee.epsilon(1e-6) <= 4.0
+    assert found.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_a_last_run_of_another_kind_is_what_is_accounted_for():
     plan = SurveyPlan(runs=4, fraction=0.1, last=lambda full: full.at(steps=200))
     found = plan_tuning(SPACE, Descent(steps=100), **BUDGET, survey=plan)
     assert (found.full.made, found.short.made) == (200, 10)
-    assert 3.999 <= found.cost.guarantee.epsilon(1e-6) <= 4.0
+    assert 3.999 <= found.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_settings_have_noise_of_their_own_and_cost_no_more_together():
@@ -141,7 +141,7 @@ def test_settings_have_noise_of_their_own_and_cost_no_more_together():
     found = plan_tuning(space, Descent(steps=60), **BUDGET, survey=SurveyPlan(runs=20, fraction=0.5), price=10.0)
     noise = found.full.noise_multiplier
     assert noise[40] < noise[100] < noise[RECORDS]
-    assert 3.999 <= found.cost.guarantee.epsilon(1e-6) <= 4.0
+    assert 3.999 <= found.guarantee.epsilon(1e-6) <= 4.0
     for short in noise:
         for last in noise:
             terms = (
@@ -157,7 +157,7 @@ def test_a_mechanism_that_cannot_be_cut_brings_a_short_run_of_its_own():
 
     found = plan_tuning(SPACE, Descent(), **BUDGET, survey=SurveyPlan(runs=5, short=short, fraction=0.05))
     assert found.short.steps == 5
-    assert found.cost.guarantee.epsilon(1e-6) <= 4.0
+    assert found.guarantee.epsilon(1e-6) <= 4.0
 
 
 def test_a_mechanism_without_at_is_refused_with_a_remedy():
@@ -190,6 +190,6 @@ def test_settings_that_could_exceed_the_compute_are_neither_run_nor_paid_for():
     cut = plan_tuning(space, small, **BUDGET, survey=plan, price=10.0, compute=5.5)
     assert cut.compute == 5.0
     assert [cut.parts[0].within({"batch": batch}) for batch in (40, 100, RECORDS)] == [True, True, False]
-    assert [len(term.releases.events) for term in cut.cost.guarantee.terms] == [2, 2]
+    assert [len(term.releases.events) for term in cut.guarantee.terms] == [2, 2]
     with pytest.raises(UnreachableError, match="too little for any setting"):
         plan_tuning(Space({"batch": [RECORDS]}), small, **BUDGET, survey=plan, compute=6)

@@ -163,7 +163,7 @@ def test_a_bought_scale_is_a_term_of_the_declaration() -> None:
     first, last = tuning.parts
     assert isinstance(first, InputScale)
     assert isinstance(last, LastRun)
-    assert sum(term.counts for term in tuning.cost.guarantee.terms) == 2  # with the count of records that fit
+    assert sum(term.counts for term in tuning.guarantee.terms) == 2  # with the count of records that fit
     assert 0 < tuning.price < 0.03
     assert 3.99 < tuning.declare(made.default_space(), 1e-5).certificate.epsilon <= 4.0
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import dp_accounting
@@ -345,22 +346,18 @@ class PriorAround:
         return {"rule": "PriorAround", "spread": spread, "floor": self.floor}
 
 
-@dataclass(frozen=True, eq=False)
-class Cost:
-    """What parts cost: the terms of each, and the guarantee of all of them together."""
+def terms_of(space: Space, parts: Sequence[Part]) -> tuple[tuple[Term, ...], ...]:
+    """What each part costs, with its counts, over the whole space."""
+    terms = []
+    for number, part in enumerate(parts, 1):
+        counts = () if part.counts is None else part.counts.terms(part.mechanism)
+        terms.append((*counts, *part.terms(space, last=number == len(parts), alone=len(parts) == 1)))
+    return tuple(terms)
 
-    parts: tuple[Part, ...]
-    terms: tuple[tuple[Term, ...], ...]
-    guarantee: Composition
 
-    @classmethod
-    def of(cls, space: Space, parts: Sequence[Part]) -> Cost:
-        terms = []
-        for number, part in enumerate(parts, 1):
-            counts = () if part.counts is None else part.counts.terms(part.mechanism)
-            own = part.terms(space, last=number == len(parts), alone=len(parts) == 1)
-            terms.append((*counts, *own))
-        return cls(tuple(parts), tuple(terms), Composition(tuple(term for one in terms for term in one)))
+def cost_of(space: Space, parts: Sequence[Part]) -> Composition:
+    """What all parts cost together."""
+    return Composition(tuple(chain.from_iterable(terms_of(space, parts))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,15 +402,16 @@ class Declaration:
         if len(units := list(dict.fromkeys(one.unit for one in mechanisms))) > 1:
             raise _validate.fail("parts", " and ".join(units), "all parts must protect one unit: give person= to all")
         _validate.warn_of_delta(delta, records_of(*mechanisms))
-        cost = Cost.of(space, parts)  # equal parts are accounted for once: solving for their noise has done it
-        to_json(cost.guarantee)  # which refuses what no certificate could state
+        terms = terms_of(space, parts)  # equal parts are accounted for once: solving for their noise has done it
+        guarantee = Composition(tuple(chain.from_iterable(terms)))
+        to_json(guarantee)  # which refuses what no certificate could state
         if epsilon is not None:
-            cost.guarantee.check_total(_validate.positive(epsilon=epsilon), delta)
+            guarantee.check_total(_validate.positive(epsilon=epsilon), delta)
         texts = [text for one in mechanisms if (text := one.architecture(space)) is not None]
         if data_name is not None:
             _validate.line(most=_validate.LONGEST_NAME, data_name=data_name)
         model = hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
-        return cls(space, tuple(parts), cost.terms, cost.guarantee, delta, maximize, private, data_name, model)
+        return cls(space, tuple(parts), terms, guarantee, delta, maximize, private, data_name, model)
 
     @property
     def alone(self) -> bool:

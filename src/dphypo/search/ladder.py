@@ -31,7 +31,7 @@ from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import SILENT, records_of
-from dphypo.search.declaration import Cost, Declaration, FitCount, PartSetting, check_space
+from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space, cost_of
 from dphypo.search.progress import solving
 from dphypo.search.proposer import middle, moved_into
 from dphypo.search.release import Release, SurveyTable, table_of
@@ -197,7 +197,7 @@ def plan_ladder(
         made = solver.rung(rungs, total, place=place, counts=counts if place == 1 else None)
         reaching, wrong = _reaching(made.mechanism, ladder, len(totals))
         made = _continuing(rungs, replace(made, target=ladder.target, reaching=reaching, wrong=wrong))
-        ex_post = round_epsilon(solver.composed([*rungs, made]).epsilon(delta / len(totals)))
+        ex_post = round_epsilon(cost_of(space, [*rungs, made]).epsilon(delta / len(totals)))
         rungs.append(replace(made, ex_post=ex_post))
     return Climb(tuple(rungs), epsilon)
 
@@ -249,16 +249,13 @@ class _Solver:
         over_space.check_fit(mechanism, space)
         return cls(space, mechanism, delta, keep)
 
-    def composed(self, rungs: Sequence[Rung]) -> Composition:
-        return Cost.of(self.space, rungs).guarantee
-
     def rung(self, before: Sequence[Rung], total: float, **stated: Any) -> Rung:
         """The next rung, with the least noise such that it and those before it together cost ``total``."""
         mechanism = self.mechanism
         budget: dict[str, Any] = {"epsilon": total, "delta": self.delta, "keep": self.keep}
 
         def with_rung(full: Mechanism) -> Composition:
-            return self.composed([*before, Rung(full, **stated)])
+            return cost_of(self.space, [*before, Rung(full, **stated)])
 
         silent = mechanism.with_silent_scores()
         noise = solve_noise(lambda value: with_rung(silent.with_noise(value)), **budget).value

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 import math
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ import dp_accounting
 
 from dphypo import _validate
 from dphypo._stderr import say
-from dphypo.accounting import solve_noise
+from dphypo.accounting import Composition, solve_noise
 from dphypo.accounting.calibrate import Keep, equal_noise, run_alone, scaled
 from dphypo.accounting.events import ideal
 from dphypo.accounting.profiles import round_epsilon
@@ -28,7 +27,7 @@ from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, SampledGaussian, over_space
 from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
-from dphypo.search.declaration import Cost, Declaration, FitCount, Part, check_space, total_in_gaussians
+from dphypo.search.declaration import Declaration, FitCount, Part, check_space, cost_of, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
 from dphypo.search.progress import solving
 from dphypo.search.proposer import Evenly, Parabola, Within
@@ -218,7 +217,8 @@ class Tuning:
 
     Args:
         survey: what was declared, with nothing left out.
-        cost: the survey and the last run, and what they cost together.
+        parts: the survey and the last run, with their noise.
+        guarantee: what they cost together.
         epsilon: the total that was asked for.
         price, accepted: by how much the full run's noise exceeds that of one run without any tuning; what was accepted.
         largest: the compute of the longest full run that is allowed, in those of the mechanism's own setting.
@@ -228,7 +228,8 @@ class Tuning:
     """
 
     survey: SurveyPlan
-    cost: Cost
+    parts: tuple[Part, ...]
+    guarantee: Composition
     epsilon: float
     price: float
     accepted: float = PRICE
@@ -236,10 +237,6 @@ class Tuning:
     records: str = ""
     why: str = ""
     space: Space | None = None
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return self.cost.parts
 
     @property
     def short(self) -> Mechanism:
@@ -361,8 +358,7 @@ def plan_tuning(
             else:
                 break
             found = replace(found, plan=plan)
-        cost, found_price = found.solve()
-        return Tuning(plan, cost, epsilon, found_price, price, largest, why=why, space=space)
+        return replace(found.solve(), accepted=price, largest=largest, why=why, space=space)
 
     if given.last is None and not given.score and mechanism.on_all_records() is not None:
         last: Any = operator.methodcaller("on_all_records")  # which states no split: it counts for everyone
@@ -395,12 +391,12 @@ def one_run(
     if not given.score:
         mechanism = (mechanism.on_all_records() or mechanism).without_score()
     problem = NoiseProblem(space, mechanism, replace(given, runs=0, fraction=None), None, epsilon, delta, keep)
-    cost, price = problem.solve()
-    measured = ""
+    found, measured = problem.solve(), ""
     if problem.scale is not None:
-        measured = f" and from the scale of the inputs, which is measured for {100 * max(price, 0.0):.2g} % more noise"
+        more = f"{100 * max(found.price, 0.0):.2g} % more noise"
+        measured = f" and from the scale of the inputs, which is measured for {more}"
     why = f"No search: hyperparameters follow from public values{measured}. One run has all of ε."
-    return Tuning(problem.plan, cost, epsilon, price, why=why)
+    return replace(found, why=why)
 
 
 def known_of(mechanism: Mechanism, space: Space) -> Known | None:
@@ -462,7 +458,6 @@ class NoiseProblem:
     delta: float
     keep: Keep | None = field(default=None, repr=False)
     spread: float | None = None
-    _tried: dict[tuple[bool, float], Cost] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.mechanism.with_silent_scores()  # refuses scores that have no side of their own
@@ -472,34 +467,30 @@ class NoiseProblem:
         """By how much the full run's noise exceeds that of one run without any tuning, as a fraction."""
         return self._factor / self._alone - 1
 
-    def solve(self) -> tuple[Cost, float]:
-        """The parts with their noise, and the price."""
-        sides = self.mechanism.split
-        if sides is None or not self.mechanism.solves_for_scores:
-            return self._at(self._factor), self.price
-        full = self._full(self._factor)
-
-        @functools.cache
-        def scored(noise: float) -> Cost:
-            return Cost.of(self.space, self._parts(full.with_score_noise(noise)))
-
-        found = solve_noise(
-            lambda noise: scored(noise).guarantee,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            side=sides.scoring,
-            start=4 * math.sqrt(self.plan.runs or RUNS),
-            largest=SILENT,
-            keep=self.keep,
-        )
-        cost = scored(found.value)
-        if round_epsilon(cost.guarantee.epsilon(self.delta)) <= self.epsilon:
-            return cost, self.price
-        # A score of the last run may count for records that train: their noise is solved for again, with that score.
-        return replace(self, mechanism=self.mechanism.with_score_noise(found.value)).solve()
+    def solve(self) -> Tuning:
+        """The parts with their noise, what they cost, and the price."""
+        full, sides = self._full(self._factor), self.mechanism.split
+        if sides is not None and self.mechanism.solves_for_scores:
+            silent = full
+            found = solve_noise(
+                lambda noise: cost_of(self.space, self._parts(silent.with_score_noise(noise))),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                side=sides.scoring,
+                start=4 * math.sqrt(self.plan.runs or RUNS),
+                largest=SILENT,
+                keep=self.keep,
+            )
+            if round_epsilon(found.guarantee.epsilon(self.delta)) > self.epsilon:
+                # A score of the last run may count for records that train: solve again, with this noise of scores.
+                return replace(self, mechanism=self.mechanism.with_score_noise(found.value)).solve()
+            full = silent.with_score_noise(found.value)
+        parts = self._parts(full)
+        return Tuning(self.plan, parts, cost_of(self.space, parts), self.epsilon, self.price)
 
     @cached_property
     def _alone(self) -> float:
+        """The factor with which the last run alone costs ε."""
         return self._solved(1.0, tuned=False)
 
     @cached_property
@@ -508,16 +499,12 @@ class NoiseProblem:
         return self._solved(self._alone * 1.01, tuned=True)
 
     def _solved(self, start: float, *, tuned: bool) -> float:
-        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "keep": self.keep}
-        at = partial(self._at, tuned=tuned)
-        return solve_noise(lambda factor: at(factor).guarantee, start=start, decimals=None, **budget).value
-
-    def _at(self, factor: float, *, tuned: bool = True) -> Cost:
-        """The survey and the last run with noise times a factor; the last run alone if not ``tuned``."""
-        if (tuned, factor) not in self._tried:
+        def at(factor: float) -> Composition:
             parts = self._parts(self._full(factor))
-            self._tried[tuned, factor] = Cost.of(self.space, parts if tuned else parts[-1:])
-        return self._tried[tuned, factor]
+            return cost_of(self.space, parts if tuned else parts[-1:])
+
+        budget: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, "keep": self.keep}
+        return solve_noise(at, start=start, decimals=None, **budget).value
 
     def _parts(self, full: Mechanism) -> tuple[Part, ...]:
         if self.scale is None:
