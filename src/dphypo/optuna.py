@@ -100,7 +100,6 @@ class OptunaSurvey:
             ``split_by_hash``, or a :class:`dphypo.Split`. Without one, scores and training compose.
         reports: with ``score_event``, how many more numbers than its value a trial may give to Optuna.
         last_runs: the number of full runs that are paid for; more than one allows for a lost run.
-        relation: which data sets are neighbours.
         keep_in: an Optuna study that stores the solved noise, so that the next start is quick: the one that the
             survey drives, for example. Its cost is recomputed at every start and not trusted.
         progress: show on a terminal that noise is being solved for.
@@ -126,7 +125,6 @@ class OptunaSurvey:
     split: Sides | None = field(default=None, kw_only=True)
     reports: int = 0
     last_runs: int = 1
-    relation: dp_accounting.NeighboringRelation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     keep_in: Study | None = field(default=None, repr=False, compare=False, kw_only=True)
     progress: bool = field(default=True, repr=False, compare=False, kw_only=True)
     ledger: Ledger | str | Path | None = field(default=None, kw_only=True)
@@ -343,13 +341,12 @@ class OptunaSurvey:
         return full.at(noise_multiplier=full.noise_multiplier, fraction=self.fraction, match=True)
 
     def _guarantee(self, full: SampledGaussian) -> Composition:
-        account = partial(account_published, relation=self.relation)
         training, scoring = (EVERYONE, EVERYONE) if self.split is None else (self.split.training, self.split.scoring)
-        terms = [Term(account(self._short(full).event, self.runs), training)]
+        terms = [Term(account_published(self._short(full).event, self.runs), training)]
         if self.score_event is not None:
-            scores = account(self.score_event, self.runs * (1 + self.reports))
+            scores = account_published(self.score_event, self.runs * (1 + self.reports))
             terms.append(Term(scores, scoring, scores=True))
-        return Composition((*terms, Term(account(full.event, self.last_runs), training)))
+        return Composition((*terms, Term(account_published(full.event, self.last_runs), training)))
 
 
 def _own(run: Any) -> Any:

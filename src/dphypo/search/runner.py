@@ -830,8 +830,9 @@ class SameRecords:
 
 def _entry_name(name: str, journal: str | Path | Store | None) -> str:
     """The name of a search in a ledger: the one it was given, or else that of its journal's file."""
-    given = name not in ("study", "stages", "tune", "frontier") or not isinstance(journal, (str, Path)) or "://" in str(journal)
-    return name if given else Path(str(journal)).stem or name
+    file = isinstance(journal, (str, Path)) and "://" not in str(journal)
+    default = name in ("study", "stages", "tune", "frontier")
+    return Path(str(journal)).stem or name if file and default else name
 
 
 def machine() -> str:
