@@ -36,7 +36,7 @@ from dphypo.accounting import Composition
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import leaves
 from dphypo.accounting.events import canonical, ideal
-from dphypo.accounting.profiles import gaussian_delta, round_up
+from dphypo.accounting.profiles import gaussian_delta, round_up, show_delta
 from dphypo.accounting.tradeoff import Tradeoff, curve
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
@@ -183,13 +183,14 @@ class OneRunAudit:
 
     def __str__(self) -> str:
         found = f"ε ≥ {_down(self.epsilon)} at δ = {self.delta:g}, and μ ≥ {_down(self.mu)} if it is Gaussian DP"
-        how = f"{self.confidence:.0%} confidence, {self.canaries} canaries in one run"
+        how = f"{100 * self.confidence:g}% confidence, {self.canaries} canaries in one run"
         if self.claimed is None:
             return f"{found} ({how})"
         verdict = "the claim stands" if self.passed else "THE CLAIM IS FALSE"
         if self.apart is not None:
             found += f"; μ ≥ {_down(self.mu_apart)} with canaries as repetitions"
-        seen = f"if it holds, guesses this good have a probability of at most {min(self.chance, self.chance_apart):.2g}"
+        least = show_delta(min(self.chance, self.chance_apart), 2)
+        seen = f"if it holds, guesses this good have a probability of at most {least}"
         return f"{found} ({how}); claimed ε = {round_up(self.claimed, 3):.3f}: {verdict} ({seen})"
 
 

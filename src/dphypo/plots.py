@@ -19,7 +19,7 @@ import numpy as np
 
 from dphypo import _files, _validate
 from dphypo.accounting import Certificate
-from dphypo.accounting.profiles import round_up
+from dphypo.accounting.profiles import round_up, show_delta
 from dphypo.search.release import SurveyTable
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> 
 
 def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
     edge = " (at the lower edge)" if delta == 0 else ""
-    words = f"ε = {round_up(epsilon, 5):.5f} at δ = {delta:g}{edge}" if math.isfinite(epsilon) else ""
+    words = f"ε = {round_up(epsilon, 5):.5f} at δ = {show_delta(delta)}{edge}" if math.isfinite(epsilon) else ""
     _mark(axes, epsilon, delta, words, marker="o", color=INK, markersize=7)
 
 

@@ -26,7 +26,7 @@ from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
 from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks, where_it_stopped
 from dphypo.accounting.lower_bound import epsilon_from_below
-from dphypo.accounting.profiles import round_up
+from dphypo.accounting.profiles import round_up, show_delta
 from dphypo.accounting.tradeoff import RATES, lines, paper_sentence, percent
 from dphypo.accounting.verify import guarantee_of
 from dphypo.search import Release
@@ -246,7 +246,7 @@ def _top(release: Release) -> Html:
     numbers = facts(
         [
             ("ε of everything released", _epsilon(certificate.epsilon)),
-            ("at δ", f"{certificate.delta:g}"),
+            ("at δ", show_delta(certificate.delta)),
             ("protected", f"every {unit}"),
             ("score", "not released" if release.score is None else f"{release.score:.5g}"),
         ],
@@ -299,7 +299,7 @@ def _profile(certificate: Certificate) -> Html:
     document, delta = certificate.document, certificate.delta
     attack = math.floor(100 * epsilon_from_below(guarantee_of(certificate), delta)) / 100
     alt = (
-        f"Curve of δ against ε, falling. At δ = {delta:g} the release costs at most ε = "
+        f"Curve of δ against ε, falling. At δ = {show_delta(delta)} the release costs at most ε = "
         f"{_epsilon(certificate.epsilon)}. The table below has the numbers."
     )
     caption = (
@@ -315,7 +315,7 @@ def _profile(certificate: Certificate) -> Html:
     below = f"An explicit attack achieves ε = {attack:g}, so no valid bound is smaller."
     return join(
         picture(figure, "profile", alt, caption),
-        table(f"ε at δ = {delta:g}, by every bound that applies", ["bound", "ε, at most"], rows, numbers=1),
+        table(f"ε at δ = {show_delta(delta)}, by every bound that applies", ["bound", "ε, at most"], rows, numbers=1),
         tag("p", below) if attack else "",
     )
 
@@ -330,7 +330,9 @@ def _one_run(certificate: Certificate) -> Html:
         "Papers usually report this number: the cost of one training run, as if nothing had been tuned. It does not "
         "cover the choice of the hyperparameters, which also used the private data."
     )
-    return join(tag("p", words), table(f"ε at δ = {certificate.delta:g}", ["what is counted", "ε"], rows, numbers=1))
+    return join(
+        tag("p", words), table(f"ε at δ = {show_delta(certificate.delta)}", ["what is counted", "ε"], rows, numbers=1)
+    )
 
 
 def _survey(survey: SurveyTable, space: Any) -> Html:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import dp_accounting
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from dphypo.accounting import ApproximateDp, Composition, PureDp, RdpCurve, account, verify
+from dphypo.accounting import ApproximateDp, Composition, PureDp, RdpCurve, RoundedDp, account, verify
 from dphypo.accounting.certificate import Certificate
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.tradeoff import RATES, Tradeoff, attacker, paper_sentence, rounded
@@ -125,6 +126,18 @@ def test_rates_that_are_too_small_do_not_verify():
 def test_what_is_stated_is_rounded_up():
     found = {"0.01": 0.1234561, "0.001": 0.99999999, "mu": 1.000001, "outside": 1e-9, "overstated": 2e-9}
     assert rounded(found) == {"0.01": 0.123457, "0.001": 1.0, "mu": 1.00001, "outside": 1e-9, "overstated": 1e-6}
+
+
+@pytest.mark.parametrize("delta", [1 / 70_000, 1e-5, 1.23456749e-7, 0.1])
+def test_what_is_said_of_delta_is_never_less_than_what_is_certified(delta):
+    """A δ of 1/70 000 was said to be 1.42857e-05, which is less; and a slack of 2.14e-12, 2.1e-12 at most."""
+    event = RoundedDp(dp_accounting.GaussianDpEvent(5.0), 2.14e-12)
+    document = published(event).certificate(delta, ledger={"epsilon": 8.0, "delta": delta}).document
+    said = re.findall(r"delta = ([0-9.e-]+[0-9])", document["statement"])
+    said += re.findall(r"\([0-9.]+, ([0-9.e-]+)\)", paper_sentence(document))
+    assert len(said) == 3
+    assert all(delta <= float(one) <= delta * (1 + 1e-5) for one in said)
+    assert "a total variation of at most 2.2e-12" in document["statement"]
 
 
 def test_the_statement_says_what_it_means_for_one_person_and_what_nobody_knows():

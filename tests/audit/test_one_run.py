@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import dp_accounting
@@ -138,6 +139,7 @@ def test_the_lower_bounds_rise_to_what_is_true():
     found = judge(included, np.where(included, 1.0, -1.0) * np.where(rng.random(600) < 0.9, 1, -1), delta=1e-5)
     assert 1.2 < found.epsilon < math.log(9)  # randomised response that tells the truth nine times out of ten
     assert "ε ≥ " in str(found)
+    assert "(99.9% confidence" in str(replace(found, confidence=0.999))
 
 
 @given(st.floats(0.0, 50.0), st.integers(5, 95), st.integers(5, 95))

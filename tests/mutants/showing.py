@@ -173,4 +173,12 @@ MUTANTS = (
         "    if steps < 0:\n        return 0\n",
         ("survey/test_checkpoint.py::test_a_run_that_got_further_each_time_may_be_killed_any_number_of_times",),
     ),
+    Mutant(
+        "a delta is shown to the nearest digit",
+        "what is said of a bound is never less than the bound",
+        "accounting/profiles.py",
+        "    return show_epsilon(delta, digits)\n",
+        '    return f"{delta:.{digits}g}"\n',
+        ("accounting/test_tradeoff.py::test_what_is_said_of_delta_is_never_less_than_what_is_certified",),
+    ),
 )

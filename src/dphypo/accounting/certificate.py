@@ -29,7 +29,7 @@ from dphypo.accounting import events, tradeoff
 from dphypo.accounting.composition import Composition, PublishedRuns, Releases
 from dphypo.accounting.guarantee import Guarantee, PolicyClass
 from dphypo.accounting.lower_bound import run_epsilon_from_below
-from dphypo.accounting.profiles import round_epsilon, round_up, show_epsilon
+from dphypo.accounting.profiles import round_epsilon, round_up, show_delta, show_epsilon
 from dphypo.errors import FileError, UnaccountableError
 
 FORMAT = "dphypo certificate 3"
@@ -141,7 +141,7 @@ class Certificate:
 
     def __repr__(self) -> str:
         epsilon, bound = show_epsilon(self.epsilon), self.document["bound"]
-        return f"Certificate(epsilon={epsilon}, delta={self.delta:g}, bound={bound!r})"
+        return f"Certificate(epsilon={epsilon}, delta={show_delta(self.delta)}, bound={bound!r})"
 
 
 def issue(guarantee: Composition, delta: float, public: Mapping[str, object]) -> Certificate:
@@ -296,7 +296,7 @@ def statement(document: Json) -> str:
     public, terms = document["public"], document["terms"]
     unit = _text(public.get("unit", "record"))
     relation = _RELATIONS[document["relation"]].format(unit=unit)
-    guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {document['delta']:g}"
+    guarantee = f"epsilon = {float(document['epsilon']):.5f} at delta = {show_delta(document['delta'])}"
     if warning := public.get("warning"):
         first = f"WARNING: {_text(warning)}. With private randomness the same search would have {guarantee}."
     else:
@@ -409,7 +409,7 @@ def _ladder(rungs: Sequence[Json]) -> list[str]:
         wrong = sum(rung["wrong"] for rung in rungs)
         lines.append(
             f"When it is wrong: a model that is said to reach {rungs[0]['until']:g} does not reach it with a "
-            f"probability of at most {show_epsilon(wrong, 3)}, if as many records score as were declared, drawn from "
+            f"probability of at most {show_delta(wrong, 3)}, if as many records score as were declared, drawn from "
             "the same distribution as new ones."
         )
     return lines
@@ -519,7 +519,7 @@ def _arithmetic(document: Json) -> list[str]:
     events = [event for part in _parts(document) for event in _list(part.get("events"))] or [None]
     exact = [_mapping(event).get("exact") is True for event in events]
     slack = document.get("slack")
-    size = f"{slack:.2g}" if isinstance(slack, (int, float)) else "an unknown size"
+    size = show_delta(slack, 2) if isinstance(slack, (int, float)) else "an unknown size"
     drawn = (
         f"noise is drawn exactly: rounding adds a total variation of at most {size}, which is included in delta. This "
         "assumes an ideal random generator, and hardware that repeats a computation exactly"

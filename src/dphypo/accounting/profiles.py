@@ -350,6 +350,15 @@ def show_epsilon(epsilon: float, digits: int = 6) -> str:
     return f"{float(up):.{digits}g}"
 
 
+def show_delta(delta: float, digits: int = 6) -> str:
+    """δ, or another probability that is an upper bound, never less than it is.
+
+    >>> show_delta(1e-5), show_delta(1 / 70_000), show_delta(2.14e-5, 2)
+    ('1e-05', '1.42858e-05', '2.2e-05')
+    """
+    return show_epsilon(delta, digits)
+
+
 def _shortest(value: float) -> Decimal:
     """A float as the shortest decimal that means it: the float 0.1 is slightly more than a tenth, and counts as one."""
     return Decimal(repr(float(value)))

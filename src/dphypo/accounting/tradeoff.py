@@ -35,6 +35,7 @@ from dphypo.accounting.profiles import (
     lower_hull,
     round_epsilon,
     round_up,
+    show_delta,
     show_epsilon,
     with_switches,
 )
@@ -185,13 +186,13 @@ def _gaussian(stated: Json) -> str:
     if math.isinf(mu):
         return "no finite mu describes this guarantee."
     far = ". It describes this release badly; use the rates above" if error > _FAR else ""
-    outside = f"up to a probability of {float(stated['outside']):g}"
-    return f"mu = {mu:.5f} {outside}, which overstates the attacker's rates by at most {error:.2g}{far}."
+    outside = f"up to a probability of {show_delta(float(stated['outside']))}"
+    return f"mu = {mu:.5f} {outside}, which overstates the attacker's rates by at most {show_delta(error, 2)}{far}."
 
 
 def _elsewhere(ledger: Json) -> str:
     if ledger:
-        total = f"epsilon = {show_epsilon(float(ledger['epsilon']))} at delta = {float(ledger['delta']):g}"
+        total = f"epsilon = {show_epsilon(float(ledger['epsilon']))} at delta = {show_delta(float(ledger['delta']))}"
         return (
             f"this search was charged to a ledger. All that is ever charged to it stays within {total} together. "
             "What was released without the ledger is unknown."
@@ -215,11 +216,12 @@ def paper_sentence(document: Json) -> str:
     how = f"under {_RELATIONS.get(document['relation'], document['relation'])} one {unit}"
     more = ""
     if float(stated["mu"]) < math.inf and float(stated["overstated"]) <= _FAR:
-        more = f", and mu = {_up(stated['mu'])} Gaussian DP up to {float(stated['outside']):g}"
+        more = f", and mu = {_up(stated['mu'])} Gaussian DP up to {show_delta(float(stated['outside']))}"
     version = printable(document.get("versions", {}).get("dphypo", ""), 50)
+    epsilon, delta = _up(document["epsilon"]), show_delta(float(document["delta"]))
     return (
         "All training runs, including those that chose the hyperparameters, together satisfy "
-        f"({_up(document['epsilon'])}, {float(document['delta']):g})-differential privacy {how}{more}; the bound was "
+        f"({epsilon}, {delta})-differential privacy {how}{more}; the bound was "
         f"computed with dphypo {version}, and anyone can recompute it from the released certificate."
     )
 

@@ -69,7 +69,7 @@ def account(
     else:
         delta = 1e-5 if delta is None else delta
         guarantee = account_for(run.checked(noise_multiplier), search.law(), search.to_band())
-    _show(guarantee, delta, f"{title} at δ = {delta:g}", as_json, certificate, run.records, **stated)
+    _show(guarantee, delta, f"{title} at δ = {shown_delta(delta)}", as_json, certificate, run.records, **stated)
 
 
 @o.grouped
@@ -88,7 +88,7 @@ def calibrate(
 
     with solving():
         found = calibrate_noise(run.at_noise, search.law(), search.to_band(), epsilon=epsilon, delta=delta)
-    title = f"noise for a total of ε = {epsilon:g} at δ = {delta:g}"
+    title = f"noise for a total of ε = {epsilon:g} at δ = {shown_delta(delta)}"
     _show(found.guarantee, delta, title, as_json, certificate, run.records, noise_multiplier=found.noise_multiplier)
 
 
@@ -127,6 +127,13 @@ def shown(value: float, decimals: int = 4) -> str:
     from dphypo.accounting.profiles import round_up
 
     return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
+
+
+def shown_delta(delta: float) -> str:
+    """δ, rounded up."""
+    from dphypo.accounting.profiles import show_delta
+
+    return show_delta(delta)
 
 
 def _show(
@@ -292,10 +299,11 @@ def compose(
     if delta is None:
         delta = max((one for one in stated if one is not None), default=1e-5)
     together = Composition.of(*guarantees)
+    total = f"ε = {shown(together.epsilon(delta))} at δ = {shown_delta(delta)}"
     if len(guarantees) == 1:
-        print(f"ε = {shown(together.epsilon(delta))} at δ = {delta:g}")
+        print(total)
         return
-    print(f"ε = {shown(together.epsilon(delta))} at δ = {delta:g} for {len(certificates)} certificates together")
+    print(f"{total} for {len(certificates)} certificates together")
     for path, guarantee in zip(certificates, guarantees, strict=True):
         print(f"  {shown(guarantee.epsilon(delta))} alone  {path}")
     print(

@@ -42,7 +42,7 @@ from dphypo._validate import printable
 from dphypo.accounting import Composition, Guarantee, PureDp, RdpCurve, RoundedDp
 from dphypo.accounting.certificate import UNITS
 from dphypo.accounting.composition import REPLACE_ONE, PublishedRuns
-from dphypo.accounting.profiles import show_epsilon
+from dphypo.accounting.profiles import show_delta, show_epsilon
 from dphypo.errors import JournalError, JournalInUseError, JournalMissingError, LedgerError
 from dphypo.journal import store as _store
 from dphypo.journal.store import End, SQLite, Store, find_database, open_store, part
@@ -171,7 +171,7 @@ class Entry:
         end = ", released" if self.released else ""
         if self.settled is not None:
             end += "; it stopped early and is charged for what was run"
-        at = f"{self.delta:g}" if self.unit == "record" else f"{self.delta:g} for each {self.unit}"
+        at = show_delta(self.delta) + ("" if self.unit == "record" else f" for each {self.unit}")
         return f"{printable(self.name)}: ε = {show_epsilon(self.epsilon, 4)} at δ = {at}, declared on {self.day}{end}"
 
 
@@ -373,8 +373,9 @@ class Ledger:
     def _refusal(
         self, found: _State, name: str, guarantee: Guarantee | Composition, delta: float, unit: str
     ) -> LedgerError:
+        total = f"ε = {show_epsilon(self.epsilon)} at δ = {show_delta(self.delta)}"
         return LedgerError(
-            f"{name!r} would exceed the total of ε = {show_epsilon(self.epsilon)} at δ = {self.delta:g}. It asks for "
+            f"{name!r} would exceed the total of {total}. It asks for "
             f"epsilon={show_epsilon(guarantee.epsilon(delta), 4)}; {self._fitting(found, guarantee, delta, unit)}. "
             "Nothing was reserved. Searches in a ledger may depend on earlier results, so they add up to more than "
             "dphypo compose computes"
@@ -511,7 +512,7 @@ class Ledger:
     def __str__(self) -> str:
         found = self._read()
         each = "" if self.terms.unit == "record" else f" for each {self.terms.unit}"
-        total = f"ε = {show_epsilon(self.epsilon)} at δ = {self.delta:g}{each}"
+        total = f"ε = {show_epsilon(self.epsilon)} at δ = {show_delta(self.delta)}{each}"
         lines = [f"total {total}, fixed when the ledger was created"]
         lines += [f"  {entry}" for entry in found.entries.values()]
         left = f"about {found.left():.0%} of the total is left (for planning; only the total is guaranteed)"

@@ -33,7 +33,7 @@ from dphypo._validate import Floats, printable
 from dphypo.accounting import Certificate, Composition, RoundedDp, Term
 from dphypo.accounting.certificate import to_json
 from dphypo.accounting.composition import EVERYONE, account_published
-from dphypo.accounting.profiles import gaussian_delta, round_epsilon, show_epsilon
+from dphypo.accounting.profiles import gaussian_delta, round_epsilon, show_delta, show_epsilon
 from dphypo.entropy import Entropy
 from dphypo.errors import ChangedStudy, UnfitRecordsError
 from dphypo.executors.executor import GroupSizes, Lost
@@ -110,7 +110,7 @@ class FitCount:
             return
         spent = Composition(self.terms(mechanism))
         public: dict[str, Any] = {"releases": [{"part": "count", "releases": ["counts"], **self.to_dict()}], **stated}
-        cost = f"ε = {show_epsilon(round_epsilon(spent.epsilon(delta)))} at δ = {delta:g} (error.certificate)"
+        cost = f"ε = {show_epsilon(round_epsilon(spent.epsilon(delta)))} at δ = {show_delta(delta)} (error.certificate)"
         raise UnfitRecordsError(
             f"{self.said(counts, few)} The search was refused before its first run: only the count was released, "
             f"{cost}. Correct the example, the shapes, the types or the labels that are declared, or how records are "
@@ -457,7 +457,7 @@ class Declaration:
 
     def total(self) -> str:
         """What the whole search costs, in words."""
-        return f"ε = {show_epsilon(self.guarantee.epsilon(self.delta), 4)} at δ = {self.delta:g}"
+        return f"ε = {show_epsilon(self.guarantee.epsilon(self.delta), 4)} at δ = {show_delta(self.delta)}"
 
     @cached_property
     def certificate(self) -> Certificate:

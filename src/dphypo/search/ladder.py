@@ -23,7 +23,7 @@ from dphypo import _validate
 from dphypo._stderr import say
 from dphypo.accounting import Composition, solve_noise
 from dphypo.accounting.calibrate import Keep
-from dphypo.accounting.profiles import round_epsilon, show_epsilon
+from dphypo.accounting.profiles import round_epsilon, show_delta, show_epsilon
 from dphypo.entropy import SYSTEM, Entropy, check_entropy
 from dphypo.executors.executor import FIVE_MINUTES, Every, Execution, Factory
 from dphypo.journal import Ledger
@@ -181,7 +181,7 @@ class Climb:
         )
         if first.wrong is None:
             return f"{said} Scores are compared with {first.target:g} as they are: no probability is stated."
-        wrong = f"wrong with a probability of at most {show_epsilon(count * first.wrong)}"
+        wrong = f"wrong with a probability of at most {show_delta(count * first.wrong)}"
         return f"{said} The claim that such a model classifies {first.target:g} of new records correctly is {wrong}."
 
 

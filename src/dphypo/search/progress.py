@@ -34,7 +34,7 @@ from dphypo import _files
 from dphypo._files import Json
 from dphypo._stderr import Shield, on_terminal, say, shielded
 from dphypo.accounting import Certificate
-from dphypo.accounting.profiles import show_epsilon
+from dphypo.accounting.profiles import show_delta, show_epsilon
 from dphypo.executors.executor import Every
 from dphypo.journal.journal import MAX_ATTEMPTS, Record, Trial
 from dphypo.laws import Law
@@ -237,10 +237,9 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
     if certificate.warning is not None:
         privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
     else:
-        privacy = (
-            f"Privacy: ε = {show_epsilon(certificate.epsilon, 4)} at δ = {certificate.delta:g} for the whole search "
-            f"({certificate.document['bound']} bound), whatever happens in it."
-        )
+        total = f"ε = {show_epsilon(certificate.epsilon, 4)} at δ = {show_delta(certificate.delta)}"
+        bound = certificate.document["bound"]
+        privacy = f"Privacy: {total} for the whole search ({bound} bound), whatever happens in it."
     return "\n".join([privacy, *parts])
 
 
