@@ -130,10 +130,11 @@ def drawn_once(size: int, schedule: Any) -> Iterator[NDArray[np.int64]]:
 def test_batches_that_are_not_poisson_are_caught(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = mutant(COUNT, SimpleNamespace(rate=0.1, steps=10**6))
 
-    def drawn(self: BatchSampler, steps: int) -> Any:
+    def drawn(self: BatchSampler, steps: int, shards: int = 1) -> Any:
         found = [next(batches) for _ in range(steps)]
         sizes = [len(batch) for batch in found]
-        return np.repeat(np.arange(steps), sizes), np.concatenate([np.arange(n) for n in sizes]), np.concatenate(found)
+        step, places = np.repeat(np.arange(steps), sizes), np.concatenate([np.arange(n) for n in sizes])
+        return step, np.zeros_like(step), places, np.concatenate(found)
 
     monkeypatch.setattr(BatchSampler, "batches", drawn)
     assert not observe(mechanism(), {}, seed=6)

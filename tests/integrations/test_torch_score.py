@@ -46,9 +46,11 @@ def test_public_accuracy_is_exact() -> None:
 
 @pytest.mark.slow
 def test_the_noise_on_the_count_has_the_level_that_is_charged() -> None:
-    score, trained = PrivateAccuracy((INPUTS[:10], LABELS[:10]), noise_multiplier=7.0, records=200), model()
+    """To first order in the noise, a ratio of noisy counts R/(R + W) is off by ((1 − p)·ν − p·ν′)/n."""
+    score, trained = PrivateAccuracy((INPUTS, LABELS), noise_multiplier=7.0), model()
     scores = np.array([score(trained, seed=seed) for seed in range(1500)])
-    noise = (scores * 200 - right(INPUTS[:10], LABELS[:10])) / 7.0
+    share = right(INPUTS, LABELS) / len(INPUTS)
+    noise = (scores - share) * len(INPUTS) / (7.0 * np.hypot(share, 1 - share))
     law = stats.chi2(1500)
     for level, verdict in ((1.0, True), (0.87, False), (1.15, False)):
         statistic = float(np.sum((noise / level) ** 2))
