@@ -17,6 +17,7 @@ from paper.rates.landscapes import FILE
 
 OUT, AGAIN = FILE.with_name("judged-centred.jsonl"), FILE.with_name("repeated-centred.jsonl")
 FRESH, FRESH_AGAIN = FILE.with_name("judged-fresh.jsonl"), FILE.with_name("repeated-fresh.jsonl")
+LITTLE, LITTLE_AGAIN = FILE.with_name("judged-little.jsonl"), FILE.with_name("repeated-little.jsonl")
 WAYS = ("tune", "norms", "known rate")
 _CELLS = (
     ("soldiers", "linear", 100_000, 3), ("soldiers", "linear", 100_000, 1), ("fertility", "linear", 100_000, 1),
@@ -42,11 +43,20 @@ _FRESH = (
     ("newcomers", "linear", 100_000, 3), ("foods-encoded", "linear", 1000, 1), ("foods-encoded", "linear", 3000, 3),
 )  # fmt: skip
 """Cells of the second decision, on tasks that nothing had seen."""
+_LITTLE = (
+    *((name, "linear", 1000, 0.5) for name in (
+        "satellite", "deliveries", "movies", "bookings", "chemistry",
+        "newcomers", "novels", "foods", "words", "crashes",
+    )),
+    ("satellite", "mlp", 1000, 0.5), ("movies", "mlp", 1000, 0.5),
+)  # fmt: skip
+"""Cells with few records and little ε, where norms alone had been bought."""
 
 
 def cells(file: Path = OUT) -> list[dict[str, Any]]:
     """What is judged, in the order of the plan."""
-    return [dict(zip(KEYS, one, strict=True)) for one in (_CELLS if file in (OUT, AGAIN) else _FRESH)]
+    named = {FRESH: _FRESH, FRESH_AGAIN: _FRESH, LITTLE: _LITTLE, LITTLE_AGAIN: _LITTLE}.get(file, _CELLS)
+    return [dict(zip(KEYS, one, strict=True)) for one in named]
 
 
 def before() -> Iterator[dict[str, Any]]:
