@@ -135,6 +135,30 @@ def test_uses_of_a_weight_are_positions_of_one():
     assert torch.allclose(norms, found.norm(dim=1))
 
 
+class Reshaped(nn.Module):
+    """Uses a weight, and a table, in shapes other than their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.table = nn.Parameter(torch.randn(4, 2, 2)), nn.Parameter(torch.randn(5, 4))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.embedding(tokens, self.table.view(10, 2)).flatten(1)
+        wide = torch.tanh(hidden @ self.weight.view(4, 4)) @ self.weight.view(4, 4).t()
+        return (
+            wide @ self.weight.view(8, 2)[:4]
+            + torch.tanh(wide.repeat(1, 2) @ self.weight.view(8, 2)) @ (self.weight.view(2, 8)[:, :2])
+        )
+
+
+def test_a_weight_may_be_used_in_several_shapes():
+    """Factors of other widths are not positions of one use."""
+    model, records = Reshaped().double(), (torch.arange(2 * COUNT).view(COUNT, 2), torch.arange(COUNT) % 2)
+    program = Program.of(model, cross_entropy, (records[0][:1], records[1][:1]))  # compares with plain autograd
+    found, norms, _ = gradients(program, model, *records)
+    assert bool((norms >= found.norm(dim=1) * (1 - 1e-15)).all())
+
+
 def test_labels_are_looked_at_where_classes_have_weights():
     classes = torch.tensor([1.0, 2.0, 0.5])
     made = Program.of(
@@ -154,7 +178,7 @@ def test_the_norm_of_an_embedding_has_room_for_all_its_roundings():
     """L terms for each number, and then a sum of L·r: γ(Lr + L + 4)·A² beyond the computed square."""
     positions, width = 2, 64
     tokens, slopes = torch.tensor([[[0, 1]]]), torch.ones(1, 1, positions, width)
-    square = layers.rows(Slot(0, 3 * width), (3, width), tokens, slopes).square.item()
+    square = layers.rows(Slot(0, 3 * width), tokens, slopes).square.item()
     spread = positions * width**0.5
     assert square - positions * width >= 0.99 * (positions * width + positions + 4) * 2.0**-53 * spread**2
 

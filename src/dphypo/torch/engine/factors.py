@@ -101,7 +101,7 @@ class Rows:
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         tokens, slopes = (one.flatten(2, 3) for one in given)
-        return [layers.rows(layout.slot(self.weight), layout.shapes[self.weight], tokens, slopes)]
+        return [layers.rows(layout.slot(self.weight), tokens, slopes)]
 
 
 class Gradients:
@@ -172,7 +172,7 @@ def split(graph: fx.GraphModule, layout: Layout) -> tuple[Part, ...]:
             continue
         groups: dict[Any, list[_Product]] = {}
         for one in products.get(place, ()):
-            groups.setdefault(one.key, []).append(one)
+            groups.setdefault((one.key, _shape(one.a)[1:], _shape(one.g)[1:]), []).append(one)
         for some in groups.values():  # uses of one kind are positions of one use
             parts.append(some[0].part(place, fused.get(place)))
             given += [finder.joined([one.a for one in some]), finder.joined([one.g for one in some])]

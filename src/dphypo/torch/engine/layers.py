@@ -351,7 +351,7 @@ class Singles:
             sums.at(bias, bias.size).add_(shift)
 
 
-def rows(weight: Slot, shape: Sequence[int], tokens: torch.Tensor, slopes: torch.Tensor) -> RecordGradients:
+def rows(weight: Slot, tokens: torch.Tensor, slopes: torch.Tensor) -> RecordGradients:
     """The part of a table, from tokens [runs, records, positions] and the gradients of the rows they name."""
     gradients = wide(slopes)
     positions, width = gradients.shape[2:]
@@ -362,7 +362,7 @@ def rows(weight: Slot, shape: Sequence[int], tokens: torch.Tensor, slopes: torch
     square = ghost.clamp_min(0) + terms / (1 - terms) * spread.square()
 
     def add(weights: torch.Tensor, sums: Sums) -> None:
-        table = sums.at(weight, *shape)
+        table = sums.at(weight, weight.size // width, width)  # the parameter may have another shape
         made = weighted_(gradients, weights).flatten(1, 2)
         for into, places, values in zip(table.unbind(), tokens.flatten(1).unbind(), made.unbind(), strict=True):
             into.index_add_(0, places, values)
