@@ -714,6 +714,48 @@ def test_records_of_a_subclass_become_plain_tensors() -> None:
     assert type(read.inputs) is torch.Tensor  # type: ignore[union-attr]
 
 
+class Negating(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return -made if func is torch.ops.aten.mul.Tensor else made
+
+
+class Leaves(Watched):
+    """Reading the last record leaves a mode of PyTorch active, and changes settings."""
+
+    def __getitem__(self, index: int) -> Any:
+        if INPUTS[index, 0] == 60:
+            Negating().__enter__()
+            torch.set_default_dtype(torch.float64)
+            torch.set_num_threads(2)
+            torch.autocast("cpu", torch.bfloat16).__enter__()
+        return INPUTS[index], TARGETS[index]
+
+
+class MovesDevice(Watched):
+    def __getitem__(self, index: int) -> Any:
+        if INPUTS[index, 0] == 60:
+            torch.set_default_device("meta")
+        return INPUTS[index], TARGETS[index]
+
+
+@pytest.mark.parametrize("kind", [Leaves, MovesDevice])
+def test_what_reading_a_record_leaves_behind_changes_no_other(kind: Any) -> None:
+    """One record moved a step by 37 C, or made the run fail."""
+    before = torch.get_num_threads(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")
+    like = {"example": (torch.zeros(4), torch.zeros(())), "loss": first_output, "max_grad_norm": 0.5}
+    with_it, without = (
+        change(one_step(before_times(1.5), INPUTS, TARGETS, COUNT, data=kind(count), **like))
+        for count in (COUNT, COUNT - 1)
+    )
+    assert (with_it - without).norm() < 1.001
+    assert (torch.get_num_threads(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == before
+
+
+def before_times(factor: float) -> Callable[[], nn.Module]:
+    return before(lambda x: x * factor + 0.1)
+
+
 class Copied(Watches):
     """A subclass that a model may hold, because it can be copied."""
 

@@ -210,4 +210,12 @@ MUTANTS = (
         "    if not pooled:\n",
         (f"{_OPERATORS}::test_places_of_a_larger_picture_stay_in_a_smaller_one",),
     ),
+    Mutant(
+        "what reading a record leaves behind stays",
+        "reading a record changes nothing for the others",
+        "torch/engine/device.py",
+        "        if _settings() != before:\n            _restore(*before)\n",
+        "        pass\n",
+        (f"{_HOSTILE}::test_what_reading_a_record_leaves_behind_changes_no_other",),
+    ),
 )

@@ -36,6 +36,7 @@ from dphypo.mechanisms.fingerprint import read_twice
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch.engine import Tensors, distributed
 from dphypo.torch.engine.batch_rows import Batch
+from dphypo.torch.engine.device import with_settings_kept
 from dphypo.torch.fields import TARGET, Called, Fields, by_name
 from dphypo.training.persons import PersonKeys, Persons
 from dphypo.training.poisson_draws import shard_of
@@ -372,8 +373,7 @@ class DatasetRecords:
         return or_none(lambda: domain.read(*self._read(index)))
 
     def _read(self, index: int) -> Batch:
-        dataset, *how = _way(self)
-        inputs, targets = _batch(dataset[index], *how)
+        inputs, targets = _record(index, *_way(self))
         if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
             raise ValueError("a record is not one record")
         return inputs, targets
@@ -444,10 +444,9 @@ class _Readings:
         return mine | (numbers < 0)  # a row of nobody is not read
 
     def _read(self, index: int) -> Any:
-        dataset, *how = self._way
         key = None if self._person is None else self._person.rows[index]
         assert self._person is None or key is not None  # else the row counts for nothing
-        read = _batch(dataset[index], *how)
+        read = _record(index, *self._way)
         return read if key is None else (*read, key)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -462,8 +461,13 @@ class Asked:
 
 
 def _way(records: DatasetRecords) -> tuple[Any, ...]:
-    """How records are read: the arguments of :func:`_batch`, after the data set."""
+    """How records are read: the arguments of :func:`_record`, after the index."""
     return records.dataset, records.collate, records.fields, records.columns
+
+
+def _record(index: int, dataset: Any, *how: Any) -> Batch:
+    """The record of an index as a batch of one."""
+    return with_settings_kept(lambda: _batch(dataset[index], *how))
 
 
 def _batch(record: Any, collate: Collate | None, fields: Fields | None, taken: frozenset[str] | None = None) -> Batch:

@@ -6,11 +6,12 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import torch
 
+Read = TypeVar("Read")
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
 os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
@@ -32,6 +33,49 @@ def seed_everywhere(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
+
+
+def _settings() -> tuple[Any, ...]:
+    return (
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.get_deterministic_debug_mode(),
+        torch.get_float32_matmul_precision(),
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._len_torch_function_stack(),
+    )
+
+
+def with_settings_kept(read: Callable[[], Read]) -> Read:
+    """Call code that reads a record; put back the settings of PyTorch that it changes, and leave modes that it enters.
+
+    They would decide how other records are computed, or whether a run fails.
+    """
+    before = _settings()
+    try:
+        return read()
+    finally:
+        if _settings() != before:
+            _restore(*before)
+
+
+def _restore(
+    threads: int, kind: torch.dtype, strict: int, products: str, grad: bool, autocast: bool, modes: int, functions: int
+) -> None:
+    while torch._C._len_torch_dispatch_stack() > modes:
+        torch._C._pop_torch_dispatch_stack(None)
+    if torch._C._len_torch_function_stack() > functions:
+        torch.set_default_device(None)  # a mode, too
+    while torch._C._len_torch_function_stack() > functions:
+        torch._C._pop_torch_function_stack()
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(kind)
+    torch.set_deterministic_debug_mode(strict)
+    torch.set_float32_matmul_precision(products)
+    torch.set_grad_enabled(grad)
+    torch.set_autocast_enabled("cpu", autocast)
 
 
 @contextlib.contextmanager
