@@ -5,9 +5,9 @@
 
 Models are built from configurations of transformers, with random weights, for classification. Every way computes a
 logical batch in pieces of as many records, one optimiser step a batch: plain PyTorch without privacy; Opacus by hooks
-and by ghost norms, on batches of the expected size; the engine on Poisson batches, padded to a fixed shape, with exact
-sums and noise, on a GPU as a CUDA graph. "To its factors" is the engine's pass from records to the factors of their
-gradients alone. ``--full`` computes products of passes in float32; otherwise they round to TF32 on a GPU, in all ways.
+and by ghost norms, on batches of the expected size; the engine on Poisson batches, with exact sums and noise, on a GPU
+as CUDA graphs. "To its factors" is the engine's pass from records to the factors of their gradients alone.
+``--full`` computes products of passes in float32; otherwise they round to TF32 on a GPU, in all ways.
 On a CPU one thread is used, and times are of this process's own processor time.
 """
 
@@ -29,6 +29,7 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.grad_sample.utils import register_grad_sampler, register_norm_sampler
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from scipy.stats import binom
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
@@ -37,7 +38,6 @@ from dphypo.torch.engine import Program, Run, Setting, Tensors
 from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.device import pinned
 from dphypo.torch.engine.run import Group
-from dphypo.training.poisson_draws import piece_and_count
 
 BERT = {"vocab_size": 30522, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 SMALL = {"vocab_size": 30522, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
@@ -195,15 +195,16 @@ def engine(name: str, lora: bool, records: Tensors, batch: int, piece: int, step
                 del kept, graph
     _fresh()
     run = Run(
-        seed=1, records=len(records), rate=batch / len(records), steps=steps + 4, batch_size=batch,
+        seed=1, records=len(records), rate=batch / len(records), steps=4 * steps, batch_size=batch,
         noise_multiplier=1.0, max_grad_norm=1.0, learning_rate=0.1,
     )  # fmt: skip
     with pinned(1):
         group, marks = Group(program, rows, records, [run], Setting(physical_batch_size=piece)), Marks()
         group.finish(marks)
-    spent = 1e3 * min(b - a for a, b in zip(marks.times[3:], marks.times[4:], strict=False))
-    pieces = group.shape.records * piece_and_count(len(records), batch / len(records), piece)[1] / piece
-    yield f"ms {spent:.4g}, a piece {spent / pieces:.4g}{_gib()}"
+    later = marks.times[-2 * steps - 1 :]  # graphs of the usual numbers of pieces are captured before
+    spent, full = 1e3 * (later[-1] - later[0]) / (2 * steps), group.shape.records
+    pieces = sum(binom.sf(full * at, len(records), run.rate) for at in range(-(-len(records) // full)))
+    yield f"ms {spent:.4g}, the mean of {2 * steps} steps; {pieces:.3g} pieces of {full} expected{_gib()}"
 
 
 def _gib() -> str:

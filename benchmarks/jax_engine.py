@@ -26,7 +26,7 @@ from torch import nn
 
 from dphypo import jax as in_jax
 from dphypo import torch as in_torch
-from dphypo.training.poisson_draws import piece_and_count
+from dphypo.training.poisson_draws import piece_size
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 SHOWN, HELD_OUT = (PIXELS[:1400] / 16, LABELS[:1400]), (PIXELS[1400:] / 16, LABELS[1400:])
@@ -70,7 +70,7 @@ def given(**more: Any) -> dict[str, Any]:
 def peer(data: Any, batch_size: int, fixed: dict[str, int], steps: int) -> float:
     """CPU seconds of a run by jax_privacy's clipping and noise in single precision, with batches padded as ours are."""
     random, share = np.random.default_rng(), batch_size / len(data[0])
-    size, _ = piece_and_count(len(data[0]), share, None)
+    size = piece_size(len(data[0]), share, None)
     inputs, labels = np.asarray(data[0], np.float32), np.asarray(data[1], np.int32)
 
     def loss(params: Any, record: Any) -> Any:

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from support.dpsgd_models import KINDS, cross_entropy
+from support.padding import pad
 from support.slow import mostly_slow
 from torch import nn
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import Program, Run, Setting, Tensors, layers, train, trainable
+from dphypo.torch.engine import Program, Run, Setting, Tensors, batch_rows, layers, train, trainable
 from dphypo.torch.engine import program as program_module
 from dphypo.torch.engine.clipped_sum import Shape
 from dphypo.torch.engine.program import FlatGraph
+from dphypo.torch.engine.run import Group
 
 SIZE = 60
 RUN = Run(
@@ -199,6 +201,29 @@ def test_pieces_change_nothing_but_roundings(size):
     whole = train(made, KINDS["linear"].build, records, [quiet])[0]
     pieces = train(made, KINDS["linear"].build, records, [quiet], Setting(physical_batch_size=size))[0]
     assert torch.allclose(weights(whole), weights(pieces), atol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.02])
+@pytest.mark.parametrize(("size", "shards"), [(None, None), (32, None), (1, None), (32, 3)])
+def test_pieces_without_a_record_are_left_out_and_change_no_bit(rate, size, shards, monkeypatch):
+    """A group has the pieces of its run with the largest batch; with the smaller rate some steps have no record."""
+    made, records, computed = program("dropout"), Tensors(*KINDS["dropout"].records(SIZE, 5)), []
+    runs = [replace(RUN, rate=rate, steps=12, seed=seed) for seed in (1, 2)]
+    setting, clipped = Setting(physical_batch_size=size, shards=shards, average="last half"), Group._clipped
+
+    def counted(group, piece):
+        computed.append(bool(piece.valid.any()))
+        return clipped(group, piece)
+
+    monkeypatch.setattr(Group, "_clipped", counted)
+    ends = [weights(one) for one in train(made, KINDS["dropout"].build, records, runs, setting)]
+    assert all(computed)
+    assert any(computed)
+    left_out = len(computed)
+    pad(monkeypatch, batch_rows)
+    padded = [weights(one) for one in train(made, KINDS["dropout"].build, records, runs, setting)]
+    assert len(computed) - left_out >= left_out + 2 * 12
+    assert all(torch.equal(*pair) for pair in zip(ends, padded, strict=True))
 
 
 def test_a_larger_batch_than_expected_makes_more_pieces():

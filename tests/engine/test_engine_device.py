@@ -132,7 +132,7 @@ def test_a_run_that_goes_on_has_the_batches_of_its_steps(ahead, monkeypatch):
 
     def numbers(first: int, last: int) -> list[list[int]]:
         cursor, keys = torch.tensor([first], device=DEVICE), cuda_graph.keys_of(WORDS[:1], "batches", DEVICE)
-        options = {"rate": 0.3, "size": 64, "count": 1, "most": 60, "cursor": cursor}
+        options = {"rate": 0.3, "size": 64, "most": 60, "cursor": cursor}
         batches = cuda_graph.DeviceBatches(Tensors(*_records(SIZE)), keys, **options)
         batches.skip(first)
         found = []
@@ -144,6 +144,21 @@ def test_a_run_that_goes_on_has_the_batches_of_its_steps(ahead, monkeypatch):
         return found
 
     assert numbers(0, 9)[6:] == numbers(6, 9)
+
+
+def test_a_step_has_the_pieces_that_its_largest_batch_fills():
+    cursor, keys = torch.zeros(1, dtype=torch.int64, device=DEVICE), cuda_graph.keys_of(WORDS[:2], "batches", DEVICE)
+    options = {"rate": 0.05, "size": 2, "most": 60, "cursor": cursor}
+    batches, counts = cuda_graph.DeviceBatches(Tensors(*_records(SIZE)), keys, **options), []
+    for step in range(20):
+        batches.draw(step)
+        full = [piece.valid.any(1).tolist() for piece in batches.pieces()]
+        assert all(any(of_runs) for of_runs in full)
+        counts.append(len(full))
+        cursor += 1
+        lengths = batches._lengths[step]
+        assert int(lengths.max()) in (2 * len(full), 2 * len(full) - 1)
+    assert len(set(counts)) > 2
 
 
 def test_batches_and_noise_of_the_device_train(monkeypatch):
@@ -185,8 +200,10 @@ def test_contributions_on_the_gpu_have_the_same_bits_in_other_places(name):
 
 
 @needs_gpu
+@pytest.mark.parametrize("size", [None, 32])
 @pytest.mark.parametrize("name", ["linear", "dropout", "convolution", "transformer"])
-def test_a_graph_makes_the_steps_that_it_captured_with_fresh_noise(name, monkeypatch):
+def test_graphs_make_the_steps_that_they_captured_with_fresh_noise(name, size, monkeypatch):
+    """In pieces of 32 records, steps of no piece, of one and of two, each with its graph."""
     torch.manual_seed(1)
     made = Program.of(KINDS[name].build().to(DEVICE), cross_entropy, _records(1, name))
     options = {"optimizer": "adam", "steps": 40, "schedule": lambda done: 1 - done / 2}
@@ -194,7 +211,8 @@ def test_a_graph_makes_the_steps_that_it_captured_with_fresh_noise(name, monkeyp
     def end(**changes: object) -> torch.Tensor:
         build = lambda: KINDS[name].build().to(DEVICE)  # noqa: E731
         runs = [replace(RUN, **options, **changes), replace(RUN, **options, seed=7)]
-        models = train(made, build, Tensors(*_records(SIZE, name)), runs, Setting(average="last half"))
+        setting = Setting(average="last half", physical_batch_size=size)
+        models = train(made, build, Tensors(*_records(SIZE, name)), runs, setting)
         return torch.cat([value.detach().flatten() for value in models[0].parameters()])
 
     replayed = end()

@@ -145,12 +145,12 @@ def test_records_in_shards_are_read_by_their_own_process_alone_and_the_bits_are_
     assert torch.equal(together(size, shards=4), trained(shards=4))
 
 
-def batches(size, count, shards):
-    return draw([BatchSampler(noise.Words.of_seed(3), 300, 0.4)], 20, size, count, shards)
+def batches(size, shards):
+    return draw([BatchSampler(noise.Words.of_seed(3), 300, 0.4)], 20, size, shards)
 
 
 def test_every_record_of_a_batch_is_in_one_piece_and_pieces_are_of_one_shard():
-    whole, pieces = batches(512, 1, 1), batches(16, 2, 5)
+    whole, pieces = batches(512, 1), batches(16, 5)
     for step in range(20):
         (numbers, valid), (parts, counts) = ((one[0][step], one[1][step]) for one in (whole, pieces))
         assert sorted(parts[counts]) == sorted(numbers[valid]), "each once"

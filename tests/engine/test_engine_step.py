@@ -19,7 +19,7 @@ from torch import nn
 from dphypo import noise
 from dphypo.torch.engine import Program, Run, Setting, SumGrid, Tensors, layers, slack, train
 from dphypo.torch.engine.clipped_sum import Shape, Slot, Sums, Weights
-from dphypo.training.poisson_draws import Draws, largest_batch, piece_and_count
+from dphypo.training.poisson_draws import Draws, capacity, largest_batch, piece_size
 from dphypo.training.sum_on_grid import BETA, clipped_to
 
 FALSE_ALARM = 1e-6
@@ -101,19 +101,19 @@ def test_records_are_clipped_to_what_leaves_room_for_rounding(sigma, limit, size
 
 @pytest.mark.parametrize("at_most", [None, 32, 8, 1])
 def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
-    """Cut into small pieces, a batch that is larger than usual has more of them than every step has."""
+    """Cut into small pieces, a batch that is larger than usual has more of them than usual."""
     run = Run(
         seed=1, records=60_000, rate=256 / 60_000, steps=1, batch_size=256, noise_multiplier=1.0, max_grad_norm=1.0,
         learning_rate=0.1,
     )  # fmt: skip
-    piece, count = piece_and_count(run.records, run.rate, at_most)
+    piece = piece_size(run.records, run.rate, at_most)
     largest = largest_batch(run.records, run.rate)
     pieces = math.ceil(largest / piece)
-    assert pieces > count
+    assert pieces > math.ceil(capacity(run.records, run.rate, 2.0**-40) / piece)
     proven = SumGrid.of(
         noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece, largest_batch=largest, pieces=pieces
     )
-    assert run.grid(1000, piece, count, lambda piece, count: 7 * piece).radius <= proven.radius
+    assert run.grid(1000, piece, lambda piece, pieces: 7 * piece).radius <= proven.radius
 
 
 def test_the_rounding_of_every_piece_is_paid_for():

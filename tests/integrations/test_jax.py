@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from scipy.stats import loguniform
 from sklearn.datasets import load_digits
+from support.padding import pad
 
 import dphypo
+import dphypo.jax.dpsgd
 import dphypo.torch.engine
 from dphypo.accounting.events import ideal
 from dphypo.jax import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss, PublicAccuracy, split_by_hash
@@ -93,6 +95,16 @@ def test_it_learns_and_runs_at_once_are_those_made_alone_but_for_rounding():
         for this, that in zip(*map(jax.tree.leaves, (one.model, other.model)), strict=True):
             np.testing.assert_allclose(this, that, rtol=1e-2, atol=1e-2)
     assert len({one.model["in"].tobytes() for one in together}) == 3
+
+
+def test_pieces_without_a_record_are_left_out_and_change_no_bit(monkeypatch):
+    mechanism = training(physical_batch_size=32, batch_size=70)
+    ends = []
+    for _ in range(2):
+        ends.append(mechanism.many([{"learning_rate": 1.0}] * 2, seeds=[1, 2]))
+        pad(monkeypatch, dphypo.jax.dpsgd)
+    for one, padded in zip(*ends, strict=True):
+        np.testing.assert_array_equal(one.model["in"], padded.model["in"])
 
 
 def test_steps_are_followed():

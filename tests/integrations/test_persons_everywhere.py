@@ -17,6 +17,7 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from scipy.stats import loguniform
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.padding import pad
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -31,6 +32,7 @@ from dphypo.search.rates import norm_terms
 from dphypo.search.tune import plan_tuning
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.torch import DPSGD
+from dphypo.torch.engine import batch_rows
 from dphypo.training.split import split_by_hash
 
 RNG = np.random.default_rng(0)
@@ -71,6 +73,14 @@ def weights(model: Any) -> np.ndarray:
 
 
 # PyTorch
+
+
+def test_pieces_without_a_person_are_left_out_and_change_no_bit(monkeypatch):
+    made, ends = classifier(physical_batch_size=32, batch_size=20), []
+    for _ in range(2):
+        ends.append(weights(made({"learning_rate": 0.3}, seed=3).model))
+        pad(monkeypatch, batch_rows)
+    np.testing.assert_array_equal(*ends)
 
 
 class Records(Dataset[Any]):

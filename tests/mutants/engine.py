@@ -145,10 +145,18 @@ MUTANTS = (
         "a batch that is too large is cut off",
         "every record of a batch counts",
         "training/poisson_draws.py",
-        "    shape = (steps, shards * max(count, -(-longest // size)), len(drawn), size)\n",
-        "    shape = (steps, shards * count, len(drawn), size)\n"
-        "    drawn = [tuple(part[some[2] < count * size] for part in some) for some in drawn]\n",
+        "    shape = (steps, shards * -(-longest // size), len(drawn), size)\n",
+        "    shape = (steps, shards, len(drawn), size)\n"
+        "    drawn = [tuple(part[some[2] < size] for part in some) for some in drawn]\n",
         (f"{_BITS}::test_a_larger_batch_than_expected_makes_more_pieces",),
+    ),
+    Mutant(
+        "pieces in which the first run has no record are left out",
+        "every record of a batch counts",
+        "training/poisson_draws.py",
+        "    return np.any(valid, axis=(-2, -1))  # type: ignore[no-any-return]\n",
+        "    return valid[..., 0, :].any(-1)\n",
+        (f"{_BITS}::test_pieces_without_a_record_are_left_out_and_change_no_bit[32-None-0.02]",),
     ),
     Mutant(
         "zero times NaN is NaN",

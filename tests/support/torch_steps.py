@@ -61,7 +61,7 @@ def graph_moved(model: Any, inputs: torch.Tensor, targets: torch.Tensor, **optio
     run = Run(
         seed=1, records=count, rate=1.0, steps=1, batch_size=1, noise_multiplier=1, max_grad_norm=1, learning_rate=1
     )
-    grid = run.grid(program.layout.size, count, 1, program.sum_terms)
+    grid = run.grid(program.layout.size, count, program.sum_terms)
     weights, found = Weights([grid], normalise=False, device=inputs.device), []
     bound = program.on(rows, shape).bound(rows, shape)
     for with_it in (True, False):

@@ -25,7 +25,7 @@ from dphypo.search.rates import norm_terms
 from dphypo.space import Space
 from dphypo.training import scores
 from dphypo.training.base import COSTS, READ, DivergedError, GradientTraining, make_in_groups
-from dphypo.training.poisson_draws import BatchSampler, Draws, draw, piece_and_count
+from dphypo.training.poisson_draws import BatchSampler, Draws, draw, filled, piece_size
 from dphypo.training.setting import Clipping, Run, Setting
 from dphypo.training.split import split_within
 from dphypo.training.sum_on_grid import SumGrid
@@ -259,7 +259,7 @@ class Begun:
     setting: Setting
     optimizer: step.Optimizer
     row: npt.NDArray[Any]
-    shape: tuple[int, int]
+    piece: int
     grid: SumGrid
 
     @property
@@ -267,7 +267,7 @@ class Begun:
         """What runs of one group have in common."""
         static, numbers = step.split_options(self.run.options)
         grid = (self.grid.deviation, self.grid.bits)
-        same = (id(self.program), self.shape, self.run.steps, grid, self.setting, repr(self.optimizer))
+        same = (id(self.program), self.piece, self.run.steps, grid, self.setting, repr(self.optimizer))
         return repr((same, sorted(static.items()), sorted(numbers)))
 
 
@@ -280,17 +280,17 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     )
     options = step.options_of(given["optimizer"], given)
     run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=schedule)
-    shape = piece_and_count(run.records, run.rate, setting.physical_batch_size)
-    grid = run.grid(program.size, *shape, partial(step.terms, program.size))
+    piece = piece_size(run.records, run.rate, setting.physical_batch_size)
+    grid = run.grid(program.size, piece, partial(step.terms, program.size))
     key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
     row = program.row(program.built(key)) if made.start is None else program.row(made.start)
-    return Begun(program, run, setting, given["optimizer"], row, shape, grid)
+    return Begun(program, run, setting, given["optimizer"], row, piece, grid)
 
 
 def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     """The trained parameters of a group of runs, one row each."""
     first, runs, grids = group[0], [one.run for one in group], [one.grid for one in group]
-    program, setting, (size, count) = first.program, first.setting, first.shape
+    program, setting = first.program, first.setting
     words = [noise.Words.of_seed(run.seed) for run in runs]
     total = program.count
     samplers = [BatchSampler(one, total, run.rate) for one, run in zip(words, runs, strict=True)]
@@ -316,10 +316,10 @@ def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:
     if (follower := current_follower()) is not None:
         follower.begin([run.pace for run in runs])
     for start in range(0, first.run.steps, ahead):
-        block, every = draw(samplers, min(ahead, first.run.steps - start), size, count)
+        block, every = draw(samplers, min(ahead, first.run.steps - start), first.piece)
         for number, (chosen, valid) in enumerate(zip(block.astype(np.int32), every, strict=True), start):
             sums: Any = zeros
-            for piece, counts in zip(chosen, valid, strict=True):
+            for piece, counts in zip(chosen[filled(valid)], valid[filled(valid)], strict=True):
                 gradients, finite = program.gradients(rows, piece, keys, number, drawn_by)
                 with jax.enable_x64(True):
                     sums = step.add_clipped(sums, gradients, counts, finite, most, scale, normalise=normalise)

@@ -47,7 +47,7 @@ from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, captured, classes_of, keeping, per_record
 from dphypo.training import scores
 from dphypo.training.base import DivergedError, Schedule, make_in_groups
-from dphypo.training.poisson_draws import piece_and_count, shared_piece
+from dphypo.training.poisson_draws import piece_size, shared_piece
 
 if TYPE_CHECKING:
     from dphypo.torch.dpsgd import DPSGD
@@ -169,8 +169,7 @@ class TorchRun:
         physical = made.physical_batch_size
         if physical is None and made.devices is not None and made.shards is None:
             physical = shared_piece(count, rate)
-        size, _ = piece_and_count(count, rate, physical, made.shards or 1)
-        memory.refuse_larger(program, size)
+        memory.refuse_larger(program, piece_size(count, rate, physical, made.shards or 1))
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot use."""

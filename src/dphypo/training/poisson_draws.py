@@ -1,9 +1,10 @@
-"""The random draws of steps, on the CPU and some steps ahead: batches in arrays of fixed shape, dither and noise.
+"""The random draws of steps, on the CPU and some steps ahead: batches in pieces of fixed shape, dither and noise.
 
-How many rows a step has is public, and the same whatever the batch. Dither and noise are added to the sum in units of
-h·2^−bits before it is rounded down: with a dither V, uniform on 0, …, 2^bits − 1, and noise Z,
-⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋. All of it is exact in double precision: the numbers are whole and
-below 2⁵³, and 2^−bits is a power of two.
+How many records a piece holds is public; how many pieces a step has shows about how large its batch is.
+
+Dither and noise are added to the sum in units of h·2^−bits before it is rounded down: with a dither V, uniform on
+0, …, 2^bits − 1, and noise Z, ⌊(S + V)/2^bits⌋ + Z = ⌊(S + V + 2^bits·Z)/2^bits⌋. All of it is exact in double
+precision: the numbers are whole and below 2⁵³, and 2^−bits is a power of two.
 """
 
 from __future__ import annotations
@@ -56,23 +57,23 @@ def capacity(records: int, rate: float, probability: float) -> int:
     return sizes[bisect.bisect_left(sizes, True, key=lambda size: tail(records, rate, size + 1) <= probability)]
 
 
-def piece_and_count(records: int, rate: float, at_most: int | None, shards: int = 1) -> tuple[int, int]:
-    """How many records a piece holds, and how many pieces of each shard every step has.
+def piece_size(records: int, rate: float, at_most: int | None, shards: int = 1) -> int:
+    """How many records a piece holds: those of a batch in a shard, in as many equal pieces as ``at_most`` asks for.
 
-    A batch has more records in a shard with probability 2⁻⁴⁰.
+    A batch has more records in a shard with probability 2⁻⁴⁰, and then more pieces.
 
-    >>> piece_and_count(1150, 64 / 1150, None), piece_and_count(1150, 64 / 1150, 50)
-    ((128, 1), (32, 4))
-    >>> piece_and_count(50_000, 1024 / 50_000, 1024), piece_and_count(50_000, 1024 / 50_000, 64)
-    ((640, 2), (64, 20))
+    >>> piece_size(1150, 64 / 1150, None), piece_size(1150, 64 / 1150, 50)
+    (128, 32)
+    >>> piece_size(50_000, 1024 / 50_000, 1024), piece_size(50_000, 1024 / 50_000, 64)
+    (640, 64)
     """
     needed = capacity(math.ceil(records / shards), rate, 2.0**-40)
     piece = MULTIPLE * math.ceil(needed / MULTIPLE)
     if at_most is not None and at_most < piece:
         most = at_most if at_most < MULTIPLE else MULTIPLE * (at_most // MULTIPLE)
         count = math.ceil(needed / most)
-        piece = min(most, MULTIPLE * math.ceil(needed / (count * MULTIPLE)))  # as many pieces, with fewer empty rows
-    return piece, math.ceil(needed / piece)
+        piece = min(most, MULTIPLE * math.ceil(needed / (count * MULTIPLE)))
+    return piece
 
 
 def most_pieces(batch: int, piece: int, shards: int = 1) -> int:
@@ -126,22 +127,25 @@ def shard_of(numbers: I64, records: int, shards: int) -> I64:
     return numbers * shards // max(1, records)
 
 
-def draw(
-    samplers: Sequence[BatchSampler], steps: int, size: int, count: int, shards: int = 1
-) -> tuple[I64, npt.NDArray[np.bool_]]:
+def draw(samplers: Sequence[BatchSampler], steps: int, size: int, shards: int = 1) -> tuple[I64, npt.NDArray[np.bool_]]:
     """Numbers of records, and which are some, for the next steps: [steps, pieces, runs, ``size``].
 
-    A piece holds records of one shard: piece p those of shard p mod ``shards``. Each has ``count`` pieces or more.
+    A piece holds records of one shard: piece p those of shard p mod ``shards``. Those that are :func:`filled` matter.
     """
     drawn = [sampler.batches(steps, shards) for sampler in samplers]
     longest = max((int(place.max()) + 1 for _, _, place, _ in drawn if len(place)), default=0)
-    shape = (steps, shards * max(count, -(-longest // size)), len(drawn), size)
+    shape = (steps, shards * -(-longest // size), len(drawn), size)
     numbers, valid = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.bool_)
     for run, (step, shard, place, number) in enumerate(drawn):
         piece, row = np.divmod(place, size)
         piece = piece * shards + shard
         numbers[step, piece, run, row], valid[step, piece, run, row] = number, True
     return numbers, valid
+
+
+def filled(valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which pieces, [..., runs, size], have a record of any run: the sum of another one would be exactly zero."""
+    return np.any(valid, axis=(-2, -1))  # type: ignore[no-any-return]
 
 
 class Draws:

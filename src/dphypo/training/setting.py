@@ -74,14 +74,13 @@ class Run:
         """The learning rate of a step."""
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
-    def grid(self, size: int, piece: int, count: int, terms: Callable[[int, int], int], shards: int = 1) -> SumGrid:
+    def grid(self, size: int, piece: int, terms: Callable[[int, int], int], shards: int = 1) -> SumGrid:
         """The run's grid for a model with this many parameters.
 
-        Sums are over ``count`` pieces of so many records of each shard; the largest batch may have more of them.
-        ``terms(piece, count)`` is how many terms such a sum has.
+        Sums are over pieces of so many records of a shard; ``terms(piece, pieces)`` is how many terms such a sum has.
         """
         largest = largest_batch(self.records, self.rate)
-        pieces = max(count * shards, most_pieces(largest, piece, shards))
+        pieces = most_pieces(largest, piece, shards)
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,

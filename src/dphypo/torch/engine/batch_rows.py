@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
-from dphypo.training.poisson_draws import BatchSampler, draw
+from dphypo.training.poisson_draws import BatchSampler, draw, filled
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _FIRST, _SECOND = -4658895280553007687, -7723592293110705685  # 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -122,7 +122,7 @@ class Piece(NamedTuple):
 class Batches:
     """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
 
-    Every step has ``count`` pieces of each shard. A batch that does not fit makes more of them: nothing is cut off.
+    A step has as many pieces as its batch fills, those of the run with the largest batch: nothing is cut off.
     ``mine`` says which of so many pieces are read: all of them, or this process's.
     """
 
@@ -131,18 +131,16 @@ class Batches:
         records: Records | Grouped,
         samplers: Sequence[BatchSampler],
         size: int,
-        count: int,
         example: Batch,
         steps: int,
-        words: Callable[[int, torch.Tensor], torch.Tensor],
+        words: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         mine: Callable[[int], Sequence[int]] = range,
         shards: int = 1,
     ) -> None:
-        each = sum(part.numel() * part.element_size() for part in example)
-        bytes_of_step = len(samplers) * size * count * shards * each
-        ahead = max(1, min(32, _WORDS // max(1, len(records)))), max(1, _BYTES // bytes_of_step)
+        bytes_of_piece = len(samplers) * size * sum(part.numel() * part.element_size() for part in example)
+        ahead = max(1, min(32, _WORDS // max(1, len(records)))), _BYTES // bytes_of_piece
         # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
-        drawn = partial(draw, samplers, size=size, count=count, shards=shards)
+        drawn = partial(draw, samplers, size=size, shards=shards)
         self._begin = partial(_read, records, drawn, example[0].device, ahead, words, mine, steps)
         self._steps = self._begin(0)
 
@@ -160,39 +158,43 @@ def _read(
     draw_some: Callable[[int], tuple[Any, Any]],
     device: torch.device,
     ahead: tuple[int, int],
-    words: Callable[[int, torch.Tensor], torch.Tensor],
+    words: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     mine: Callable[[int], Sequence[int]],
     left: int,
     skipped: int,
 ) -> Iterator[list[Piece]]:
-    """Step after step: some are drawn at a time, and some of those are read at a time."""
+    """Step after step: some steps are drawn at a time, and some of their pieces are read at a time."""
     begun = 0
     while True:
         steps = max(1, min(ahead[0], left))
         left -= steps
         drawn = draw_some(steps)
-        own = list(mine(drawn[0].shape[1]))
-        passed = min(steps, skipped)
+        own, passed = list(mine(drawn[0].shape[1])), min(steps, skipped)
         skipped -= passed
-        numbers, valid = (torch.from_numpy(part[passed:, own]).to(device) for part in drawn)
-        if not numbers.numel():  # steps that are passed over, or all of whose pieces other processes have
-            begun += steps
-            yield from ([] for _ in numbers)
-            continue
-        keys: torch.Tensor | None = None
-        if isinstance(records, Grouped):
-            keys = torch.stack([words(begun + passed + at, one) for at, one in enumerate(numbers)])
+        numbers, valid = (part[passed:, own] for part in drawn)
+        each = max(1, ahead[1] // max(1, filled(valid).sum(1).max(initial=0)))  # steps that are read at a time
+        for first in range(0, len(valid), each):
+            some = slice(first, first + each)
+            step, piece = filled(valid[some]).nonzero()
+            chosen, counts = (torch.from_numpy(part[some][step, piece]).to(device) for part in (numbers, valid))
+            of_steps = partial(words, begun + passed + first + torch.from_numpy(step))
+            made = _pieces(records, chosen, counts, of_steps)
+            for at in range(len(valid[some])):
+                yield [one for own_step, one in zip(step, made, strict=True) if own_step == at]
+            del made  # before the next are read
         begun += steps
-        for first in range(0, len(numbers), ahead[1]):
-            some = slice(first, first + ahead[1])
-            drawn_by = None if keys is None else keys[some].flatten(0, 1)
-            whole = gathered(records, numbers[some].flatten(0, 1), valid[some].flatten(0, 1), drawn_by)
-            rows = [part.reshape(len(whole.numbers), -1, *part.shape[1:]) for part in whole[:2]]
-            rest = [part for part in whole[2:] if part is not None]
-            made = [Piece(*one) for one in zip(*rows, *rest, strict=True)]
-            each = numbers.shape[1]
-            yield from (made[start : start + each] for start in range(0, len(made), each))
-            del whole, rows, made  # before the next are read
+
+
+def _pieces(
+    records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, words: Callable[..., torch.Tensor]
+) -> list[Piece]:
+    """Some pieces, numbers of records [pieces, runs, size], whose rows are read together."""
+    if not len(numbers):
+        return []
+    whole = gathered(records, numbers, valid, words(numbers) if isinstance(records, Grouped) else None)
+    rows = [part.reshape(len(numbers), -1, *part.shape[1:]) for part in whole[:2]]
+    rest = [part for part in whole[2:] if part is not None]
+    return [Piece(*one) for one in zip(*rows, *rest, strict=True)]
 
 
 def gathered(

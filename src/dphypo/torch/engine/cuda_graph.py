@@ -9,6 +9,7 @@ of the step. Each stream of a run has a key of its own, so that no counter is us
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ _BLOCK = 1024
 _FEW = 128  # numbers of one program that searches: the others of a program wait for its slowest
 _CELLS = 17  # bits of a cell of the guide into the thresholds
 _AHEAD, _NUMBERS = 64, 2**22  # steps whose batches are drawn at a time, and how many numbers those may be
-_WARM = 2  # steps made before the capture
+_WARM = 2  # steps of as many pieces that are made before the capture
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
@@ -153,14 +154,13 @@ class DeviceBatches:
         keys: torch.Tensor,
         rate: float,
         size: int,
-        count: int,
         most: int,
         cursor: torch.Tensor,
         mine: Callable[[int], Sequence[int]] = range,
     ) -> None:
         self._records, self._keys, self._rate, self._cursor, self._mine = records, keys, rate, cursor, mine
-        self._size, self.usual, self.count = size, count, count
-        room = size * max(count, -(-most // size))  # whole pieces
+        self._size, self.count = size, 0  # how many pieces the step has that was drawn last
+        room = size * -(-most // size)  # whole pieces
         self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(keys) * room)))
         self._numbers = torch.zeros((self._ahead, len(keys), room), dtype=torch.int64, device=keys.device)
         self._lengths = torch.zeros((self._ahead, len(keys)), dtype=torch.int32, device=keys.device)
@@ -181,7 +181,7 @@ class DeviceBatches:
             self._longest = drawn[1].max(1).values.tolist()
             if max(self._longest) > rooms:
                 raise RuntimeError("a batch is larger than twice the declared records can give")
-        self.count = max(self.usual, -(-self._longest[step % self._ahead] // self._size))
+        self.count = -(-self._longest[step % self._ahead] // self._size)
 
     def pieces(self) -> list[Piece]:
         """The pieces of the step at the cursor."""
@@ -221,27 +221,30 @@ def replay(
     capture: bool,
     told: Callable[[int], None] | None = None,
 ) -> None:
-    """Make the steps of a group by replaying one that was captured; ``told`` is called with how many are made.
+    """Make the steps of a group by replaying captured ones; ``told`` is called with how many are made.
 
-    The first ones, and those with more pieces than usual, are made as they are; so are all that cannot be captured.
+    There is a graph for each number of pieces. The first steps of each are made as they are, without a graph; so are
+    all where nothing can be captured. Graphs share their memory: a step leaves nothing in it that another one reads.
     """
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
-    captured = False
+    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+    seen: Counter[int] = Counter()
+    graphs: dict[int, torch.cuda.CUDAGraph] = {}
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for number in steps:
             batches.draw(number)
-            if not capture or number < steps.start + _WARM or batches.count > batches.usual:
+            seen[batches.count] += 1
+            if not capture or seen[batches.count] <= _WARM:
                 step()
             else:
-                if not captured:
-                    captured = True
-                    graph.capture_begin()  # torch.cuda.graph would give memory back before
+                if batches.count not in graphs:
+                    graphs[batches.count] = graph = torch.cuda.CUDAGraph()
+                    graph.capture_begin(pool)  # torch.cuda.graph would give memory back before
                     try:
                         step()
                     finally:
                         graph.capture_end()
-                graph.replay()
+                graphs[batches.count].replay()
             if told is not None:
                 told(number + 1)
     torch.cuda.current_stream().wait_stream(stream)

@@ -36,7 +36,7 @@ from dphypo.torch.engine.device import pinned, seed_everywhere
 from dphypo.torch.engine.distributed import Team
 from dphypo.torch.engine.memory import free, rough
 from dphypo.torch.engine.program import Program
-from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch, piece_and_count
+from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch, piece_size
 from dphypo.training.setting import Clipping, Run, Setting
 
 _HASHED = 2**20  # numbers of a tensor that are hashed at a time
@@ -68,9 +68,9 @@ class Group:
         first, device, layout = runs[0], rows.device, program.layout
         self._steps = first.steps
         shards = setting.shards or 1
-        size, count = piece_and_count(first.records, first.rate, setting.physical_batch_size, shards)
+        size = piece_size(first.records, first.rate, setting.physical_batch_size, shards)
         self.shape = Shape(len(runs), size, program.views)
-        grids = [run.grid(layout.size, size, count, program.sum_terms, shards) for run in runs]
+        grids = [run.grid(layout.size, size, program.sum_terms, shards) for run in runs]
         deviation, bits = grids[0].deviation, grids[0].bits
         self._pass = program.bound(rows, self.shape)
         operators.check_kernels(self._pass.graph)
@@ -81,17 +81,17 @@ class Group:
         self._draws: Draws | DeviceDraws
         if rows.is_cuda and shards == 1 and on_device(rows, records, runs):
             keys, largest = keys_of(words, "batches", device), largest_batch(first.records, first.rate)
-            self._batches = DeviceBatches(records, keys, first.rate, size, count, largest, self._cursor, mine)
+            self._batches = DeviceBatches(records, keys, first.rate, size, largest, self._cursor, mine)
             self._draws = DeviceDraws(words, deviation, bits, self._cursor)
         else:
             samplers = [BatchSampler(one, len(records), run.rate) for one, run in zip(words, runs, strict=True)]
             keys = torch.tensor([[int(one.stream("rows").draw(1)[0]) >> 1] for one in words], device=device)
 
-            def drawn_by(step: int, numbers: torch.Tensor) -> torch.Tensor:
-                return batch_rows.keys_of_rows(keys, step, numbers)
+            def drawn_by(step: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+                return batch_rows.keys_of_rows(keys, step[:, None, None], numbers)
 
-            sizes = size, count, program.example, self._steps
-            self._batches = Batches(records, samplers, *sizes, drawn_by, mine, shards)
+            example = program.example
+            self._batches = Batches(records, samplers, size, example, self._steps, drawn_by, mine, shards)
             self._draws = Draws(words, layout.width, deviation, bits)
         mask_keys = [[int(one.stream("masks").draw(1)[0]) >> 1] for one in words]
         self._mask_keys = torch.tensor(mask_keys, device=device)
@@ -212,8 +212,8 @@ class Group:
 
         The sums of pieces are rounded and then added as whole numbers, whose order changes no bit.
         """
-        if self._team is None and len(pieces) == 1:  # nothing to add: it is rounded where noise is added
-            return self._clipped(pieces[0])
+        if self._team is None and len(pieces) < 2:  # nothing to add: it is rounded where noise is added
+            return self._clipped(pieces[0]) if pieces else self._sums.rows.zero_()
         if self._totals is None:
             self._totals = torch.empty_like(self._sums.rows, dtype=torch.int64)
         self._totals.zero_()
@@ -343,7 +343,7 @@ def _group(
     code = dataclasses.replace(program, model=models[0])
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
     run = runs[0]
-    piece, _ = piece_and_count(run.records, run.rate, setting.physical_batch_size, setting.shards or 1)
+    piece = piece_size(run.records, run.rate, setting.physical_batch_size, setting.shards or 1)
     shape = Shape(len(runs), piece, program.views)
     code = code.on(rows, shape)
     if not rows.is_cuda and len(runs) > 1 and not code.alike(rows, shape):
@@ -360,11 +360,11 @@ def _groups(
     alike: dict[tuple[int, str], list[int]] = {}
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
         shards = setting.shards or 1
-        piece, count = piece_and_count(run.records, run.rate, setting.physical_batch_size, shards)
-        grid = run.grid(program.layout.size, piece, count, program.sum_terms, shards)
+        piece = piece_size(run.records, run.rate, setting.physical_batch_size, shards)
+        grid = run.grid(program.layout.size, piece, program.sum_terms, shards)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
         rates = run.rate if device.type == "cuda" else None  # a GPU draws a group's at one rate
-        rest = (count, run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
+        rest = (run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
         alike.setdefault((piece, repr(rest)), []).append(at)
     groups = []
     for (piece, _), members in alike.items():
