@@ -10,7 +10,7 @@ from dphypo.mechanisms.mechanism import attempt
 class LatestFirst:
     """Holds back as many runs as there are workers, then executes them from the last to the first."""
 
-    def __init__(self, mechanism: Mechanism, *, workers: int, start_method: str) -> None:
+    def __init__(self, mechanism: Mechanism, *, workers: int) -> None:
         self._mechanism, self._workers = mechanism, workers
         self._waiting: list[Trial] = []
 

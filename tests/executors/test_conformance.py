@@ -177,7 +177,7 @@ def test_a_stranger_who_says_nothing_holds_up_nobody():
 def test_an_engine_that_is_not_installed_says_how_to_install_it(monkeypatch):
     for name, use in {
         "dask": lambda: Dask(None),
-        "ray": lambda: Ray()(None, workers=1, start_method=""),
+        "ray": lambda: Ray()(None, workers=1),
         "submitit": lambda: Submitit(None),
     }.items():
         module = "distributed" if name == "dask" else name
@@ -308,7 +308,7 @@ def test_a_run_whose_future_is_cancelled_after_it_ended_is_executed_three_times_
 class Swaps:
     """An executor of one's own that returns outcomes with the wrong runs."""
 
-    def __init__(self, mechanism, *, workers, start_method):
+    def __init__(self, mechanism, *, workers):
         self.mechanism, self.waiting = mechanism, []
 
     idle = property(lambda self: len(self.waiting) < 2)

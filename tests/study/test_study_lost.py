@@ -216,7 +216,7 @@ def test_sigterm_to_all_processes_of_a_job_is_no_outcome(tmp_path):
 class Fickle:
     """An executor whose cluster takes back every worker once."""
 
-    def __init__(self, mechanism, *, workers, start_method):
+    def __init__(self, mechanism, *, workers):
         self._mechanism, self._trial, self._seen = mechanism, None, set()
 
     @property

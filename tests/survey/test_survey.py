@@ -235,7 +235,7 @@ def test_a_run_costs_the_same_after_any_number_of_runs(monkeypatch):
 class InOrder:
     """An executor on which, of the runs under way, the oldest ends first, or the youngest."""
 
-    def __init__(self, mechanism, *, workers, start_method, youngest):
+    def __init__(self, mechanism, *, workers, youngest):
         self._mechanism, self._workers, self._youngest = mechanism, workers, youngest
         self._under_way = []
 

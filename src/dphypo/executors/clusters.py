@@ -68,7 +68,7 @@ class Dask:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         return any(worker["nthreads"] > 1 for worker in workers)
 
-    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
+    def __call__(self, mechanism: Mechanism, /, *, workers: int) -> Executor:
         distributed = package("distributed", "dask")
         if self.client.status != "running":
             raise _validate.fail("client", "a client that is closed", "give one that is connected to its scheduler")
@@ -167,7 +167,7 @@ class Ray:
 
     breaks = False  # a task has its worker process to itself
 
-    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
+    def __call__(self, mechanism: Mechanism, /, *, workers: int) -> Executor:
         ray = package("ray", "ray")
         if not ray.is_initialized():
             raise _validate.fail("executor", "Ray", "call ray.init() first")
@@ -222,7 +222,7 @@ class Submitit:
         if tasks != 1:
             raise _validate.fail("tasks_per_node", tasks, "a run is one task of one node; it may start others itself")
 
-    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Executor:
+    def __call__(self, mechanism: Mechanism, /, *, workers: int) -> Executor:
         submitit = package("submitit", "submitit")
         kind = self.executor.cluster if isinstance(self.executor, submitit.AutoExecutor) else None
         local = isinstance(self.executor, submitit.LocalExecutor) or kind in ("local", "debug")

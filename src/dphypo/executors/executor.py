@@ -28,6 +28,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from multiprocessing import connection as pipes
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -87,13 +88,13 @@ class Executor(Protocol):
 
 
 Factory = Callable[..., Executor]
-"""Called with (mechanism, workers=..., start_method=...): a class, a function, or an object with a cluster's client."""
+"""Called with (mechanism, workers=...): a class, a function, or an object with a cluster's client."""
 
 
 class InProcess:
     """Executes each run when it is waited for. A run that kills the process ends the search, which can be resumed."""
 
-    def __init__(self, mechanism: Mechanism, *, workers: int = 1, start_method: str = "") -> None:
+    def __init__(self, mechanism: Mechanism, *, workers: int = 1) -> None:
         self._mechanism = mechanism
         self._trial: Trial | None = None
 
@@ -198,16 +199,15 @@ class Execution:
             from dphypo.executors.futures import Pool
 
             executor = Pool(executor, host="")
-        named = {"in_process": InProcess, "processes": Processes}
+        named = {"in_process": InProcess, "processes": partial(Processes, start_method=self.start_method)}
         factory: Any = named.get(executor) if isinstance(executor, str) else executor
-        given: dict[str, Any] = {"workers": self.workers, "start_method": self.start_method}
         try:
-            inspect.signature(factory).bind(mechanism, **given)
+            inspect.signature(factory).bind(mechanism, workers=self.workers)
         except (TypeError, ValueError):  # it cannot be called so, or at all
             made = "Dask(client), Ray(...) or Submitit(executor) of dphypo.executors"
             remedy = f'give "in_process" or "processes"; {made}; or an executor of concurrent.futures'
             raise _validate.fail("executor", executor, remedy) from None
-        opened: object = factory(mechanism, **given)
+        opened: object = factory(mechanism, workers=self.workers)
         if not isinstance(opened, Executor):
             raise _validate.fail("executor", executor, "it must return an Executor when it is called with a mechanism")
         return contextlib.closing(opened)

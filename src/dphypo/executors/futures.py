@@ -165,7 +165,7 @@ class Pool:
 
     breaks = True  # the death of one worker breaks most such pools
 
-    def __call__(self, mechanism: Mechanism, /, *, workers: int, start_method: str) -> Futures:
+    def __call__(self, mechanism: Mechanism, /, *, workers: int) -> Futures:
         return Futures(mechanism, self.pool.submit, workers=workers, host=self.host)
 
 

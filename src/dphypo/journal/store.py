@@ -665,7 +665,7 @@ def _key(name: str) -> int:
 # The store.
 
 inherited: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Open stores and locks. A forked child calls ``leave`` on each of them, so that the parent's are unaffected."""
+"""Open stores, and locks. A forked child calls ``leave`` on each of them, so that the parent's are unaffected."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.leave() for one in list(inherited)])

@@ -56,7 +56,7 @@ from dphypo.executors.executor import Execution, Groups, GroupSizes, Lost, Proce
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
 from dphypo.journal.ledger import Reservation, make_reservation
-from dphypo.journal.store import Store, open_store, tampered
+from dphypo.journal.store import Store, inherited, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.mechanism import ENDS, told
@@ -866,19 +866,13 @@ def ending(record: Record) -> Ending:
     return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
 
 
-_turns: weakref.WeakSet[OneRunner] = weakref.WeakSet()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [turn.leave() for turn in list(_turns)])  # type: ignore[func-returns-value]
-
-
 class OneRunner:
     """A lock: while one thread executes the runs, others are refused."""
 
     def __init__(self) -> None:
         self.look = threading.RLock()  # for steps that only read: they wait for other threads, and are not refused
         self._runner: threading.Thread | None = None
-        _turns.add(self)
+        inherited.add(self)
 
     def leave(self) -> None:
         """Reset the lock in a forked child: the thread that holds it exists only in the parent."""
