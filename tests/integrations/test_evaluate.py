@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from dphypo import Ledger
+from dphypo.accounting.certificate import breaks
+from dphypo.accounting.tradeoff import paper_sentence
 from dphypo.accounting.verify import verify
 from dphypo.errors import LedgerError
 from dphypo.sklearn import DPSGDClassifier
-from dphypo.torch import PrivateLoss, private_test
+from dphypo.torch import PrivateLoss, PublicAccuracy, private_test
 
 X = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -89,3 +91,37 @@ def test_targets_that_cannot_be_scored_cost_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="score = 'accuracy' is not valid"):
         private_test(model(), (X, np.eye(2)[Y]), epsilon=0.5, delta=1e-6, ledger=tmp_path / "data.db")
     assert not Ledger(tmp_path / "data.db").entries
+
+
+@pytest.mark.parametrize("score", ["accuracy", "f1"])
+def test_an_estimator_is_tested_on_persons(score: str, tmp_path: Path) -> None:
+    """Three deviations of the noise are below 0.1; the ledger of persons takes it, and the statement names them."""
+    Ledger.open(tmp_path / "data.db", epsilon=2, delta=1e-5, unit="person")
+    fitted = DPSGDClassifier(hidden=(), classes=(0, 1), noise_multiplier=0.5).fit(X.numpy(), Y.numpy())
+    given: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "score": score, "ledger": tmp_path / "data.db"}
+    found = private_test(fitted, (X.numpy(), Y.numpy()), person=np.arange(len(X)) // 4, **given)
+    assert found.score > 0.8
+    assert found.deviation is not None
+    assert found.deviation < 0.03
+    words = found.certificate.statement()
+    assert "every person of the private data" in words
+    assert "the score reads 1000 declared persons" in words
+    assert "charged to it stays within epsilon = 2" in words
+    assert paper_sentence(found.certificate.document).startswith("The reported score satisfies")
+    assert not any("training that differs" in line for line in breaks(found.certificate.document))
+    assert verify(found.certificate)
+
+
+def test_the_certificate_of_a_test_on_persons_is_refused_by_a_ledger_of_records(tmp_path: Path) -> None:
+    """A row more can change which rows of a person are drawn, by more than the noise for one record allows."""
+    Ledger.open(tmp_path / "data.db", epsilon=2, delta=1e-5)
+    with pytest.raises(LedgerError, match="protects each record"):
+        private_test(model(), (X, Y), epsilon=1, delta=1e-6, person=np.arange(len(X)) // 4, ledger=tmp_path / "data.db")
+
+
+def test_public_accuracy_of_an_estimator_is_a_share_of_the_records() -> None:
+    fitted = DPSGDClassifier(hidden=(), classes=(0, 1), noise_multiplier=0.5).fit(X.numpy(), Y.numpy())
+    found = PublicAccuracy((X.numpy(), Y.numpy()))(fitted)
+    assert found == np.mean(fitted.predict(X.numpy()) == Y.numpy())
+    with pytest.raises(TypeError, match=r"a pair \(X, y\)"):
+        PublicAccuracy(X.numpy())(fitted)

@@ -318,7 +318,7 @@ def statement(document: Json) -> str:
     one_run = [float(value) for value in document["one_run"].values()]
     alone = f" One run alone would have been reported as epsilon = {round_up(min(one_run), 3):.3f}." if one_run else ""
     covered = _covered(runs, searches, counts, unit, sides, scale=bool(scales)) + alone
-    if any(part.get("part") == "private test" for part in parts):
+    if is_test(public):
         released = "one score of a model on private records, with noise."
         covered = "this score. What the training of the model cost is not included: the two compose."
     lines = [
@@ -332,6 +332,11 @@ def statement(document: Json) -> str:
         *(f"- {line}." for line in assumptions(document)),
     ]
     return "\n".join(lines)
+
+
+def is_test(public: Json) -> bool:
+    """Whether a certificate is of one score of a model, and of no training."""
+    return any(_mapping(part).get("part") == "private test" for part in _list(public.get("releases")))
 
 
 def _unsearched(parts: Sequence[Json]) -> bool:
@@ -478,11 +483,13 @@ def assumptions(document: Json) -> list[str]:
     parts, public = _parts(document), _mapping(document.get("public"))
     trained = [part for part in parts if not any(part.get(name) for name in KINDS)]
     lines = [
-        "every run, its score included, satisfies the stated event for all hyperparameters of the space",
+        "every run, its score included, reveals no more than its stated event, for all hyperparameters of the space",
         "given its hyperparameters and its seed, a run does not depend on any other run",
         "the space, the laws and the noise were fixed before anyone looked at the data",
         "everything that training starts from, such as pretrained weights, is public or was accounted for as a release",
     ]
+    if is_test(public):
+        lines = ["the score, its noise and its records were fixed before anyone looked at the data"]
     if any("runs" in part for part in parts):
         lines.append("the number of runs was drawn once from the stated law and stays secret")
     if any("published" in part for part in trained):
@@ -530,6 +537,11 @@ def _arithmetic(document: Json) -> list[str]:
 
 def breaks(document: Json) -> list[str]:
     """What would make the guarantee of this certificate false, one case per line."""
+    if is_test(_mapping(document.get("public"))):
+        return [
+            "several scores on these records of which only the best is reported: each costs as much as this one",
+            "training on these records, if its cost is not added (dphypo compose, dphypo ledger)",
+        ]
     lines = [
         "training that differs from its event, such as less noise, shuffled batches, clipped batches or a warm start",
         "a preprocessing step that was fitted to the private records and not accounted for",

@@ -169,7 +169,9 @@ def lines(document: Json) -> list[str]:
         ]
     records = public.get("records")
     if isinstance(records, int) and records > 0:
-        share = f"runs train on {records} declared {unit}s, and delta times that number is {delta * records:.2g}"
+        tested = any(part.get("part") == "private test" for part in public.get("releases", ()))
+        read = f"the score reads {records} declared {unit}s" if tested else f"runs train on {records} declared {unit}s"
+        share = f"{read}, and delta times that number is {delta * records:.2g}"
         small = "it should be well below 1" if delta * records < 1 else "too large: it should be well below 1"
         words.append(f"How small delta is: {share} ({small}).")
     else:
@@ -194,10 +196,10 @@ def _elsewhere(ledger: Json) -> str:
     if ledger:
         total = f"epsilon = {show_epsilon(float(ledger['epsilon']))} at delta = {show_delta(float(ledger['delta']))}"
         return (
-            f"this search was charged to a ledger. All that is ever charged to it stays within {total} together. "
+            f"this release was charged to a ledger. All that is ever charged to it stays within {total} together. "
             "What was released without the ledger is unknown."
         )
-    return "unknown. This certificate covers one search; every other release from the same data adds to its cost."
+    return "unknown. This certificate covers one release; every other release from the same data adds to its cost."
 
 
 def percent(rate: object) -> str:
@@ -217,10 +219,12 @@ def paper_sentence(document: Json) -> str:
     more = ""
     if float(stated["mu"]) < math.inf and float(stated["overstated"]) <= _FAR:
         more = f", and mu = {_up(stated['mu'])} Gaussian DP up to {show_delta(float(stated['outside']))}"
+    tested = any(part.get("part") == "private test" for part in document["public"].get("releases", ()))
+    runs = "All training runs, including those that chose the hyperparameters, together satisfy"
     version = printable(document.get("versions", {}).get("dphypo", ""), 50)
     epsilon, delta = _up(document["epsilon"]), show_delta(float(document["delta"]))
     return (
-        "All training runs, including those that chose the hyperparameters, together satisfy "
+        f"{'The reported score satisfies' if tested else runs} "
         f"({epsilon}, {delta})-differential privacy {how}{more}; the bound was "
         f"computed with dphypo {version}, and anyone can recompute it from the released certificate."
     )

@@ -20,13 +20,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import nn
 from torch.nn import functional
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
 from dphypo.entropy import SEED_BITS
+from dphypo.errors import FileError
 from dphypo.mechanisms import Outcome, SampledGaussian
 from dphypo.search.rates import scale_of_columns
 from dphypo.sklearn.schema import (
@@ -243,7 +244,8 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         if self.class_weight is None:
             return functional.cross_entropy
         known = np.unique(self.classes).tolist() if self.classes is not None else self.classes_.tolist()
-        remedy = "give a weight for each class from public knowledge, such as {0: 1, 1: 10}"
+        such = dict(zip(known, [1] * (len(known) - 1) + [10], strict=True))
+        remedy = f"give a weight for each class from public knowledge, such as {such!r}"
         if not isinstance(self.class_weight, Mapping) or set(self.class_weight) != set(known):
             raise _validate.fail("class_weight", self.class_weight, remedy)
         given = [_validate.positive(class_weight=self.class_weight[label]) for label in known]
@@ -485,7 +487,7 @@ class Networks:
         model = copy.deepcopy(self.estimator)
         if (found := difference(notes["settings"], settings(model))) is not None:
             name, saved, given = found
-            raise ValueError(
+            raise FileError(
                 f"{name} = {given} differs from the {saved} that was searched, so predictions would have another "
                 f"meaning. Give the estimator, or the pipeline, that was searched"
             )
@@ -530,6 +532,39 @@ def difference(saved: object, given: object, where: str = "") -> tuple[str, str,
     return None if texts[0] == texts[1] else (where, *texts)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class TableRecords:
+    """Inputs and targets as an estimator takes them, and whose row each row is."""
+
+    X: Any
+    y: Any
+    person: PersonKeys | None = None
+
+    @classmethod
+    def of(cls, data: Any, person: Any = None) -> TableRecords:
+        """A pair of inputs and targets, or a part of ``split_by_hash``, which knows its persons."""
+        if isinstance(data, TableRecords):
+            return data
+        if not isinstance(data, tuple | list) or len(data) != 2:
+            raise TypeError(f"data is a {type(data).__name__}: an estimator is scored on a pair (X, y)")
+        X, y = data
+        check_consistent_length(X, y)
+        person = getattr(data, "person", None) if person is None else person
+        return cls(X, y, None if person is None else PersonKeys.of(person, _num_samples(X)))
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def size(self) -> int:
+        """The number of persons, if records are persons, or of rows."""
+        return len(self) if self.person is None else self.person.count
+
+    def chosen(self, rows: npt.NDArray[np.int64] | None) -> TableRecords:
+        """Some rows."""
+        return self if rows is None else TableRecords(*(_safe_indexing(part, rows) for part in (self.X, self.y)))
+
+
 class FittedEstimator(TrainedModel):
     """A private estimator as scores see it: its predictions, one by one."""
 
@@ -537,40 +572,40 @@ class FittedEstimator(TrainedModel):
         self.model = model
 
     @classmethod
-    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> Any:
-        return data
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> TableRecords:
+        return TableRecords.of(data, person)
 
-    def correct(self, records: Any, asked: Asked) -> Doubles:
+    def correct(self, records: TableRecords, asked: Asked) -> Doubles:
         """Compared by value, one record at a time: one label of another type changes the type of all labels.
 
         A label that is not declared is neither correct nor wrong: its record counts for nothing.
         """
-        records = _chosen(records, asked)
-        pairs = zip(record_bytes(self._guesses(records)), record_bytes(records[1]), strict=True)
+        records = records.chosen(asked.rows)
+        pairs = zip(record_bytes(self._guesses(records)), record_bytes(records.y), strict=True)
         found = np.array([guess == label for guess, label in pairs], dtype=np.float64)
         if not hasattr(self.model, "classes_"):
             return found
-        return np.where(places(records[1], self.model.classes_) < 0, np.nan, found)
+        return np.where(places(records.y, self.model.classes_) < 0, np.nan, found)
 
-    def losses(self, records: Any, loss: Any, asked: Asked) -> Doubles:
+    def losses(self, records: TableRecords, loss: Any, asked: Asked) -> Doubles:
         """Absolute errors, one number per record: a column minus a row would be a table."""
-        records = _chosen(records, asked)
-        y = records[1]
+        records = records.chosen(asked.rows)
+        y = records.y
         targets, guesses = (
             np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), self._guesses(records))
         )
         return np.nan_to_num(np.abs(targets - guesses), nan=np.inf)
 
-    def _guesses(self, records: Any) -> Any:
-        X, y = records
-        return self.model.predict(X) if len(y) else np.zeros(0)
+    def _guesses(self, records: TableRecords) -> Any:
+        return self.model.predict(records.X) if len(records) else np.zeros(0)
 
-    def classes(self, records: Any) -> int | None:
+    def classes(self, records: TableRecords) -> int | None:
         return len(self.model.classes_) if hasattr(self.model, "classes_") else None
 
-    def labelled(self, records: Any, value: Value, asked: Asked) -> Doubles:
+    def labelled(self, records: TableRecords, value: Value, asked: Asked) -> Doubles:
         """By the positions of labels among the classes; of two classes, by the decision function if there is one."""
-        X, y = _chosen(records, asked)
+        some = records.chosen(asked.rows)
+        X, y = some.X, some.y
         known = self.model.classes_
         if not len(y):
             return np.zeros(0)
@@ -581,13 +616,9 @@ class FittedEstimator(TrainedModel):
         labels = places(y, known).astype(np.float64)
         return np.where(labels < 0, np.nan, value(outputs, labels, None))
 
-    def targets(self, measure: str, records: Any) -> Targets:
-        y, classes = np.asarray(records[1]), self.classes(records)  # labels are compared by value, whatever their type
+    def targets(self, measure: str, records: TableRecords) -> Targets:
+        y, classes = np.asarray(records.y), self.classes(records)  # labels are compared by value, whatever their type
         return Targets(y.shape[1:], "int64", () if classes is None else (classes,))
-
-
-def _chosen(records: Any, asked: Asked) -> Any:
-    return records if asked.rows is None else [_safe_indexing(part, asked.rows) for part in records]
 
 
 @as_trained.register

@@ -56,7 +56,8 @@ def private_test(
             :class:`dphypo.torch.PrivateLoss` or the like with the noise "calibrate".
         ledger: a :class:`dphypo.Ledger`, or its file. The cost is reserved there, under ``name``, before a record is
             read for the score.
-        options: further arguments of the score, such as ``records``, ``example``, ``rarest`` or ``loss``.
+        options: further arguments of the score, such as ``records``, ``example``, ``rarest`` or ``loss``; with
+            ``person``, the key of each row, a record is a person with all their rows.
 
     >>> import torch
     >>> from dphypo.torch import private_test
@@ -69,14 +70,12 @@ def private_test(
     if hasattr(model, "get_params"):  # an estimator: its side of the scores is registered where it is imported
         import dphypo.sklearn.estimators  # noqa: F401
     trained = as_trained(model)
-    of_persons = options.get("person", getattr(data, "person", None)) is not None  # then records are persons
-    if not of_persons and isinstance(data, tuple | list) and len(data) == 2 and hasattr(data[1], "__len__"):
-        options.setdefault("records", len(data[1]))
     given: Any = named(score, data=data, **options) if isinstance(score, str) else replace(score, data=data, **options)
     if not isinstance(given, RecordScore):
         raise _validate.fail("score", score, "give one name, or a PrivateAccuracy, PrivateLoss or PrivateConfusion")
     given = given.read_by(type(trained))
     refuse_targets(given, trained)
+    unit = "record" if given.rows_per_person is None else "person"
 
     def at(noise: float) -> Composition:
         return Composition(
@@ -85,12 +84,15 @@ def private_test(
 
     with warnings.catch_warnings(action="ignore"):  # the solver tries much noise
         solved = solve_noise(at, epsilon=epsilon, delta=_validate.positive_delta(delta=delta))
-    final = replace(given, noise_multiplier=solved.value)
-    guarantee, cap = at(solved.value), final.rows_per_person
-    unit = {"unit": "record"} if cap is None else {"unit": "person", "rows per person": cap}
+        final = replace(given, noise_multiplier=solved.value)  # of much noise, deviation tells
+    guarantee = at(solved.value)
+    stated: dict[str, Any] = {"unit": unit, "records": final.declared}
+    if unit == "person":
+        stated["rows per person"] = final.rows_per_person
     if ledger is not None:
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        book.reserve(guarantee, name=name, delta=delta, unit=unit["unit"])
+        stated["ledger"] = {"epsilon": book.epsilon, "delta": book.delta}
+        book.reserve(guarantee, name=name, delta=delta, unit=unit)
     number = final(trained, seed=bits(SEED_BITS, SYSTEM))
     deviation = solved.value / final.declared
     if isinstance(final, PrivateConfusion):
@@ -98,5 +100,5 @@ def private_test(
     elif hasattr(final, "bound"):
         deviation = None if final.bound is None else deviation * final.bound
     about = {"part": "private test", "measure": getattr(final, "measure", "accuracy"), "records": final.declared}
-    certificate = guarantee.certificate(delta, releases=[{**about, "score": number}], **unit)
+    certificate = guarantee.certificate(delta, **stated, releases=[{**about, "score": number}])
     return Evaluation(number, deviation, certificate)
