@@ -96,7 +96,10 @@ def test_columns_of_texts_are_warned_of_where_numbers_are_asked_for() -> None:
         ({"age": ["young", "old"]}, "column 'age' holds numbers, but none of its categories"),
         ({"since": ["2020-01-01"]}, "holds times"),
         ({"age": (60, 20)}, "low below high"),
-        ({"work": ("office", "outside")}, "low = 'office'"),
+        ({"work": ("office", "outside")}, r"columns\['work'\] = .* give categories as a list"),
+        ({"work": {"office", "outside"}}, "a set has no order"),
+        ({"since": ("2020-01-01", "2021-01-01")}, r"columns\['since'\] = .* of two numbers"),
+        ({"since": (pd.Timestamp(2020, 1, 1), pd.Timestamp(2021, 1, 1))}, "days since some date"),
         ({"height": (1, 2)}, "column 'height' that is missing from X"),
     ],
 )

@@ -56,9 +56,15 @@ def test_a_search_is_ranked_by_a_name_on_private_records_and_pickled(capsys: pyt
     assert "Tuning costs" in capsys.readouterr().err, "as tune says it"
     assert all(0 < score < 1.2 for score in search.cv_results_["mean_test_score"])
     assert search.certificate_.epsilon <= 4
+    assert search.score(X, Y) == SKLEARN["roc_auc"](search.best_estimator_), "by scoring, as in scikit-learn"
     again = pickle.loads(pickle.dumps(search))
     assert np.array_equal(again.predict_proba(X[:9]), search.predict_proba(X[:9]))
     assert again.certificate_.epsilon == search.certificate_.epsilon
+
+
+def test_a_search_scores_f1_of_the_second_class_whatever_its_label() -> None:
+    search = PrivateSearch(classifier(epochs=1), epsilon=8, scoring="f1", progress=False).fit(X, Y)
+    assert search.score(X, Y) == SKLEARN["f1"](search.best_estimator_)
 
 
 def test_the_noise_of_a_measure_is_stated_for_the_rarest_class() -> None:

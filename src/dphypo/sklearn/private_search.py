@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.metrics import check_scoring
+from sklearn.metrics import check_scoring, f1_score, make_scorer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -307,7 +307,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         declared = self.records if person is None else self.persons
         counted = _num_samples(X) if person is None else person.count
         records = counted if declared is None else _validate.integer(at_least=1, records=declared)
-        _validate.warn_of_delta(self.delta, records)
         given: dict[str, Any] = {"kind": Fitting, "estimator": whole}
         given["rows_per_person"] = self.rows_per_person
         if self.epsilon is not None:
@@ -400,8 +399,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self._released().predict(X)
 
     def score(self, X: Any, y: Any) -> float:
-        """The released estimator's own score on your records, without any protection."""
-        return float(self._released().score(X, y))
+        """The released estimator's score on your records by ``scoring``, else its own, without any protection."""
+        released = self._released()
+        scoring: Any = self.scoring
+        if scoring == "f1":  # of the second class in sorted order, as when it ranked runs, whatever its label
+            scoring = make_scorer(f1_score, pos_label=released.classes_[1])
+        return float(check_scoring(released, scoring)(released, X, y))
 
     @_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:

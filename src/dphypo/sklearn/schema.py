@@ -7,7 +7,9 @@ and a value that is not a number does not affect the others.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -129,9 +131,15 @@ def _is_wide(given: Any) -> bool:
 
 def _check_column(where: str, given: Any) -> None:
     if isinstance(given, tuple):
-        if len(given) != 2 or not _validate.number(low=given[0]) < _validate.number(high=given[1]):
-            raise _validate.fail(where, given, "give (low, high), low below high, or a list of categories")
+        if any(hasattr(one, "year") or holds(one) is Holds.TIMES for one in given):
+            remedy = "a range has numbers: give a column of days since some date, and the range of those"
+            raise _validate.fail(where, given, remedy)
+        if len(given) != 2 or not all(map(_is_finite, given)) or not given[0] < given[1]:
+            remedy = "a tuple is a range (low, high) of two numbers, low below high: give categories as a list"
+            raise _validate.fail(where, given, remedy)
         return
+    if isinstance(given, Set):
+        raise _validate.fail(where, given, "a set has no order, and categories become columns in theirs: give a list")
     if isinstance(given, str) or not hasattr(given, "__len__") or len(given) == 0:
         raise _validate.fail(where, given, "give a range (low, high), or a list of categories")
     values = list(given)
@@ -141,6 +149,10 @@ def _check_column(where: str, given: Any) -> None:
         low, high = sorted(values)
         remedy = f"a list means categories: for a range write ({low}, {high}); for two categories ['{low}', '{high}']"
         raise _validate.fail(where, given, remedy)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 # Pipelines that people bring. Only a Schema is accepted before a private estimator.
