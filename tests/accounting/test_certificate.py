@@ -86,6 +86,18 @@ def test_a_certificate_survives_a_file(certificate, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["c.json"]
 
 
+def test_the_first_words_of_a_statement_that_differ_are_named(certificate):
+    document = certificate.to_dict()
+    lines = document["statement"].splitlines()
+    lines[1] = lines[1].replace("every record", "nobody")
+    found = str(verify(Certificate.from_dict({**document, "statement": "\n".join(lines)})))
+    assert "statement: line 2 says 'Who is protected: nobody" in found
+    assert "the numbers give 'Who is protected: every record" in found
+    assert "may word it differently" not in found
+    older = {**document, "statement": "Older words.", "versions": {**document["versions"], "dphypo": "0.0.1"}}
+    assert "(dphypo 0.0.1 wrote it, and " in str(verify(Certificate.from_dict(older)))
+
+
 def test_the_statement_names_who_what_and_how_much(certificate):
     text = certificate.statement()
     for words in (

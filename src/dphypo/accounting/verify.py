@@ -19,6 +19,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -58,6 +59,7 @@ _LARGER = 1e-4  # relative: other stated numbers may be slightly larger
 _SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
 _NOT_COMPARED = {"versions", "declared", "release", "signature"}  # the folder of a release has a hash of the first two
 _MOST_PROBLEMS = 20
+_BEFORE, _SHOWN = 40, 90  # letters before a difference of texts, and of each text
 BUDGET = 30.0
 """The default of ``budget``."""
 # Seconds, measured on one core that was shared: for each event of published runs and of a search, for each value of a
@@ -190,7 +192,29 @@ def _faults(document: Json, guarantee: Composition) -> list[str]:
     lines |= {f"one_run.{name}": epsilon for name, epsilon in guarantee.one_run(delta).items()}
     lines |= {f"attacker.{name}": value for name, value in attacker(guarantee, delta).items()}
     least = {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
-    return _shortened([*_differences(document, expected, least, ""), *_rungs(document, guarantee)])
+    words = document.get("statement")
+    if isinstance(words, str) and words != expected["statement"]:
+        differ = [f"statement: {_first_difference(words, expected['statement'])}{_of_version(document)}"]
+        document = {**document, "statement": expected["statement"]}
+    else:
+        differ = []
+    return _shortened([*_differences(document, expected, least, ""), *differ, *_rungs(document, guarantee)])
+
+
+def _first_difference(found: str, expected: str) -> str:
+    """Where a text differs from the one that follows from the numbers, with the words around it."""
+    same = next((place for place, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), None)
+    same = min(len(found), len(expected)) if same is None else same
+    line = expected.count("\n", 0, same) + 1
+    start = max(expected.rfind("\n", 0, same) + 1, same - _BEFORE)
+    said, now = (text[start:].partition("\n")[0][:_SHOWN] for text in (found, expected))
+    return f"line {line} says {said!r}, and the numbers give {now!r}"
+
+
+def _of_version(document: Json) -> str:
+    versions, here = document.get("versions"), metadata.version("dphypo")
+    wrote = versions.get("dphypo") if isinstance(versions, Mapping) else None
+    return "" if wrote == here else f" (dphypo {printable(wrote, 30)} wrote it, and {here} may word it differently)"
 
 
 def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:
