@@ -251,9 +251,8 @@ def warn_of_score_noise(noise: float) -> None:
     if noise > _LOUD:
         warn(
             f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range, so noise "
-            "decides which run is best. Score on more records, use a smaller noise_multiplier, or let dphypo.tune "
-            "choose it with "
-            'noise_multiplier="calibrate"'
+            "decides which run is best. Score on more records, allow a larger epsilon, or use a smaller "
+            'noise_multiplier of the score (with "calibrate", dphypo.tune chooses it)'
         )
 
 

@@ -19,7 +19,7 @@ import dphypo
 from dphypo import Ledger
 from dphypo.accounting import ApproximateDp
 from dphypo.entropy import Seeded
-from dphypo.errors import LedgerError
+from dphypo.errors import ChangedStudy, LedgerError
 
 
 @pytest.fixture
@@ -113,6 +113,14 @@ def test_going_on_takes_the_same_ledger(ledger, tmp_path):
     make(tmp_path / "b.db").ask()
     with pytest.raises(LedgerError, match="begun without a ledger"):
         make(tmp_path / "b.db", ledger=ledger).run(progress=False)
+    assert len(ledger.entries) == 1
+
+
+def test_another_search_in_its_journal_is_told_of_the_journal_and_not_of_its_cost(ledger, tmp_path):
+    make(tmp_path / "a.db", ledger=ledger).ask()
+    for other in (cheaper, dear):
+        with pytest.raises(ChangedStudy, match=r"declared differently.*a\.db"):
+            make(tmp_path / "a.db", ledger=ledger, mechanism=other).run(progress=False)
     assert len(ledger.entries) == 1
 
 

@@ -178,7 +178,8 @@ def _show(
     print(title)
     Console().print(table)
     if more.get("stated") is not None:
-        print(f"the certificate states ε = {printable(more['stated'], 30)}")
+        low = isinstance(more["stated"], float) and more["stated"] < bounds[best]
+        print(f"the certificate states ε = {printable(more['stated'], 30)}{': TOO SMALL' if low else ''}")
 
 
 @dataclass(frozen=True)
@@ -415,7 +416,9 @@ def show_ledger(path: Book) -> None:
 def reserve(
     path: Book,
     certificate: Annotated[Path, typer.Argument(help="The certificate of a search that has not started.")],
-    name: Annotated[str | None, typer.Option(help="A name for the entry; the file's name by default.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="A name for the entry; by default that of the file or its release.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Makes the command safe to repeat: an entry with this key is not charged again.")
     ] = None,
@@ -425,7 +428,9 @@ def reserve(
 
     book = Ledger(path)
     guarantee, delta, unit = _stated(certificate)
-    key = book.reserve(guarantee, name=name or certificate.stem, key=key, delta=delta, unit=unit)
+    if name is None:
+        name = certificate.resolve().parent.name if certificate.name == "certificate.json" else certificate.stem
+    key = book.reserve(guarantee, name=name, key=key, delta=delta, unit=unit)
     try:
         print(f"{book}\nreserved under the key {key}")
         sys.stdout.flush()

@@ -446,7 +446,7 @@ def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any =
         with _files.parsing(path.with_name("certificate.json"), "its description of the release is damaged"):
             named = (certificate.document.get("release") or {}).get("model_sha256")
         _check_hash(content, named, path)
-        with _files.parsing(path, f"it is not a model that {type(saver).__name__} can load"):
+        with _files.parsing(path, f"its {saver.format} model cannot be loaded"):
             loaded = saver.load(content)
     surveys = tuple(_survey_models(source, certificate, saver))
     return Release(**described, model=loaded, certificate=certificate, saver=saver, surveys=surveys)

@@ -35,7 +35,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import date
@@ -55,7 +55,7 @@ from dphypo.executors import Executor, Withdrawn
 from dphypo.executors.executor import Execution, Groups, GroupSizes, Lost, Processes, checked
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
-from dphypo.journal.ledger import Reservation, make_reservation
+from dphypo.journal.ledger import LEDGER, Reservation, make_reservation
 from dphypo.journal.store import Store, inherited, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
@@ -574,7 +574,13 @@ class RunningPart:
         declared = declaration.to_dict(self._number, self._prior)
         # The day of a later part would show how long runs took.
         notes: dict[str, Any] = {} if self._number else {DAY: date.today().isoformat()}
-        if not self._journal.record.exists:
+        if self._journal.record.exists:  # compared first: of another search a ledger says only that it costs more
+            try:
+                self._compare(self._journal.record.declaration or {}, declared)
+            except BaseException:
+                self._journal.rest()
+                raise
+        else:
             erase(self.checkpoint)  # of an earlier search with a journal of this name
             if self._number == 0:
                 declaration.rehearse()
@@ -583,11 +589,10 @@ class RunningPart:
                 notes[COUNTS] = self._part.counts.draw(self.mechanism, declaration.space, self._entropy)
         notes |= {LAG: self._lag or 0} if runs.in_order else {}
         notes |= {KEEPS_MODELS: True} if self._part.models else {}
-        found = dict(self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy)))
+        found = self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy))
         self._open = True
         try:
-            kept = {name: found.pop(name) for name in (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS) if name in found}
-            check(found, declared, kept.pop(TOTAL, None), declaration.total, self._records.where)
+            kept = self._compare(found, declared)
             self._records.check()
             if self._part.counts is not None and COUNTS in kept:
                 self._part.counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
@@ -602,6 +607,13 @@ class RunningPart:
         except BaseException:
             self.close()
             raise
+
+    def _compare(self, found: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+        """What a journal keeps next to its declaration, which must be the one of now."""
+        notes = (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS)
+        stated = {name: value for name, value in found.items() if name not in (*notes, LEDGER)}
+        check(stated, declared, found.get(TOTAL), self.declaration.total, self._records.where)
+        return {name: found[name] for name in notes if name in found}
 
     def set_workers(self, runs: int) -> None:
         """Set the number of runs at a time. It sets the lag if none was declared or committed with T."""
