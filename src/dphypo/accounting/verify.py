@@ -194,11 +194,12 @@ def _faults(document: Json, guarantee: Composition) -> list[str]:
     least = {"epsilon": min(bounds.values()), "slack": guarantee.slack, **lines}
     words = document.get("statement")
     if isinstance(words, str) and words != expected["statement"]:
-        differ = [f"statement: {_first_difference(words, expected['statement'])}{_of_version(document)}"]
+        worded = [f"statement: {_first_difference(words, expected['statement'])}{_of_version(document)}"]
         document = {**document, "statement": expected["statement"]}
     else:
-        differ = []
-    return _shortened([*_differences(document, expected, least, ""), *differ, *_rungs(document, guarantee)])
+        worded = []
+    found = _differences(document, expected, least, "")
+    return _shortened([*found, *worded, *_rungs(document, guarantee)])
 
 
 def _first_difference(found: str, expected: str) -> str:

@@ -75,7 +75,6 @@ def private_test(
         raise _validate.fail("score", score, "give one name, or a PrivateAccuracy, PrivateLoss or PrivateConfusion")
     given = given.read_by(type(trained))
     refuse_targets(given, trained)
-    unit = "record" if given.rows_per_person is None else "person"
 
     def at(noise: float) -> Composition:
         return Composition(
@@ -85,14 +84,13 @@ def private_test(
     with warnings.catch_warnings(action="ignore"):  # the solver tries much noise
         solved = solve_noise(at, epsilon=epsilon, delta=_validate.positive_delta(delta=delta))
         final = replace(given, noise_multiplier=solved.value)  # of much noise, deviation tells
-    guarantee = at(solved.value)
-    stated: dict[str, Any] = {"unit": unit, "records": final.declared}
-    if unit == "person":
-        stated["rows per person"] = final.rows_per_person
+    guarantee, cap = at(solved.value), final.rows_per_person
+    unit = {"unit": "record"} if cap is None else {"unit": "person", "rows per person": cap}
+    stated: dict[str, Any] = {**unit, "records": final.declared}
     if ledger is not None:
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         stated["ledger"] = {"epsilon": book.epsilon, "delta": book.delta}
-        book.reserve(guarantee, name=name, delta=delta, unit=unit)
+        book.reserve(guarantee, name=name, delta=delta, unit=stated["unit"])
     number = final(trained, seed=bits(SEED_BITS, SYSTEM))
     deviation = solved.value / final.declared
     if isinstance(final, PrivateConfusion):
