@@ -68,7 +68,7 @@ def search(mechanism, *, journal=None):
     return Stages(SPACE, parts, delta=1e-3, journal=journal, entropy=Seeded(1))
 
 
-@pytest.mark.parametrize("devices", ["all", TWO])
+@pytest.mark.parametrize("devices", ["all", TWO, 2])
 def test_every_worker_has_a_device_of_its_own(tmp_path, devices):
     mechanism = _placed("cpu", str(tmp_path / "log"))
     search(mechanism).run(progress=False, devices=devices, start_method="fork")
@@ -129,6 +129,7 @@ def test_dp_sgd_knows_the_devices_of_the_machine():
     expected = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     assert mechanism.all_devices() == expected
     assert chosen_devices(mechanism, "all") == expected
+    assert chosen_devices(mechanism, 2) == (expected[:2] if expected[0] != "cpu" else ["cpu", "cpu"])
     each = on_each_device(Execution(devices=TWO), mechanism, one=False)
     assert [str(one.device) for one in each] == TWO
 
@@ -143,7 +144,7 @@ def test_tune_moves_training_where_the_scale_of_the_inputs_is_measured_first():
     assert release.model is not None
 
 
-@pytest.mark.parametrize("devices", ["cuda", [], [0]])
+@pytest.mark.parametrize("devices", ["cuda", [], [0], 0, 1.5])
 def test_wrong_devices_are_refused(devices):
     with pytest.raises(ValueError, match="devices = "):
         search(dpsgd()).run(progress=False, devices=devices)

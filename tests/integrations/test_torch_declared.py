@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
+from dphypo.torch import PrivateLoss, private_test
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -68,6 +70,7 @@ def test_a_schedule_by_name_trains_as_its_function_does(named, same):
 
 
 X, Y = np.zeros((60, 5), dtype=np.float32), np.arange(60) % 2
+FRACTIONS, ONE = (Y / 3).astype(np.float32), {"model": lambda: nn.Linear(5, 1)}
 
 
 @pytest.mark.parametrize(
@@ -80,11 +83,52 @@ X, Y = np.zeros((60, 5), dtype=np.float32), np.arange(60) % 2
         (((X * 255).astype(np.uint8), Y), r"uint8.*x\.astype\('float32'\) / 255"),
         ((X, Y[:, None]), r"Targets are a column.*y\[:, 0\]"),
         ((X, Y.astype(np.float32)), r"Targets are fractions.*y\.astype\('int64'\)"),
+        ((X, Y.astype(bool)), r"Targets are booleans.*y\.astype\('int64'\)"),
+        ((X.astype(np.float16), Y), r"single precision: x\.astype\('float32'\)"),
+        ((X.astype(np.int64), Y), r"single precision: x\.astype\('float32'\)"),
     ],
 )
 def test_records_of_another_kind_are_answered_with_the_conversion(data, remedy):
     with pytest.raises(TypeError, match=remedy):
         dpsgd(data=data, score=lambda model: 0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"loss": nn.CrossEntropyLoss}, r"it is a class: give CrossEntropyLoss\(\)"),
+        ({"loss": "mse"}, r"loss = 'mse' is not valid: give one of PyTorch's losses"),
+        ({"model": lambda: nn.Linear(5, 2).double()}, r"without \.double\(\)"),
+        ({"model": lambda: nn.LSTM(5, 2)}, r"the model returns a tuple: let it return one tensor"),
+        ({"model": lambda: nn.Conv2d(3, 2, 3), "data": (np.zeros((60, 8, 8, 3), np.float32), Y)}, r"np\.moveaxis"),
+        ({"model": lambda: nn.Conv2d(1, 2, 3), "data": (np.zeros((60, 8, 8), np.float32), Y)}, r"x\[:, None\]"),
+        ({"score": "loss", "loss": nn.MSELoss(), **ONE, "data": (X, FRACTIONS[:, None])}, r"PrivateLoss\(.*bound="),
+        ({"loss": nn.MSELoss(), **ONE, "data": (X, FRACTIONS)}, r"shape \(1,\).*shape \(\).*y\[:, None\]"),
+        ({"loss": nn.BCEWithLogitsLoss(), **ONE, "data": (X, FRACTIONS)}, r"y\[:, None\]"),
+        ({**ONE, "data": (X, FRACTIONS[:, None])}, r"always 0.*loss=torch\.nn\.MSELoss\(\)"),
+    ],
+)
+def test_losses_models_and_targets_that_do_not_match_are_answered_with_what_to_write(given, remedy):
+    with pytest.raises((TypeError, ValueError), match=remedy):
+        dpsgd(**{"data": (X, Y), "score": "accuracy" if "model" in given and "loss" not in given else _half, **given})
+
+
+def _half(model):
+    return 0.5
+
+
+def test_a_private_loss_is_that_of_the_training_unless_it_states_another():
+    data, held_out = ((X[place::2], FRACTIONS[place::2, None]) for place in (0, 1))
+    squared, absolute = nn.MSELoss(), nn.L1Loss()
+    score = PrivateLoss(held_out, "calibrate", bound=3.0)
+    given = {"data": data, "loss": squared, **ONE}
+    assert dpsgd(**given, score=score).score.loss is squared
+    assert dpsgd(**given, score={"a": score}).score.scores["a"].loss is squared
+    assert dpsgd(**given, score=dataclasses.replace(score, loss=absolute)).score.loss is absolute
+    with pytest.raises(ValueError, match="bound = None"):
+        dpsgd(**given, score=dataclasses.replace(score, bound=None))
+    with pytest.raises(ValueError, match="of a single output it is always 0"):
+        private_test(nn.Linear(5, 1), held_out, epsilon=1, delta=1e-3, score=score)
 
 
 def test_a_missing_total_is_asked_for_by_name():

@@ -153,7 +153,7 @@ class Execution:
     workers: int = 1
     start_method: str = "spawn"
     executor: str | Factory | concurrent.futures.Executor | None = None  # None: processes of this library, or this one
-    devices: Sequence[str] | str | None = None
+    devices: Sequence[str] | str | int | None = None
     checkpoint_every: Every = FIVE_MINUTES
 
     def __post_init__(self) -> None:

@@ -497,17 +497,34 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
             yield workers
 
 
-def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str) -> Sequence[str]:
-    """The devices to use; "all" means all of this machine. Refused if training cannot be moved."""
+def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str | int) -> Sequence[str]:
+    """The devices to use; "all" means all of this machine, a number the first of them, or as many processes on the CPU.
+
+    Refused if training cannot be moved.
+    """
     if not mechanism.all_devices():
         remedy = "the mechanism has no all_devices() and at(device=...): choose the device in your training"
         raise _validate.fail("devices", devices, remedy)
     if mechanism.processes > 1:
         raise _validate.fail("devices", devices, "leave it out: a launcher has started a process for every device")
+    if isinstance(devices, int):
+        return _first_devices(mechanism.all_devices(), _validate.integer(at_least=1, devices=devices))
     names = mechanism.all_devices() if devices == "all" else devices
-    if isinstance(names, str) or not names or not all(isinstance(name, str) for name in names):
-        raise _validate.fail("devices", devices, 'give "all", or a list such as ["cuda:0", "cuda:1"]')
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    if not listed or not names or not all(isinstance(name, str) for name in names):
+        raise _validate.fail(
+            "devices", devices, 'give "all", a number of devices, or a list such as ["cuda:0", "cuda:1"]'
+        )
     return names
+
+
+def _first_devices(known: Sequence[str], count: int) -> Sequence[str]:
+    """The first devices of a machine; where it has the CPU alone, as many processes."""
+    if list(known) == ["cpu"]:
+        return ["cpu"] * count
+    if count > len(known):
+        raise _validate.fail("devices", count, f"this machine has {len(known)}: {', '.join(known)}")
+    return known[:count]
 
 
 def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> list[Mechanism]:
@@ -516,7 +533,7 @@ def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> 
     A part that cannot be moved, such as the scale of the inputs, stays where it is.
     """
     devices = execution.devices
-    if devices is None or not mechanism.all_devices():
+    if devices is None or isinstance(devices, int) or not mechanism.all_devices():
         return [mechanism]
     if one:
         together = {"devices": tuple(devices)} if mechanism.can("devices") else {}

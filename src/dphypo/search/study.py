@@ -343,7 +343,7 @@ class Search:
         start_method: str = "spawn",
         *,
         executor: str | Factory | concurrent.futures.Executor | None = None,
-        devices: Sequence[str] | str | None = None,
+        devices: Sequence[str] | str | int | None = None,
         checkpoint_every: Every = FIVE_MINUTES,
         on_run: OnRun | None = None,
         **options: object,
@@ -362,7 +362,8 @@ class Search:
                 importable, from the top of a module; "fork" takes any function but not threads.
             executor: what executes the runs: one of ``dphypo.executors``, or an executor of ``concurrent.futures``; by
                 default this process, or ``workers`` processes of its own.
-            devices: devices of this machine, such as ["cuda:0", "cuda:1"], or "all"; each has a worker of its own.
+            devices: devices of this machine, such as ["cuda:0", "cuda:1"], a number of them, or "all"; each has its own
+                worker.
             checkpoint_every: a ``datetime.timedelta`` or a number of steps; None writes none. A last run that was
                 killed resumes from its checkpoint, a secret file next to the journal. A study has none.
             on_run: called on the curator's side with every published run of a survey, a row with ``params``, ``score``

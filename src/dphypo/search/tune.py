@@ -82,7 +82,7 @@ def tune(
     progress: bool = True,
     start_method: str = "spawn",
     executor: str | Factory | concurrent.futures.Executor | None = None,
-    devices: Sequence[str] | str | None = None,
+    devices: Sequence[str] | str | int | None = None,
     checkpoint_every: Every = FIVE_MINUTES,
     on_run: OnRun | None = None,
     journal: str | Path | Store | None = "tune.db",

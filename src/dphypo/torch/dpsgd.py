@@ -24,7 +24,7 @@ from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.torch.runs import TorchRun
 from dphypo.torch.saver import Safetensors, build
 from dphypo.training.base import GradientTraining
-from dphypo.training.scores import TrainedModel
+from dphypo.training.scores import Metrics, PrivateLoss, TrainedModel
 from dphypo.training.split import Origin, split_within
 
 _AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
@@ -158,6 +158,7 @@ class DPSGD(GradientTraining):
         reading["taken"] = self._columns()
         records = self._divided(as_records(self.data, self.example, **reading, person=self.person))
         hyperparameters.refuse_optimizer(self.optimizer)
+        hyperparameters.refuse_loss(self.loss)
         super().__post_init__()
         _validate.integer(at_least=1, threads=self.threads)
         if self.autocast not in (None, "bfloat16"):
@@ -212,6 +213,18 @@ class DPSGD(GradientTraining):
         """Further arguments of scores that are given by name, on these records."""
         example = self.example if isinstance(held_out, tuple) else None
         return {"loss": self.loss, "ignored": per_record(self.loss).ignored, "example": example}
+
+    def _read_score(self, cap: int | None) -> Any:
+        """As given; a loss on private records is that of the training, unless it states another."""
+        score = super()._read_score(cap)
+        if isinstance(score, Metrics):
+            return Metrics({name: self._of_training(one) for name, one in score.scores.items()})
+        return self._of_training(score)
+
+    def _of_training(self, score: Any) -> Any:
+        if isinstance(score, PrivateLoss) and score.loss is None and self.loss is not cross_entropy:
+            return replace(score, loss=self.loss)
+        return score
 
     def parts(self, records: TorchRecords, share: float) -> tuple[TorchRecords, Any]:
         """The records that train, and those that score: about this share of them, by a hash of each."""

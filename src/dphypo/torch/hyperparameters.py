@@ -64,6 +64,15 @@ def refuse_model(factory: object) -> None:
         )
 
 
+def refuse_loss(loss: object) -> None:
+    """Raise an error for a loss by name, or for a class of losses."""
+    if isinstance(loss, type):
+        raise _validate.fail("loss", loss.__name__, f"it is a class: give {loss.__name__}()")
+    if not callable(loss):
+        remedy = "give one of PyTorch's losses, such as torch.nn.MSELoss(), or a function of (outputs, targets)"
+        raise _validate.fail("loss", loss, remedy)
+
+
 def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
     """Raise an error for a hyperparameter that nothing uses."""
     known, takes_any = _named(factory)

@@ -24,6 +24,7 @@ from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
+from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch import engine
@@ -108,24 +109,46 @@ def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> en
 def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> UnsupportedModelError:
     """The error for a model, or a loss, that raises on a batch of records of the right shape."""
     kind = str(inputs.dtype).removeprefix("torch.")
-    remedy = (
-        "Change the model, or reshape the records: model(inputs) and loss(model(inputs), targets) must work for a "
-        "batch of any size, with the batch in the first dimension"
-    )
-    if inputs.dtype == torch.uint8:
-        remedy = "Convert pictures to fractions: x.astype('float32') / 255, or x.float() / 255 of a tensor"
-    elif targets is not None and targets.shape[1:] == (1,):
-        remedy += ". Targets are a column: where the loss takes one number a record, give y[:, 0]"
-    elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
-        remedy += ". Targets are fractions: where they are labels, give y.astype('int64')"
-    elif inputs.dim() == 1 and not inputs.is_floating_point():
-        remedy += ". If inputs and targets were swapped, give data=(inputs, targets)"
-    elif isinstance(error, IndexError) and "out of bounds" in str(error):
-        remedy = "The model has fewer outputs than there are classes: give it one output per class"
+    remedy = _remedy(f"{type(error).__name__}: {error}", inputs, targets)
     return UnsupportedModelError(
         f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
         f"({type(error).__name__}: {error}{place_of(error)}). {remedy}"
     )
+
+
+def _remedy(message: str, inputs: torch.Tensor, targets: torch.Tensor | None) -> str:
+    """What to write instead, from the types and the shapes and what the error says."""
+    shape, whole = inputs.shape[1:], not inputs.is_floating_point()
+    if inputs.dtype == torch.uint8:
+        return "Convert pictures to fractions: x.astype('float32') / 255, or x.float() / 255 of a tensor"
+    if message.startswith("IndexError") and "out of bounds" in message:
+        return "The model has fewer outputs than there are classes: give it one output per class"
+    if "dtype" in message and shape and (whole or inputs.dtype.itemsize < 4):
+        return "Give the inputs in single precision: x.astype('float32'), or x.float() of a tensor"
+    if "dtype" in message and any(name in message for name in ("Double", "Half", "BFloat16")):
+        return "Let the model stay in single precision, without .double(), .half() or .bfloat16()"
+    if targets is not None and targets.dtype == torch.bool:
+        return "Targets are booleans: give y.astype('int64') for classes, or y.astype('float32') for BCEWithLogitsLoss"
+    if targets is not None and targets.shape[1:] == () and "target size" in message.lower():
+        return "The model has one output for a record: give targets of the same shape, y[:, None]"
+    if "channels" in message and len(shape) == 3 and shape[-1] in (1, 3, 4):
+        return "Pictures have their channels last: put them first, np.moveaxis(x, -1, 1), or x.movedim(-1, 1)"
+    if "channels" in message and len(shape) == 2:
+        return "Pictures have no channels: add one, x[:, None]"
+    remedy = (
+        "Change the model, or reshape the records: model(inputs) and loss(model(inputs), targets) must work for a "
+        "batch of any size, with the batch in the first dimension"
+    )
+    if targets is not None and targets.shape[1:] == (1,):
+        remedy += ". Targets are a column: where the loss takes one number a record, give y[:, 0]"
+    elif targets is not None and targets.is_floating_point() and targets.dim() == 1:
+        remedy += (
+            ". Targets are fractions: where they are labels, give y.astype('int64'); for a regression, y[:, None] and "
+            "loss=torch.nn.MSELoss()"
+        )
+    elif inputs.dim() == 1 and whole:
+        remedy += ". If inputs and targets were swapped, give data=(inputs, targets)"
+    return remedy
 
 
 _CHUNK = 1024
@@ -340,6 +363,13 @@ class TorchModel(TrainedModel):
         each = per_record(functional.cross_entropy if loss is None else loss)
         return values(self._called, records, each, asked.declared or _CHUNK, each, rows=asked.rows)
 
+    def refuse_loss(self, loss: Callable[..., Any] | None, records: TorchRecords) -> None:
+        entropy = loss in (None, functional.cross_entropy) or isinstance(loss, nn.CrossEntropyLoss)
+        targets = records.example[1]
+        if entropy and targets.is_floating_point() and targets.shape[1:] == (1,):
+            remedy = "of a single output it is always 0: for a regression give loss=torch.nn.MSELoss()"
+            raise _validate.fail("loss", "cross_entropy", remedy)
+
     @torch.no_grad()
     def targets(self, measure: str, records: TorchRecords) -> Targets:
         inputs, targets = records.example
@@ -349,6 +379,11 @@ class TorchModel(TrainedModel):
             outputs = called(self._called, records.fields)(made_up)
         except Exception as error:
             raise not_callable(error, inputs) from error
+        if not isinstance(outputs, torch.Tensor):
+            raise UnsupportedModelError(
+                f"the model returns a {type(outputs).__name__}: let it return one tensor, which the loss compares "
+                "with the targets"
+            )
         kind = str(targets.dtype).removeprefix("torch.")
         regression = self._loss in REGRESSION or type(self._loss) in REGRESSION
         return Targets(tuple(targets.shape[1:]), kind, tuple(outputs.shape[1:]), regression, is_single(outputs))

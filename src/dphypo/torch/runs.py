@@ -173,7 +173,9 @@ class TorchRun:
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot use."""
-        scores.refuse_targets(self.mechanism.score, TorchModel(model, self.mechanism.loss))
+        trained = TorchModel(model, self.mechanism.loss)
+        trained.refuse_loss(self.mechanism.loss, self.mechanism.data)
+        scores.refuse_targets(self.mechanism.score, trained)
 
     def classes(self) -> int:
         """How many classes the model distinguishes."""

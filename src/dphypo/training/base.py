@@ -217,7 +217,8 @@ class GradientTraining(Mechanism):
         if given and "score" not in given:
             raise TypeError(
                 f'{cls.__name__} needs a score, by which runs are ranked: give score="accuracy", which sets private '
-                "records apart, or a function of the model that looks at public records"
+                "records apart; for a regression, a PrivateLoss on records that do not train; or a function of the "
+                "model that looks at public records"
             )
         return super().__new__(cls)
 

@@ -98,6 +98,10 @@ Value = Callable[[Floats, Floats, Floats | None], Floats]
 
 _MOST_CELLS = 1e12  # of a confusion matrix, for the slack of its noise
 _LARGEST = 700.0  # e to it is a number
+_STATE_BOUND = (
+    "no largest value of this loss is known. Split the records and state one, a public constant: trains, scores = "
+    'split_by_hash(x, y), then data=trains and score=PrivateLoss(scores, "calibrate", bound=...)'
+)
 _ENTROPIES = ("cross_entropy", "binary_cross_entropy_with_logits", "CrossEntropyLoss", "BCEWithLogitsLoss")
 _ROUNDING = 1 - 1e-12
 _SHARE, _ENOUGH = 0.2, 4000  # this many records suffice to rank runs
@@ -153,6 +157,9 @@ class TrainedModel(ABC):
     @abstractmethod
     def targets(self, measure: str, records: Any) -> Targets:
         """What the targets are, from types and shapes alone; ``measure`` is who asks, for an error."""
+
+    def refuse_loss(self, loss: Callable[..., Any] | None, records: Any) -> None:  # noqa: B027
+        """Refuse a loss that says nothing of the model, from types and shapes alone."""
 
     def correct(self, records: Any, asked: Asked) -> Floats:
         """1 for each record classified correctly, else 0; NaN for one outside the domain."""
@@ -371,8 +378,8 @@ class PrivateLoss(RecordScore):
         bound: the largest loss a record counts with; a constant chosen without looking at the data. By default, for
             cross entropy, twice the loss of a guess among the model's classes.
         loss: one of PyTorch's losses, or a function that gives one value, 0 or greater, per record. It is tried on
-            made-up records and refused if a record's value depends on the others. By default cross entropy; in JAX
-            the loss of the training.
+            made-up records and refused if a record's value depends on the others. By default the loss of the
+            training, as the score of a ``DPSGD``; elsewhere cross entropy.
         measure: "loss", or "perplexity": minus e to the mean loss.
     """
 
@@ -385,7 +392,7 @@ class PrivateLoss(RecordScore):
             raise _validate.fail("measure", self.measure, 'give "loss" or "perplexity"')
         if self.bound is not None:
             _validate.positive(bound=self.bound)
-        elif self.loss is not None and getattr(self.loss, "__name__", type(self.loss).__name__) not in _ENTROPIES:
+        elif not _has_bound(self.loss):
             raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
         super().__post_init__()
 
@@ -520,6 +527,11 @@ NAMED: Mapping[str, type[RecordScore]] = {
 """Scores by name: ``DPSGD(score="f1")`` sets private records apart, and ``tune`` solves for the noise."""
 
 
+def _has_bound(loss: Callable[..., Any] | None) -> bool:
+    """Whether a largest loss follows from the number of classes."""
+    return loss is None or getattr(loss, "__name__", type(loss).__name__) in _ENTROPIES
+
+
 def names_in(score: str | Sequence[str]) -> list[str]:
     """The names that were given as ``score``, checked."""
     names = [score] if isinstance(score, str) else list(score)
@@ -546,6 +558,8 @@ def named(
         own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
         own |= {"loss": loss} if kind is PrivateLoss else {"ignore_index": ignored}
         own |= {"rarest": rarest} if kind is PrivateConfusion else {}
+        if kind is PrivateLoss and "bound" not in options and not _has_bound(loss):
+            raise _validate.fail("score", name, _STATE_BOUND)
         scores[name] = kind(noise_multiplier=cost.CALIBRATE, **options, **own)
     return scores[names[0]] if isinstance(score, str) else Metrics(scores)
 
@@ -745,6 +759,8 @@ def refuse_targets(score: Any, model: TrainedModel) -> None:
             measure = given if isinstance(given, str) else type(one).__name__
             if (remedy := _not_labels(model.targets(measure, one.records_for(model)))) is not None:
                 raise _validate.fail("score", measure, remedy)
+        elif isinstance(one, PrivateLoss):
+            model.refuse_loss(one.loss, one.records_for(model))
 
 
 def _not_labels(targets: Targets) -> str | None:

@@ -384,10 +384,10 @@ def place_of(error: BaseException) -> str:
     """The user's file and line in which an error was raised, if there is one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(frame.filename.startswith(folder) for folder in _HERE)]
-    if not own:
-        return ""
-    line = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
-    return f" at {own[-1].filename}, line {own[-1].lineno} ({line})"
+    for frame in reversed(own):
+        if line := linecache.getline(frame.filename, frame.lineno or 0).strip():  # generated code has none
+            return f" at {frame.filename}, line {frame.lineno} ({line})"
+    return ""
 
 
 def plain(graph: fx.GraphModule) -> None:

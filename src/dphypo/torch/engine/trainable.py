@@ -247,7 +247,20 @@ def refuse_other_gradients(
             part.add(sums.rows.new_tensor([_WEIGHTS]), sums)
         found = _as_row(layout.each(sums.rows[0]))
         if not (found - wanted).norm() <= _TOLERANCE * wanted.norm() + 1e-12:
-            raise UnsupportedModelError(_MIXES)
+            raise UnsupportedModelError(_shapes_differ(probe, inputs, targets) or _MIXES)
+
+
+@torch.no_grad()
+def _shapes_differ(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> str:
+    """What to say if a loss such as the squared error compares every output with every target; else nothing."""
+    output, target = tuple(model(inputs).shape[1:]), tuple(targets.shape[1:])
+    if output == target or not targets.is_floating_point() or math.prod(output) != math.prod(target):
+        return ""
+    remedy = "y[:, None]" if output == (1,) else "the targets in the shape of the outputs"
+    return (
+        f"the model's output for a record has shape {output} and its target has shape {target}, so the loss mixes "
+        f"records, every output with every target of a batch: give {remedy}"
+    )
 
 
 def captured(
