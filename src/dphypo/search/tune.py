@@ -296,15 +296,7 @@ def plan_tuning(
     price: float = PRICE,
     keep: Keep | None = None,
 ) -> Tuning:
-    """A survey and one run that cost ε at δ, or one run alone; how many short runs there are is planned if not given.
-
-    Runs are longer than the default if so few steps would be left that nothing is learnt. They are shorter, and then
-    fewer, if the compute or the price would be exceeded (``paper/RESULTS.md`` has the evidence).
-
-    Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
-    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost. With
-    ``SurveyPlan(score=True)`` it does not: the records that score the release never train it.
-    """
+    """A survey and one run, or one run alone, that cost ε at δ; the number of short runs is planned if not given."""
     if isinstance(survey, int):
         survey = SurveyPlan(runs=_validate.integer(at_least=0, survey=survey))
     given: object = SurveyPlan() if survey is None else survey
@@ -332,7 +324,7 @@ def plan_tuning(
                 dear = f", at a compute of {takes:.3g}" if takes > most * _ROUNDING else ""
                 return replace(alone, why=f"{alone.why} It is expected {loses}, and a search {after:.2g}{dear}.")
             why = f"One run alone is expected {loses}, and a search {after:.2g}. "
-    planned_runs = known is not None and given.runs is None
+    limits: dict[str, Any] = {"compute": compute, "price": price, "known": known is not None and given.runs is None}
     if known is not None:
         if prospect is not None:
             found = known.at(prospect.signal)
@@ -341,41 +333,56 @@ def plan_tuning(
         proposer = Evenly(runs) if given.proposer is None else given.proposer
         pick = Parabola(known.name, known.spread, TRANSFER) if given.pick is None else given.pick
         given = replace(given, runs=runs, proposer=proposer, pick=pick)
+    problem = NoiseProblem(space, mechanism, given, None, epsilon, delta, keep, spread)
+    return replace(plan_survey(problem, **limits), why=why, space=space)
 
-    steps = steps_of(mechanism, space)
 
-    def planned(given: SurveyPlan) -> Tuning:
-        plan = within_compute(given, space, steps, compute, known=planned_runs)
-        largest, within = settings_within(mechanism, space, None if compute is None else compute / plan.compute)
-        found = NoiseProblem(space, mechanism, plan, within, epsilon, delta, keep, spread)
-        while given.fraction is None and found.price > price:
-            assert plan.fraction is not None
-            shorter = max(plan.fraction / 2, least_fraction(steps))
-            if shorter < plan.fraction:
-                plan = replace(plan, fraction=shorter)
-            elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
-                plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
-            else:
-                break
-            found = replace(found, plan=plan)
-        return replace(found.solve(), accepted=price, largest=largest, why=why, space=space)
+def plan_survey(problem: NoiseProblem, **limits: Any) -> Tuning:
+    """A survey within limits, and a last run: where that is better, on all records.
 
+    Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
+    score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost. With
+    ``SurveyPlan(score=True)`` it does not: the records that score the release never train it.
+    """
+    given, mechanism, records = problem.plan, problem.mechanism, ""
     if given.last is None and not given.score and mechanism.on_all_records() is not None:
         last: Any = operator.methodcaller("on_all_records")  # which states no split: it counts for everyone
-        whole = planned(replace(given, last=last))
+        whole = within_limits(replace(problem, plan=replace(given, last=last)), **limits)
         noise = whole.short.score_deviation
         if noise is None or noise <= QUIET:
             return replace(whole, records=" It trains on all records, including those that score.")
         records = (
             f" It trains only on records that do not score; on all records, scores would have a noise of {noise:.2g}."
         )
-        tuning = replace(planned(given), records=records)
-    else:
-        tuning = planned(given)
+    tuning = within_limits(problem, **limits)
     noise = tuning.short.score_deviation
     if noise is not None and mechanism.solves_for_scores:
         _validate.warn_of_score_noise(noise)
-    return tuning
+    return replace(tuning, records=records)
+
+
+def within_limits(problem: NoiseProblem, *, compute: float | None, price: float, known: bool) -> Tuning:
+    """The survey and the last run with their noise, within compute and price.
+
+    Runs are longer than the default if so few steps would be left that nothing is learnt. They are shorter, and then
+    fewer, if the compute or the price would be exceeded (``paper/RESULTS.md`` has the evidence).
+    """
+    given, mechanism, space = problem.plan, problem.mechanism, problem.space
+    steps = steps_of(mechanism, space)
+    plan = within_compute(given, space, steps, compute, known=known)
+    largest, within = settings_within(mechanism, space, None if compute is None else compute / plan.compute)
+    found = replace(problem, plan=plan, within=within)
+    while given.fraction is None and found.price > price:
+        assert plan.fraction is not None
+        shorter = max(plan.fraction / 2, least_fraction(steps))
+        if shorter < plan.fraction:
+            plan = replace(plan, fraction=shorter)
+        elif given.runs is None and (plan.runs or 0) > RUNS_OF_FEW_STEPS:
+            plan = replace(plan, runs=RUNS_OF_FEW_STEPS)
+        else:
+            break
+        found = replace(found, plan=plan)
+    return replace(found.solve(), accepted=price, largest=largest)
 
 
 def one_run(
