@@ -543,4 +543,12 @@ MUTANTS = (
         "        if part is None:\n            self._reservation.claim(part)\n",
         ("integrations/test_optuna_claims.py::test_of_two_copies_of_a_storage_one_goes_on",),
     ),
+    Mutant(
+        "a search that its count refuses keeps its reservation",
+        "a ledger is charged for the count alone where nothing else was read",
+        "search/runner.py",
+        "                    self._journal.settle(Composition(counts.terms(self.mechanism)))\n",
+        "",
+        ("survey/test_fit_count.py::test_a_ledger_is_charged_for_the_count_alone_of_a_refused_search",),
+    ),
 )

@@ -13,7 +13,7 @@ from torch import nn
 import dphypo
 from dphypo.accounting.certificate import Certificate
 from dphypo.entropy import Seeded
-from dphypo.errors import UnfitRecordsError
+from dphypo.errors import LedgerError, UnfitRecordsError
 from dphypo.search.declaration import DEVIATIONS, SCORE, SLIVER, TRAIN, FitCount, total_in_gaussians
 from dphypo.search.tune import NoiseProblem, plan_tuning
 from dphypo.torch import DPSGD
@@ -64,6 +64,29 @@ def test_nothing_is_bought_where_a_count_could_say_nothing(epsilon: float) -> No
         assert bought == (DEVIATIONS * float(f"{sigma:.3g}") <= size / 2)
     relation = dphypo.mechanism(lambda params, *, seed: (0, 0.5), event=1, relation=dpsgd().relation)
     assert FitCount.of(relation, epsilon=epsilon, delta=1e-5) is None
+
+
+def test_a_ledger_is_charged_for_the_count_alone_of_a_refused_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry of a search that its count refused kept all of its ε, and the corrected search was refused for it."""
+    book = dphypo.Ledger.open(tmp_path / "data.ledger", epsilon=6.0, delta=2e-5)
+
+    def search(fit: int, name: str) -> Any:
+        given: dict[str, Any] = {"journal": tmp_path / name, "survey": 1, "progress": False, "ledger": book}
+        return dphypo.tune(dpsgd(fit), **TOTAL, **given)
+
+    for _ in range(2):
+        with pytest.raises(UnfitRecordsError):
+            search(0, "wrong.db")
+    (entry,) = book.entries
+    assert entry.settled is not None
+    assert max(a / b for a, b in zip(entry.settled.renyi, entry.declared.renyi, strict=True)) < 0.01
+    assert search(COUNT, "right.db").model is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(FitCount, "check", lambda *_: None)
+        with pytest.raises(LedgerError, match="nothing more is run or released"):
+            search(0, "wrong.db")
 
 
 def test_few_records_that_fit_are_refused_with_the_count_alone_spent(tmp_path: Path) -> None:

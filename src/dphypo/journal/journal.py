@@ -415,6 +415,12 @@ class Journal:
                     self._reservation.settle(record.end.name, record.end.head, stop.guarantee, stop.made)
             self._write(["release", ending, certificate])
 
+    def settle(self, guarantee: Composition) -> None:
+        """Charge the ledger for this alone: the search is refused before its first run. No journal can continue it."""
+        if self._reservation is not None:
+            end = self.record.end
+            self._reservation.settle(end.name, end.head, guarantee, (end.name,))
+
     def shred(self) -> None:
         """Reduce the study to its declaration and certificate, in the tables and in the bytes of the storage."""
         with self._store.turn():

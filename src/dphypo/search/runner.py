@@ -611,9 +611,13 @@ class RunningPart:
         try:
             kept = self._compare(found, declared)
             self._records.check()
-            if self._part.counts is not None and COUNTS in kept:
-                self._part.counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
-                self.counted = self._part.counts.said(kept[COUNTS])
+            if (counts := self._part.counts) is not None and COUNTS in kept:
+                try:
+                    counts.check(kept[COUNTS], self.mechanism, declaration.delta, declaration.stated)
+                except errors.UnfitRecordsError:
+                    self._journal.settle(Composition(counts.terms(self.mechanism)))
+                    raise
+                self.counted = counts.said(kept[COUNTS])
             record = self._journal.record
             if record.total is not None and not runs.possible(record.total):
                 raise tampered("its number of runs is one that the law of T never gives")
