@@ -203,18 +203,16 @@ def test_the_event_of_a_score_is_that_of_its_noise(kind):
     assert 0 < score.event.slack < 1e-20
 
 
-def test_a_score_of_ones_own_that_states_an_event_states_all_of_it_and_is_charged():
+def test_a_score_that_states_an_event_is_private_and_none_of_ones_own():
     class Own:
         event = dp_accounting.GaussianDpEvent(0.1)
 
         def __call__(self, params, *, seed):
             return 0.0
 
-    with pytest.raises(ValueError, match=r"'Own'.*let it state its split, data, records and noise_multiplier"):
-        training(score=Own())
-    for name in ("split", "data", "records", "noise_multiplier"):
-        setattr(Own, name, None)
-    assert training(score=Own()).score_event == Own.event
+    for score in (Own(), {"own": Own(), "public": lambda params: 0.5}):
+        with pytest.raises(ValueError, match=r"'Own'.*it states an event, so it is private: give a PrivateConfusion"):
+            training(score=score)
     assert training(score=PrivateAccuracy((PIXELS, LABELS), "calibrate")).private_score is not None
 
 

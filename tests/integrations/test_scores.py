@@ -14,14 +14,11 @@ from torch import nn
 from dphypo import jax as in_jax
 from dphypo import torch as in_torch
 from dphypo.jax.program import JaxModel, Program, as_records
-from dphypo.sklearn.estimators import FittedEstimator
 from dphypo.torch.record_values import TorchModel
 from dphypo.training.scores import (
     NAMED,
     Metrics,
-    PrivateAccuracy,
     PrivateConfusion,
-    PrivateLoss,
     PublicAccuracy,
     named,
 )
@@ -114,17 +111,6 @@ def test_several_names_in_jax_share_one_matrix() -> None:
     outcome = mechanism.at(noise_multiplier=1.0, score_noise_multiplier=9.0)({"learning_rate": 0.1}, seed=1)
     assert set(outcome.metrics) == {"f1", "accuracy"}
     assert outcome.score == outcome.metrics["f1"]
-
-
-def test_an_estimator_is_scored_by_its_predictions() -> None:
-    class Thirds:
-        def predict(self, rows: Any) -> Any:
-            return rows[:, 0] // 3
-
-    estimator = FittedEstimator(Thirds())
-    data = (np.arange(9.0).reshape(-1, 1), np.array([0.0, 0, 0, 1, 1, 1, 2, 2, 9]))
-    assert PrivateAccuracy(data, 1e-6, records=9)(estimator, seed=1) == 8 / 9
-    assert PrivateLoss(data, 1e-6, bound=4.0, records=9)(estimator, seed=1) == pytest.approx(-4 / 9, abs=1e-4)
 
 
 def test_a_model_of_no_library_is_refused() -> None:

@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import loguniform
+from sklearn.linear_model import LogisticRegression
 
 from dphypo.laws import Pmf
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.sklearn.estimators import FittedEstimator, difference, network, outputs_of, to_unit
 from dphypo.sklearn.schema import Holds, holds, numbers
-from dphypo.training.scores import PrivateLoss
+from dphypo.training.scores import PrivateAccuracy, PrivateLoss
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, 60)
@@ -192,15 +193,11 @@ def test_a_list_of_rows_is_a_table() -> None:
     assert np.array_equal(targets, labels)
 
 
-def test_a_prediction_does_not_depend_on_the_rows_beside_it() -> None:
+def test_hidden_layers_are_followed_by_rectifiers() -> None:
     model = network(3, (16, 8), 2)
     assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
-    rows = X.astype(np.float32)
-    whole = outputs_of(model, rows)
-    assert all(outputs_of(model, rows[[place]]).tobytes() == whole[[place]].tobytes() for place in range(60))
-    assert outputs_of(model, rows[1:]).tobytes() == whole[1:].tobytes()
-    in_double = model.double()(torch.from_numpy(X)).detach().numpy()
-    assert whole == pytest.approx(in_double, rel=1e-5, abs=1e-6)
+    found = outputs_of(model, X.astype(np.float32))
+    assert found == pytest.approx(model(torch.from_numpy(X).float()).detach().numpy(), rel=1e-5, abs=1e-5)
 
 
 def test_a_private_score_is_a_ratio_of_whole_numbers() -> None:
@@ -214,14 +211,30 @@ def test_a_private_score_is_a_ratio_of_whole_numbers() -> None:
         assert found.best_score_ == float(Fraction(found.best_score_).limit_denominator(200))
 
 
-class NoGuess(DPSGDRegressor):
-    """A regressor of one's own that gives no number."""
+def regressor() -> DPSGDRegressor:
+    return DPSGDRegressor(hidden=(), bounds=(-5, 8), target_bounds=(-10, 10), device="cpu").fit(X, X[:, 0])
 
-    def predict(self, X: Any) -> Any:
-        return np.full(len(X), np.nan)
+
+def error_of(fitted: Any, data: Any) -> float:
+    return -PrivateLoss(data, 1e-6, bound=20.0, records=60)(FittedEstimator(fitted), seed=1)
 
 
 def test_a_regressor_that_gives_no_numbers_is_not_the_best() -> None:
     """An error that is not a number would count as none."""
-    score = PrivateLoss((X, X[:, 0]), 0.1, bound=5.0, records=60)
-    assert score(FittedEstimator(NoGuess()), seed=1) == pytest.approx(-5.0, abs=0.1)
+    fitted = regressor()
+    fitted.model_[0].bias.data[:] = np.nan
+    assert error_of(fitted, (X, X[:, 0])) == pytest.approx(20.0, abs=1e-3)
+
+
+def test_an_estimator_is_scored_as_it_predicts() -> None:
+    fitted = regressor()
+    assert error_of(fitted, (X, X[:, 0])) == pytest.approx(np.abs(fitted.predict(X) - X[:, 0]).mean(), rel=1e-4)
+    assert error_of(fitted, (X[:0], X[:0, 0])) == pytest.approx(0.0, abs=1e-3), (
+        "no record decides whether a score fails"
+    )
+    pipeline = SCHEMAS["both"].pipeline(classifier()).fit(FRAME, Y)
+    score = PrivateAccuracy((FRAME, np.where(np.arange(60) < 20, 7, Y)), 1e-6, records=60)
+    right = (pipeline.predict(FRAME) == Y)[20:].mean()  # a label that is not declared counts for nothing
+    assert score(FittedEstimator(pipeline), seed=1) == pytest.approx(right, abs=1e-9)
+    with pytest.raises(TypeError, match="model is a LogisticRegression"):
+        score(LogisticRegression(), seed=1)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dp_accounting import GaussianDpEvent
 from support.torch_world import EXAMPLE, dpsgd, net, weights
 from torch import nn
 from torch.utils.data import Dataset
@@ -91,23 +90,6 @@ def test_a_rehearsal_touches_no_private_record_and_shows_what_is_wrong() -> None
     )
     with pytest.raises(UnsupportedModelError, match="GroupNorm"):
         wider.rehearse({"width": 8}, seed=0)
-
-
-class OwnScore:
-    """A private score of one's own, whose error shows a record."""
-
-    event, split, data, records, noise_multiplier = GaussianDpEvent(5.0), None, None, None, None
-
-    def __call__(self, model: nn.Module, *, seed: int) -> float:
-        raise AssertionError("a private record was read")
-
-
-@pytest.mark.parametrize("score", [OwnScore(), {"own": OwnScore(), "public": lambda model: 0.5}])
-def test_a_rehearsal_does_not_call_a_private_score_of_ones_own(score: Any) -> None:
-    """Before, it was called on the private records, and its error was shown without any noise."""
-    outcome = dpsgd(score=score).rehearse({}, seed=0)
-    assert outcome.score == 0.0
-    assert outcome.metrics == ({"own": 0.0, "public": 0.5} if isinstance(score, dict) else {})
 
 
 def test_a_mechanism_of_another_architecture_does_not_go_on_with_a_journal(tmp_path: Any) -> None:

@@ -159,7 +159,7 @@ MUTANTS = (
         "scores of rows rank the runs of persons",
         "training and scoring protect one unit",
         "training/base.py",
-        "if is_private(one) and persons != (cap is not None):",
+        "if isinstance(one, RecordScore) and (one.rows_per_person is None) != (cap is None):",
         "if False:",
         ("integrations/test_persons_scores.py::test_training_and_scoring_protect_one_unit",),
     ),

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.model_selection._search import BaseSearchCV
-from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import nn
@@ -40,10 +41,12 @@ from dphypo.sklearn.schema import (
 )
 from dphypo.space import Space
 from dphypo.torch import DPSGD
+from dphypo.torch.data import TorchRecords, as_records
+from dphypo.torch.record_values import TorchModel
 from dphypo.torch.saver import Safetensors, remember
 from dphypo.training import cost
 from dphypo.training.persons import PersonKeys
-from dphypo.training.scores import Asked, Targets, TrainedModel, Value, as_trained, no_score
+from dphypo.training.scores import Asked, Targets, Value, as_trained, no_score
 from dphypo.training.split import record_bytes
 
 Floats = npt.NDArray[np.float32]
@@ -121,12 +124,24 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         return cost.exact(run)
 
     @abstractmethod
-    def _loss(self) -> Callable[..., Any]:
+    def loss(self) -> Callable[..., Any]:
         """The loss that is trained with."""
 
     @abstractmethod
-    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+    def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Features and targets; data that ``fit`` cannot use are refused, by their types, before anything is spent."""
+
+    @abstractmethod
+    def targets(self, y: Any) -> Any:
+        """The column of targets, each read by itself."""
+
+    @abstractmethod
+    def encoded(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
         """Inputs and targets as the network takes them; a target that no record may have is outside its domain."""
+
+    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+        """Records as the network takes them; wrong data are refused by their types."""
+        return self.encoded(*self.check_data(X, y))
 
     @property
     @abstractmethod
@@ -138,12 +153,14 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
 
-    def _features(self, X: Any, *, reset: bool = True) -> Any:
-        """A table of numbers, with NaN for other values. It may be empty: a fit does not fail for lack of records."""
-        if reset:
+    def features(self, X: Any, *, known: bool = False, least: int = 0) -> Any:
+        """A table of numbers, with NaN for other values; its columns must be those of the fit if they are ``known``.
+
+        It may be empty: neither a fit nor a private score fails for lack of records.
+        """
+        if not known:
             refuse_times(X, texts=False)
-        least = 0 if reset else 1
-        return validate_data(self, numbers(X), reset=reset, ensure_all_finite=False, ensure_min_samples=least)
+        return validate_data(self, numbers(X), reset=not known, ensure_all_finite=False, ensure_min_samples=least)
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train on private records; ``groups`` has a key for each row, where rows of one key are one person's."""
@@ -172,7 +189,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
             data=data,
             batch_size=min(self.batch_size, records),
             fixed=fixed,
-            loss=self._loss(),
+            loss=self.loss(),
             **own | given,
         )
 
@@ -184,7 +201,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> Doubles:
         check_is_fitted(self, "model_")
-        return outputs_of(self.model_, to_unit(self._features(X, reset=False), self.bounds))
+        return outputs_of(self.model_, to_unit(self.features(X, known=True, least=1), self.bounds))
 
 
 @dataclass(eq=False, repr=False)
@@ -213,9 +230,11 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
     classes: npt.ArrayLike | None = None
     class_weight: Mapping[Any, float] | None = None
 
-    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
-        """Inputs, and the places of labels among the classes, -1 for others; wrong data are refused by their types."""
-        X, y = self.check_data(X, y)
+    def targets(self, y: Any) -> Any:
+        return _column(y)
+
+    def encoded(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+        """Inputs, and the places of labels among the classes, -1 for others."""
         return to_unit(X, self.bounds), places(y, self.classes_)
 
     @property
@@ -223,23 +242,22 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
         return len(self.classes_)
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
         if self.classes is not None and y is not None:
             check_labels(y, self.classes)
-        X, y = self._features(X), _column(y)
+        X, y = self.features(X), self.targets(y)
         check_consistent_length(X, y)
         if self.classes is None:
             check_classification_targets(y)
         self.classes_ = unique_labels(y) if self.classes is None else np.unique(self.classes)
         if len(self.classes_) < 2:
             raise ValueError("there is only one class: a classifier needs at least two")
-        self._loss()  # refuses weights of other classes
+        self.loss()  # refuses weights of other classes
         if len(set(record_bytes(self.classes_))) < len(self.classes_):
             remedy = "two of them are one number in single precision, in which labels are compared: number them from 0"
             raise _validate.fail("classes", self.classes_.tolist(), remedy)
         return X, y
 
-    def _loss(self) -> Callable[..., Any]:
+    def loss(self) -> Callable[..., Any]:
         """The cross entropy, with weights of at most 1: a record's gradient is clipped after it is weighted."""
         if self.class_weight is None:
             return functional.cross_entropy
@@ -287,12 +305,14 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     _: KW_ONLY
     target_bounds: tuple[float, float] | None = None
 
-    def _loss(self) -> Callable[..., Any]:
+    def loss(self) -> Callable[..., Any]:
         return functional.mse_loss
 
-    def read(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
-        """Inputs and targets, NaN for those that are no numbers; wrong data are refused by their types."""
-        X, y = self.check_data(X, y)
+    def targets(self, y: Any) -> Any:
+        return np.asarray(_column(None if y is None else numbers(y)), dtype=np.float64)
+
+    def encoded(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
+        """Inputs and targets, NaN for those that are no numbers."""
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
         return to_unit(X, self.bounds), np.where(inside, to_unit(y, self.target_bounds), np.float32(np.nan))[:, None]
 
@@ -301,8 +321,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
         return 1
 
     def check_data(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Refuse data that ``fit`` cannot use, by their types, before anything is spent."""
-        X, y = self._features(X), np.asarray(_column(None if y is None else numbers(y)), dtype=np.float64)
+        X, y = self.features(X), self.targets(y)
         check_consistent_length(X, y)
         if self.target_bounds is None:
             _validate.warn(
@@ -392,24 +411,10 @@ def _bounds(bounds: Bounds) -> tuple[Doubles, Doubles]:
     return low, high
 
 
-def outputs_of(model: nn.Sequential, inputs: Floats) -> Doubles:
-    """The model's outputs; those of a row do not depend on the other rows, to the last bit.
-
-    Products are added one input at a time, in double precision. A matrix product would add them in an order that
-    depends on the number of rows.
-    """
-    values = np.asarray(inputs, dtype=np.float64)
-    for layer in model:
-        if isinstance(layer, nn.ReLU):
-            values = np.maximum(values, 0.0)
-            continue
-        assert isinstance(layer, nn.Linear)
-        weight, bias = (one.detach().cpu().double().numpy() for one in (layer.weight, layer.bias))
-        total = np.tile(bias, (len(values), 1))
-        for place in range(weight.shape[1]):
-            total += values[:, place, None] * weight[:, place]
-        values = total
-    return values
+@torch.no_grad()
+def outputs_of(model: nn.Module, inputs: Floats) -> Doubles:
+    """The model's outputs, in double precision."""
+    return np.asarray(copy.deepcopy(model).cpu().double()(torch.from_numpy(inputs.astype(np.float64))))
 
 
 def fitted(estimator: Any, model: nn.Module, **params: Any) -> Any:
@@ -560,67 +565,52 @@ class TableRecords:
         """The number of persons, if records are persons, or of rows."""
         return len(self) if self.person is None else self.person.count
 
-    def chosen(self, rows: npt.NDArray[np.int64] | None) -> TableRecords:
-        """Some rows."""
-        return self if rows is None else TableRecords(*(_safe_indexing(part, rows) for part in (self.X, self.y)))
 
+class FittedEstimator(TorchModel):
+    """The network of a fitted estimator, as scores see it: on records that the estimator reads.
 
-class FittedEstimator(TrainedModel):
-    """A private estimator as scores see it: its predictions, one by one."""
+    A record whose label is not declared is outside the domain. A regressor's error is absolute, in units of the target.
+    """
 
     def __init__(self, model: Any) -> None:
+        self._schema, self._last, _ = split_pipeline(model)
+        if not isinstance(self._last, _DPSGDEstimator):
+            raise TypeError(f"model is a {type(self._last).__name__}, which is no DPSGDClassifier or DPSGDRegressor")
+        check_is_fitted(self._last, "model_")
+        super().__init__(self._last.model_, self._last.loss())
         self.model = model
 
     @classmethod
-    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> TableRecords:
+    def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> TableRecords:  # type: ignore[override]
         return TableRecords.of(data, person)
 
-    def correct(self, records: TableRecords, asked: Asked) -> Doubles:
-        """Compared by value, one record at a time: one label of another type changes the type of all labels.
+    def _read(self, records: Any) -> TorchRecords:
+        X = records.X if self._schema is None else self._schema.transform(records.X)
+        return as_records(self._last.encoded(self._last.features(X, known=True), self._last.targets(records.y)))
 
-        A label that is not declared is neither correct nor wrong: its record counts for nothing.
-        """
-        records = records.chosen(asked.rows)
-        pairs = zip(record_bytes(self._guesses(records)), record_bytes(records.y), strict=True)
-        found = np.array([guess == label for guess, label in pairs], dtype=np.float64)
-        if not hasattr(self.model, "classes_"):
-            return found
-        return np.where(places(records.y, self.model.classes_) < 0, np.nan, found)
+    def classes(self, records: Any) -> int:
+        return super().classes(self._read(records))
 
-    def losses(self, records: TableRecords, loss: Any, asked: Asked) -> Doubles:
-        """Absolute errors, one number per record: a column minus a row would be a table."""
-        records = records.chosen(asked.rows)
-        y = records.y
-        targets, guesses = (
-            np.reshape(np.asarray(one, dtype=np.float64), len(y)) for one in (numbers(y), self._guesses(records))
-        )
-        return np.nan_to_num(np.abs(targets - guesses), nan=np.inf)
+    def labelled(self, records: Any, value: Value, asked: Asked) -> Doubles:
+        return super().labelled(self._read(records), value, asked)
 
-    def _guesses(self, records: TableRecords) -> Any:
-        return self.model.predict(records.X) if len(records) else np.zeros(0)
+    def losses(self, records: Any, loss: Callable[..., Any] | None, asked: Asked) -> Doubles:
+        default = None if is_classifier(self._last) else absolute_error(self._last)
+        return super().losses(self._read(records), default if loss is None else loss, asked)
 
-    def classes(self, records: TableRecords) -> int | None:
-        return len(self.model.classes_) if hasattr(self.model, "classes_") else None
-
-    def labelled(self, records: TableRecords, value: Value, asked: Asked) -> Doubles:
-        """By the positions of labels among the classes; of two classes, by the decision function if there is one."""
-        some = records.chosen(asked.rows)
-        X, y = some.X, some.y
-        known = self.model.classes_
-        if not len(y):
-            return np.zeros(0)
-        if len(known) == 2 and hasattr(self.model, "decision_function"):
-            outputs = np.stack([np.zeros(len(y)), np.asarray(self.model.decision_function(X), dtype=np.float64)], 1)
-        else:
-            outputs = np.eye(len(known))[places(self.model.predict(X), known)]
-        labels = places(y, known).astype(np.float64)
-        return np.where(labels < 0, np.nan, value(outputs, labels, None))
-
-    def targets(self, measure: str, records: TableRecords) -> Targets:
-        y, classes = np.asarray(records.y), self.classes(records)  # labels are compared by value, whatever their type
-        return Targets(y.shape[1:], "int64", () if classes is None else (classes,))
+    def targets(self, measure: str, records: Any) -> Targets:
+        return super().targets(measure, self._read(records))
 
 
 @as_trained.register
-def _(model: BaseEstimator) -> TrainedModel:
+def _(model: BaseEstimator) -> FittedEstimator:
     return FittedEstimator(model)
+
+
+def absolute_error(regressor: Any) -> Callable[..., Any]:
+    """The absolute error of each record, in units of the target."""
+    return functools.partial(_absolute, 1.0 if regressor.target_bounds is None else np.ptp(regressor.target_bounds) / 2)
+
+
+def _absolute(unit: float, outputs: Any, targets: Any) -> Any:
+    return (outputs - targets).abs() * unit

@@ -8,7 +8,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +32,7 @@ from dphypo.mechanisms.mechanism import CALIBRATE
 from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
 from dphypo.search.rates import scale_of_columns
-from dphypo.sklearn.estimators import TUNED, DPSGDClassifier, DPSGDRegressor, Fitting, callers, fitted
+from dphypo.sklearn.estimators import TUNED, DPSGDClassifier, DPSGDRegressor, Fitting, absolute_error, callers, fitted
 from dphypo.sklearn.schema import is_frame, split_pipeline, steps_instead
 from dphypo.space import Space
 from dphypo.torch.data import as_records
@@ -327,8 +326,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         of_score["rows_per_person"] = self.rows_per_person
         with warnings.catch_warnings(action="ignore"):  # fit warns of much noise, once
             if bound is not None:
-                loss = partial(_absolute, 1.0 if last.target_bounds is None else np.ptp(last.target_bounds) / 2)
-                private: RecordScore = PrivateLoss(**of_score, bound=bound, loss=loss)
+                private: RecordScore = PrivateLoss(**of_score, bound=bound, loss=absolute_error(last))
             elif measure == "accuracy":
                 private = PrivateAccuracy(**of_score)
             else:
@@ -442,10 +440,6 @@ class _OnPublic:
             return float(self.scorer(fitted(self.estimator, model), self.X, self.y))
         except Exception as error:
             raise ValueError(f"scoring raises {type(error).__name__} on the public records: {error}") from error
-
-
-def _absolute(unit: float, outputs: Any, targets: Any) -> Any:
-    return (outputs - targets).abs() * unit
 
 
 def check_estimator(estimator: Any, X: Any) -> None:

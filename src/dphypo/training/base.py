@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 import math
@@ -23,7 +22,6 @@ from dphypo.accounting.composition import Sides
 from dphypo.entropy import SEED_BITS
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
-from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import RunKind
 from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, natural_rate, rate_of_drift
 from dphypo.search import rates
@@ -34,8 +32,6 @@ from dphypo.training.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learn
 from dphypo.training.persons import read_cap
 from dphypo.training.scores import (
     Metrics,
-    PrivateConfusion,
-    PrivateScore,
     RecordScore,
     TrainedModel,
     is_private,
@@ -299,8 +295,7 @@ class GradientTraining(Mechanism):
         score = Metrics(dict(self.score)) if isinstance(self.score, Mapping) else self.score
         is_private(score)  # refuses one that states its event alone
         for one in scores_of(score).values():
-            persons = getattr(one, "rows_per_person", None) is not None
-            if is_private(one) and persons != (cap is not None):
+            if isinstance(one, RecordScore) and (one.rows_per_person is None) != (cap is None):
                 remedy = "training and scoring must protect one unit: give person= to both, or to none"
                 raise _validate.fail("score", type(one).__name__, remedy)
         return read_by(self.library, score)
@@ -316,7 +311,7 @@ class GradientTraining(Mechanism):
         return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
     @property
-    def private_score(self) -> PrivateScore | None:
+    def private_score(self) -> RecordScore | Metrics | None:
         """The score, if it looks at private records; else None."""
         return self.score if is_private(self.score) else None
 
@@ -347,9 +342,7 @@ class GradientTraining(Mechanism):
     def score_deviation(self) -> float | None:
         """The noise of the score that ranks, in units of its whole range; None if it has none that is known."""
         score = self.ranking_score
-        if isinstance(score, PrivateConfusion) and (classes := self.classes) is not None:
-            return score.deviation(classes)
-        return super().score_deviation
+        return score.deviation(self.classes) if isinstance(score, RecordScore) else None
 
     @property
     def score_assumes(self) -> str:
@@ -366,8 +359,8 @@ class GradientTraining(Mechanism):
 
     def score_reaching(self, target: float, wrong: float) -> float | None:
         """From which score on a target counts as reached; None if the score that ranks cannot say."""
-        found = getattr(self.ranking_score, "reaching", None)
-        return None if found is None else found(target, wrong, None if self.whole is None else self.whole.records)
+        score, of = self.ranking_score, None if self.whole is None else self.whole.records
+        return score.reaching(target, wrong, of) if isinstance(score, RecordScore) else None
 
     def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
@@ -590,9 +583,6 @@ class GradientTraining(Mechanism):
         for name, score in scores_of(self.score).items():
             if isinstance(score, RecordScore):
                 found[f"score {name}"] = self.library.records(score.data, score.example).held()
-            elif is_private(score):
-                with contextlib.suppress(TypeError):  # a user's score may hold its records in another way
-                    found[f"score {name}"] = held(score.data)
         return found
 
     def kinds(self, space: Space) -> list[RunKind]:

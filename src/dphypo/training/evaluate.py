@@ -13,7 +13,7 @@ from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.entropy import SEED_BITS, SYSTEM, bits
 from dphypo.journal import Ledger
 from dphypo.search import Release
-from dphypo.training.scores import PrivateConfusion, RecordScore, as_trained, named, refuse_targets
+from dphypo.training.scores import PrivateLoss, RecordScore, as_trained, named, refuse_targets
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,9 @@ def private_test(
         stated["ledger"] = {"epsilon": book.epsilon, "delta": book.delta}
         book.reserve(guarantee, name=name, delta=delta, unit=stated["unit"])
     number = final(trained, seed=bits(SEED_BITS, SYSTEM))
-    deviation = solved.value / final.declared
-    if isinstance(final, PrivateConfusion):
-        deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
-    elif hasattr(final, "bound"):
-        deviation = None if final.bound is None else deviation * final.bound
-    about = {"part": "private test", "measure": getattr(final, "measure", "accuracy"), "records": final.declared}
+    deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
+    if isinstance(final, PrivateLoss):
+        deviation = None if final.bound is None or deviation is None else deviation * final.bound
+    about = {"part": "private test", "measure": final.measure, "records": final.declared}
     certificate = guarantee.certificate(delta, **stated, releases=[{**about, "score": number}])
     return Evaluation(number, deviation, certificate)

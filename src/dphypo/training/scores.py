@@ -22,7 +22,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Self, TypeGuard
 
 import dp_accounting
 import numpy as np
@@ -33,7 +33,6 @@ from scipy.stats import binom
 from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.composition import Sides, read_sides
-from dphypo.accounting.events import ideal
 from dphypo.errors import UnreachableError, UnsupportedModelError
 from dphypo.training import cost
 from dphypo.training.persons import GRID, I64, PersonKeys, person_cells, person_means, read_cap
@@ -211,6 +210,7 @@ class PublicAccuracy:
         data: inputs and targets, as for ``DPSGD``. They must be public: nothing protects them.
     """
 
+    measure: ClassVar[str] = "accuracy"
     data: Any
 
     def records_for(self, model: TrainedModel) -> Any:
@@ -225,7 +225,7 @@ class PublicAccuracy:
 
 @dataclass(frozen=True, repr=False)
 class RecordScore(ABC):
-    """A score on private records, with noise.
+    """A score on private records: one evaluation is a Gaussian mechanism, under adding or removing one record.
 
     Args:
         data: inputs and targets, as for ``DPSGD``.
@@ -266,13 +266,38 @@ class RecordScore(ABC):
 
     @property
     @abstractmethod
+    def measure(self) -> Any:
+        """What it measures: a name, or a function."""
+
+    @property
     def event(self) -> RoundedDp:
-        """The event of one evaluation, under adding or removing one record."""
+        """The event of one evaluation."""
+        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), self._slack)
+
+    @property
+    @abstractmethod
+    def _slack(self) -> float:
+        """How far rounding takes one evaluation from its event, in total variation."""
+
+    def _slack_of_counts(self, cells: float) -> float:
+        """The slack of noisy counts, of which one record changes one by at most 1; a person is spread over them."""
+        return noise.slack(cells, (1 if self.rows_per_person is None else GRID) * self.sigma)
+
+    def deviation(self, classes: int | None) -> float | None:
+        """The noise of the score of a model of so many classes, in units of its whole range; None if not known."""
+        sigma = self.noise_multiplier
+        return sigma / self.records if isinstance(sigma, float) and self.records else None
 
     @property
     def assumes(self) -> str:
         """What the stated noise is a part of, or assumes, in words that follow the number."""
         return ""
+
+    def reaching(self, target: float, wrong: float, of: int | None) -> float | None:
+        """From which score on a target counts as reached, if a hash set the records apart from ``of`` in all; None if
+        that is not known.
+        """
+        return None
 
     @abstractmethod
     def value(self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None) -> Any:
@@ -347,8 +372,12 @@ class PrivateAccuracy(RecordScore):
     ignore_index: int | None = field(default=None, kw_only=True)
 
     @property
-    def event(self) -> RoundedDp:
-        return event_of_counts(self.sigma, 2, persons=self.rows_per_person is not None)
+    def measure(self) -> str:
+        return "accuracy"
+
+    @property
+    def _slack(self) -> float:
+        return self._slack_of_counts(2)
 
     def value(
         self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
@@ -358,7 +387,6 @@ class PrivateAccuracy(RecordScore):
         return float(right / max(wrong + right, 1))
 
     def reaching(self, target: float, wrong: float, of: int | None) -> float:
-        """From which score on a target counts as reached, if a hash set the records apart from ``of`` in all."""
         if self.rows_per_person is not None:
             remedy = "it is known for records that are right or wrong, and persons may be both: leave out the target"
             raise _validate.fail("target", target, remedy)
@@ -397,8 +425,8 @@ class PrivateLoss(RecordScore):
         super().__post_init__()
 
     @property
-    def event(self) -> RoundedDp:
-        return RoundedDp(dp_accounting.GaussianDpEvent(self.sigma), noise.slack_of_sum(self.sigma))
+    def _slack(self) -> float:
+        return noise.slack_of_sum(self.sigma)
 
     @property
     def assumes(self) -> str:
@@ -455,8 +483,8 @@ class PrivateConfusion(RecordScore):
         super().__post_init__()
 
     @property
-    def event(self) -> RoundedDp:
-        return event_of_counts(self.sigma, _MOST_CELLS, persons=self.rows_per_person is not None)
+    def _slack(self) -> float:
+        return self._slack_of_counts(_MOST_CELLS)
 
     @property
     def matrix_key(self) -> tuple[Any, ...]:
@@ -499,8 +527,10 @@ class PrivateConfusion(RecordScore):
         whole = matrix if self.group is None else matrix.sum(0)
         return auc(whole) if self.measure == "auc" else float(MEASURES[self.measure](whole))
 
-    def deviation(self, classes: int) -> float | None:
+    def deviation(self, classes: int | None) -> float | None:
         """The noise of the measure among this many classes; None for your own measure or a gap between groups."""
+        if classes is None:
+            return super().deviation(None)
         if not isinstance(self.measure, str) or self.measure in GAPS or not isinstance(self.noise_multiplier, float):
             return None
         share = 1 / (5 * classes) if self.rarest is None else self.rarest  # by default a fifth of an even share
@@ -574,27 +604,6 @@ def scoring_share(records: int) -> tuple[float, int]:
     return share, max(1, round(share * records))
 
 
-@runtime_checkable
-class PrivateScore(Protocol):
-    """A score computed on private records, with noise, that says what it costs.
-
-    ``event`` is that of one evaluation, under adding or removing one record. A score of your own may give None for
-    the others: ``split`` (the rule that set its records apart, where they do not know it), ``data``, ``records`` (the
-    declared number) and ``noise_multiplier`` ("calibrate" if it is to be solved for).
-    """
-
-    @property
-    def event(self) -> dp_accounting.DpEvent | RoundedDp: ...
-    @property
-    def split(self) -> Sides | None: ...
-    @property
-    def data(self) -> Any: ...
-    @property
-    def records(self) -> int | None: ...
-    @property
-    def noise_multiplier(self) -> float | str | None: ...
-
-
 @dataclass(frozen=True, repr=False)
 class Metrics:
     """Several scores of one run, ``DPSGD(score={"accuracy": ..., "gap": ...})``: the first ranks, all are published.
@@ -613,7 +622,8 @@ class Metrics:
 
     def __post_init__(self) -> None:
         for name, score in _validate.mapping(score=self.scores).items():
-            if not callable(score) or not isinstance(name, str) or name in ("score", "status"):
+            usable = callable(score) and not isinstance(score, Metrics)
+            if not usable or not isinstance(name, str) or name in ("score", "status"):
                 raise _validate.fail("score", name, "give names, each with a function of the model or a private score")
         open_ = [score.noise_multiplier == cost.CALIBRATE for score in self.private]
         if self.noise_multiplier is None and any(open_):
@@ -630,25 +640,20 @@ class Metrics:
             object.__setattr__(self, "scores", scores)
 
     @property
-    def private(self) -> list[PrivateScore]:
+    def private(self) -> list[RecordScore]:
         """The scores that cost something, one of each matrix."""
-        found: dict[Any, PrivateScore] = {}
+        found: dict[Any, RecordScore] = {}
         for name, score in self.scores.items():
-            if is_private(score):  # the first of a matrix, which is the one that draws it
+            if is_private(score) and isinstance(score, RecordScore):  # the first of a matrix, which draws it
                 found.setdefault(score.matrix_key if isinstance(score, PrivateConfusion) else name, score)
         return list(found.values())
 
     @property
     def event(self) -> RoundedDp:
         """One evaluation of all of them, each with noise of its own."""
-        events = [score.event for score in self.private]
-        slack = math.fsum(event.slack for event in events if isinstance(event, RoundedDp)) * (1 + 1e-12)
-        exact = all(isinstance(event, RoundedDp) and event.exact for event in events)
-        parts = list(map(ideal, events))
-        if all(isinstance(part, dp_accounting.GaussianDpEvent) for part in parts):
-            sigma = _ROUNDING / math.sqrt(math.fsum(part.noise_multiplier**-2 for part in parts))
-            return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack, exact)
-        return RoundedDp(dp_accounting.ComposedDpEvent(parts), slack, exact)
+        slack = math.fsum(score.event.slack for score in self.private) * (1 + 1e-12)
+        sigma = _ROUNDING / math.sqrt(math.fsum(score.sigma**-2 for score in self.private))
+        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
 
     @property
     def records(self) -> int | None:
@@ -656,7 +661,7 @@ class Metrics:
         return min((score.records for score in self.private if score.records), default=None)
 
     @property
-    def split(self) -> Sides | None:
+    def split(self) -> Sides | str | None:
         """The rule of all private scores, where it is one."""
         rules = [score.split for score in self.private]
         return rules[0] if all(rule == rules[0] for rule in rules) else None
@@ -706,7 +711,7 @@ def scored(score: Any, model: TrainedModel, seed: int) -> tuple[float, dict[str,
         return score(model, seed=seed), {}
     if isinstance(score, PublicAccuracy):
         return score(model), {}
-    found = score(model.model, seed=seed) if is_private(score) else score(model.model)
+    found = score(model.model)
     try:
         return float(found), {}
     except (TypeError, ValueError):
@@ -715,24 +720,28 @@ def scored(score: Any, model: TrainedModel, seed: int) -> tuple[float, dict[str,
 
 
 def on_synthetic(score: Any, records: Callable[[RecordScore], Any]) -> Any:
-    """A score on made-up records. A user's private score reads its own records, so 0 takes its place."""
+    """A score on made-up records; a function reads its own, which are public."""
     if isinstance(score, Metrics):
         return Metrics({name: on_synthetic(one, records) for name, one in score.scores.items()})
     if isinstance(score, RecordScore):
         plain: dict[str, Any] = {"person": None, "rows_per_person": None}  # made-up records are rows
         return replace(score, data=records(score), example=None, records=10**6, noise_multiplier=1.0, **plain)
-    return no_score if is_private(score) else score
+    return score
 
 
-def is_private(score: object) -> bool:
-    """Whether a score looks at private records: it states an event. It must then state all of a private score."""
+def is_private(score: object) -> TypeGuard[RecordScore | Metrics]:
+    """Whether a score looks at private records; one that states an event, and is none of ours, is refused."""
     if isinstance(score, Metrics):
         return bool(score.private)
-    if isinstance(score, (RecordScore, PrivateScore)):
+    if isinstance(score, RecordScore):
         return True
     if inspect.getattr_static(score, "event", None) is not None:
-        remedy = "it states an event, so it is private: let it state its split, data, records and noise_multiplier, "
-        raise _validate.fail("score", type(score).__name__, remedy + "too, or None if they are not known")
+        remedy = (
+            "it states an event, so it is private: give a PrivateConfusion, whose measure is a function of the noisy "
+            "matrix, or a PrivateLoss, whose loss is one of each record; for anything else, declare your training by "
+            "dphypo.mechanism(score_event=...)"
+        )
+        raise _validate.fail("score", type(score).__name__, remedy)
     return False
 
 
@@ -755,8 +764,7 @@ def refuse_targets(score: Any, model: TrainedModel) -> None:
     """Refuse targets that a measure of labels cannot score, from types and shapes alone."""
     for one in scores_of(score).values():
         if isinstance(one, PublicAccuracy | PrivateAccuracy | PrivateConfusion):
-            given = getattr(one, "measure", "accuracy")
-            measure = given if isinstance(given, str) else type(one).__name__
+            measure = one.measure if isinstance(one.measure, str) else type(one).__name__
             if (remedy := _not_labels(model.targets(measure, one.records_for(model)))) is not None:
                 raise _validate.fail("score", measure, remedy)
         elif isinstance(one, PrivateLoss):
@@ -777,12 +785,6 @@ def _not_labels(targets: Targets) -> str | None:
             "y.astype(int), or score a regression with a PrivateLoss(bound=...)"
         )
     return None
-
-
-def event_of_counts(noise_multiplier: float, cells: float = 1, *, persons: bool = False) -> RoundedDp:
-    """The event of noisy counts, where one record changes one of them by at most 1, or persons are spread over them."""
-    slack = noise.slack(cells, (GRID if persons else 1) * noise_multiplier)
-    return RoundedDp(dp_accounting.GaussianDpEvent(noise_multiplier), slack)
 
 
 def _each(values: Floats, owners: I64 | None) -> Floats:
