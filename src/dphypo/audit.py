@@ -41,6 +41,7 @@ from dphypo.accounting.tradeoff import Tradeoff, curve
 from dphypo.entropy import SYSTEM, Entropy, bits
 from dphypo.mechanisms import Mechanism, Outcome, OwnTraining
 from dphypo.mechanisms.mechanism import Follower, followed_by
+from dphypo.training.scores import no_score
 
 if TYPE_CHECKING:
     import torch
@@ -304,7 +305,8 @@ def one_run_of(
     """
     size = len(canaries[0])
     included = np.array([bits(1, entropy) for _ in range(size)], dtype=np.bool_)
-    mechanism = make(tuple(_joined(usual, extra, included) for usual, extra in zip(data, canaries, strict=True)))
+    both = zip(data, canaries, strict=True)
+    mechanism = make(tuple(np.concatenate([np.asarray(usual), np.asarray(extra)[included]]) for usual, extra in both))
     if mechanism.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:
         remedy = "canaries are inserted or left out; compare two neighbouring data sets with audit_observations"
         raise _validate.fail("mechanism.relation", mechanism.relation, remedy)
@@ -312,7 +314,12 @@ def one_run_of(
     outcome = Outcome.of(mechanism(params, seed=bits(mechanism.seed_bits, entropy)))
     if not outcome.ok:
         raise ValueError(f"the run failed ({outcome.failure}): an audit needs a run that completes")
-    return _judged(included, observe(outcome.model), mechanism, params, claim, delta, confidence, apart=apart)
+    found = np.asarray(observe(outcome.model), dtype=np.float64).reshape(-1)
+    event = mechanism.event if claim is None else claim
+    event = event(params) if callable(event) else event
+    guarantee = Composition.of(account_published(event, 1, relation=mechanism.relation))
+    stated: dict[str, Any] = {"curve": curve(guarantee, delta), "claimed": guarantee.epsilon(delta)}
+    return judge(included, found, delta=delta, confidence=confidence, apart=apart, **stated)
 
 
 def one_run(
@@ -374,24 +381,28 @@ def one_run(
     if (jax := sys.modules.get("dphypo.jax")) is not None and isinstance(mechanism, jax.DPSGD):
         return _in_jax(mechanism, size, kind, see or "steps", params, records, declared, said)
     training = cast("DPSGD", mechanism)
-    from dphypo.torch.engine import synthetic_records
-
-    if records is None:
-        records = tuple(part.cpu().numpy() for part in synthetic_records(training.data.example, declared - size // 2))
-    inputs, targets = _pair(records, declared)
+    pair = _pair(training, size, records, declared)
     if kind == "input":
-        return _input_canaries(training, size, params, (inputs, targets), said)
+        return _input_canaries(training, size, params, pair, said)
+    return _gradient_canaries(training, size, see or "steps", params, pair, said)
+
+
+def _gradient_canaries(
+    training: DPSGD, size: int, see: str, params: Mapping[str, Any], pair: Records, said: Mapping[str, Any]
+) -> OneRunAudit:
+    """A copy of the mechanism in PyTorch with a layer of canaries, whose weights show each step's noisy gradient."""
+    (inputs, targets), event = pair, said["claim"]
     if (len(inputs) + size) * size > _MOST_MARKS:
         most = int(_MOST_MARKS / (len(inputs) + size))
         raise _validate.fail("canaries", size, f"each of {len(inputs)} records marks them all: give {most}, or fewer")
     own = {name: value for name, value in params.items() if name not in _of_model(training, params)}
-    watcher, event = _Weights(size), claim
+    watcher = _Weights(size)
 
     def make(data: Records) -> Mechanism:
         nonlocal event
         made = _beside(training, size, params, data)
         watcher.begin_at(made.model())
-        event = made.event(own) if claim is None else claim
+        event = made.event(own) if event is None else event
         return made
 
     def observe(model: nn.Module) -> Floats:
@@ -412,29 +423,6 @@ def one_run(
             apart=True,
             **said,
         )
-
-
-def _judged(
-    included: npt.NDArray[np.bool_],
-    scores: Any,
-    mechanism: Mechanism,
-    params: Mapping[str, Any],
-    claim: Any,
-    delta: float,
-    confidence: float,
-    *,
-    apart: bool,
-) -> OneRunAudit:
-    event = mechanism.event if claim is None else claim
-    event = event(params) if callable(event) else event
-    guarantee = Composition.of(account_published(event, 1, relation=mechanism.relation))
-    found = np.asarray(scores, dtype=np.float64).reshape(-1)
-    stated = {"curve": curve(guarantee, delta), "claimed": guarantee.epsilon(delta), "apart": apart}
-    return judge(included, found, delta=delta, confidence=confidence, **stated)  # type: ignore[arg-type]
-
-
-def _joined(usual: Any, canaries: Any, included: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    return np.concatenate([np.asarray(usual), np.asarray(canaries)[included]])
 
 
 def evidence_of_steps(moves: Floats, event: Any) -> Floats:
@@ -501,7 +489,12 @@ class _Weights(Follower):
 # Records and models with canaries, in PyTorch
 
 
-def _pair(records: Records, declared: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _pair(training: DPSGD, size: int, records: Records | None, declared: int) -> Records:
+    """The usual records as arrays: made up, unless public ones are given."""
+    if records is None:
+        from dphypo.torch.engine import synthetic_records
+
+        records = tuple(part.cpu().numpy() for part in synthetic_records(training.data.example, declared - size // 2))
     if not isinstance(records, tuple | list) or len(records) != 2:
         raise _validate.fail("records", type(records).__name__, "give a pair (inputs, targets)")
     inputs, targets = (np.asarray(part) for part in records)
@@ -568,7 +561,7 @@ def _on_records(mechanism: DPSGD, data: Records, rows: npt.NDArray[np.int_], cha
     """A copy of the mechanism on other records, each repeated so often; persons, if the mechanism protects persons."""
     import torch
 
-    changes |= {"example": None, "target": None, "collate": None, "workers": 0, "score": _no_score, "start": None}
+    changes |= {"example": None, "target": None, "collate": None, "workers": 0, "score": no_score, "start": None}
     changes |= _declared(mechanism, rows)
     return mechanism.at(data=tuple(torch.as_tensor(np.repeat(part, rows, axis=0)) for part in data), **changes)
 
@@ -578,10 +571,6 @@ def _declared(mechanism: DPSGD | of_jax.DPSGD, rows: npt.NDArray[np.int_]) -> di
     if mechanism.rows_per_person is None:
         return {"records": mechanism.records, "person": None, "persons": None}
     return {"records": None, "persons": mechanism.records, "person": np.repeat(np.arange(len(rows)), rows)}
-
-
-def _no_score(model: Any) -> float:
-    return 0.0
 
 
 def _input_canaries(
@@ -597,15 +586,9 @@ def _input_canaries(
     from dphypo.torch.record_values import per_record
 
     rng, (inputs, targets) = np.random.default_rng(), data
-    whole = not np.issubdtype(targets.dtype, np.floating)
-    classes = int(mechanism.classes or 2)
-    drawn = rng.integers(0, classes, (size, *targets.shape[1:])) if whole else rng.random((size, *targets.shape[1:]))
-    shown = (
-        rng.normal(size=(size, *inputs.shape[1:]))
-        if np.issubdtype(inputs.dtype, np.floating)
-        else inputs[rng.integers(0, len(inputs), size)]
-    )
-    pool = (np.asarray(shown, dtype=inputs.dtype), np.asarray(drawn, dtype=targets.dtype))
+    tokens = inputs.dtype.kind != "f"  # their range is not known: canaries repeat some
+    shown = inputs[rng.integers(0, len(inputs), size)] if tokens else _random_like(inputs, size, rng)
+    pool = shown, _random_like(targets, size, rng, mechanism.classes)
     of_record = per_record(mechanism.loss)
 
     def make(records: Records) -> Mechanism:
@@ -683,7 +666,7 @@ def _in_jax(
     with quiet():
         program = Program(mechanism.init, mechanism.loss, mechanism.predict, values, form, mechanism.rows_per_person)
     rng = np.random.default_rng()
-    random = [_random_like(leaf, rng, program.classes) for leaf in jax.tree.leaves(form.synthetic_rows(size))]
+    random = [_random_like(leaf, size, rng, program.classes) for leaf in jax.tree.leaves(form.tree)]
     which = np.arange(size) if kind == "gradient" else np.full(size, -1)
     noted: list[Floats] = []  # of each step; among the weights, "canary" comes before "model"
     event: Any = said["claim"]
@@ -703,7 +686,7 @@ def _in_jax(
         fixed = {name: value for name, value in mechanism.fixed.items() if name not in values}
         made = mechanism.at(
             init=init,
-            data=(tree, np.repeat(data[-1], rows)), loss=loss, predict=None, score=_no_score, start=None, fixed=fixed,
+            data=(tree, np.repeat(data[-1], rows)), loss=loss, predict=None, score=no_score, start=None, fixed=fixed,
             **_declared(mechanism, rows),
         )  # fmt: skip
         event = made.event(own) if event is None else event
@@ -730,9 +713,13 @@ def _in_jax(
         SHOW_GRADIENTS.reset(token)
 
 
-def _random_like(leaf: npt.NDArray[Any], rng: np.random.Generator, classes: int | None) -> npt.NDArray[Any]:
-    drawn = rng.normal(size=leaf.shape) if leaf.dtype.kind == "f" else rng.integers(0, classes or 2, leaf.shape)
-    return drawn.astype(leaf.dtype)
+def _random_like(
+    rows: npt.NDArray[Any], size: int, rng: np.random.Generator, classes: int | None = None
+) -> npt.NDArray[Any]:
+    """So many random rows of the same form: normal numbers, or whole ones below ``classes``."""
+    shape = (size, *rows.shape[1:])
+    drawn = rng.normal(size=shape) if rows.dtype.kind == "f" else rng.integers(0, classes or 2, shape)
+    return drawn.astype(rows.dtype)
 
 
 _CATEGORIES = 64  # as many different observations, at most, are counted one by one
