@@ -19,8 +19,6 @@ SENSIBLE = {
     "--steps": ["1", "100", "2344"],
     "--shape": ["-0.5", "1", "3"],
     "--mean": ["5", "10", "100"],
-    "--gamma": ["0.1", "0.01"],
-    "--cap": ["20", "300"],
     "--delta": ["1e-5", "1e-6"],
     "--epsilon": ["1", "3", "8"],
     "--records": ["20000", "60000"],
@@ -31,7 +29,7 @@ SENSIBLE = {
     "--fraction": ["0.1", "0.03"],
 }
 RUN = ["--noise-multiplier", "--sampling-rate", "--steps"]
-LAWS = {"geometric": [], "logarithmic": [], "negative-binomial": ["--shape"], "poisson": []}
+LAWS = {"geometric": [], "negative-binomial": ["--shape"], "poisson": []}
 
 
 COMMANDS = {
@@ -80,9 +78,9 @@ def command_line(rng: random.Random, folder: Path) -> list[str]:
             give("--epsilon")
         law = rng.choice(list(LAWS))
         arguments.extend(["--runs", law])
-        for name in [*LAWS[law], rng.choice(["--mean", "--mean", "--gamma"])]:
+        for name in [*LAWS[law], "--mean"]:
             give(name)
-        for name in rng.sample(["--delta", "--cap", *SENSIBLE], rng.choice([0, 0, 1])):
+        for name in rng.sample(["--delta", *SENSIBLE], rng.choice([0, 0, 1])):
             give(name)
         if rng.random() < 0.3:
             ends = ["0.5", "2"] if rng.random() > hostile else rng.choices(NUMBERS, k=2)

@@ -210,7 +210,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "score_event": None,
             "reports": 0,
             "last_runs": 1,
-            "relation": RELATION,
             "ledger": None,
         },
     ),

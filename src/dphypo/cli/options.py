@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from dphypo.band import Band
     from dphypo.laws import Law
 
-_T = TypeVar("_T")
-
 
 class RunsKind(StrEnum):
     """The family of the distribution of T."""
 
     GEOMETRIC = "geometric"
-    LOGARITHMIC = "logarithmic"
     NEGATIVE_BINOMIAL = "negative-binomial"
     POISSON = "poisson"
 
@@ -92,7 +89,6 @@ def joined(arguments: list[str]) -> list[str]:
 
 _SAMPLING_RATE = number("Poisson sampling rate of a step, such as 256/60000; 1 uses all records.", 1e-9, 1.0)
 NOISE = number("Noise of a step, as a multiple of the clipping norm.", 0.05, 1e6)
-_CAP = number("Largest T. The truncated distribution is accounted for.", 1, 1e9, whole=True)
 RECORDS = number("Number of private records; a public constant.", 1, 1e12, whole=True)
 BATCH_SIZE = number("Expected batch size.", 1, 1e12, whole=True)
 EPOCHS = number("Number of epochs of a full run.", 1e-6, 1e5)
@@ -182,8 +178,6 @@ class SearchOptions:
     ] = None
     shape: Annotated[float | None, number("Shape of the negative binomial distribution.", -0.999, 1e6)] = None
     mean: Annotated[float | None, number("Mean of T.", 0.01, 1e9)] = None
-    gamma: Annotated[float | None, number("Parameter γ of T, instead of its mean.", 1e-9, 1 - 1e-9)] = None
-    cap: Annotated[int | None, _CAP] = None
     band: Annotated[
         tuple[str, str] | None,
         typer.Option("--band", help="The band c C; 1 1 (the default) is uniform search.", metavar="C_LOW C_HIGH"),
@@ -194,17 +188,15 @@ class SearchOptions:
         from dphypo import laws
 
         kind = RunsKind.GEOMETRIC if self.runs is None else self.runs
+        if self.mean is None:
+            raise typer.BadParameter("the distribution of T needs --mean")
         if self.shape is not None and kind is not RunsKind.NEGATIVE_BINOMIAL:
             raise typer.BadParameter(f"--shape does not apply to {kind}: remove it, or use negative-binomial")
-        if (self.mean is None) == (self.gamma is None):
-            raise typer.BadParameter("give either --mean or --gamma")
-        law: Law
+        if self.shape is None and kind is RunsKind.NEGATIVE_BINOMIAL:
+            raise typer.BadParameter(f"{kind} needs --shape")
         if kind is RunsKind.POISSON:
-            law = laws.Poisson(_given(self.mean, "--mean", kind))
-        else:
-            shape = {RunsKind.GEOMETRIC: 1.0, RunsKind.LOGARITHMIC: 0.0}.get(kind, self.shape)
-            law = laws.NegativeBinomial(_given(shape, "--shape", kind), mean=self.mean, gamma=self.gamma)
-        return law if self.cap is None else law.capped(self.cap)
+            return laws.Poisson(self.mean)
+        return laws.NegativeBinomial(1.0 if self.shape is None else self.shape, mean=self.mean)
 
     def law_like(self, found: Law) -> Law:
         """The law of T of a certificate, with the changes that the options state.
@@ -215,9 +207,9 @@ class SearchOptions:
         """
         from dphypo import laws
 
-        if dataclasses.replace(self, cap=None, band=None) == SearchOptions():
-            return found if self.cap is None else found.capped(self.cap)
-        changes: dict[str, Any] = {}
+        if dataclasses.replace(self, band=None) == SearchOptions():
+            return found
+        changes: dict[str, Any] = {"mean": found.mean} if self.mean is None else {}
         if self.runs is None:
             if isinstance(found, laws.NegativeBinomial):
                 changes["runs"] = RunsKind.NEGATIVE_BINOMIAL
@@ -226,8 +218,6 @@ class SearchOptions:
                 changes["runs"] = RunsKind.POISSON
             else:
                 raise typer.BadParameter(f"the certificate's law is {type(found).__name__}: give --runs and --mean")
-        if self.mean is None and self.gamma is None:
-            changes["mean"] = found.mean
         return dataclasses.replace(self, **changes).law()
 
     def to_band(self) -> Band:
@@ -242,9 +232,3 @@ class SearchOptions:
             raise typer.BadParameter(f"--band {error.message}") from None
         except ValueError as error:
             raise ValueError(f"--band {' '.join(self.band)}: {error}") from None
-
-
-def _given(value: _T | None, option: str, kind: StrEnum) -> _T:
-    if value is None:
-        raise typer.BadParameter(f"{kind} needs {option}")
-    return value
