@@ -637,6 +637,7 @@ def test_a_mask_that_chooses_one_value_is_a_where() -> None:
         (lambda x: torch.histc(x, 4), "histc is not on the list"),
         (lambda x: x.add_(1) * 2, "copy_ changes a tensor in place"),
         (lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([1, 3])), "not on the list"),
+        (lambda x: x * torch.rand(4, generator=torch.Generator()), "draw without it, as the seed of a run says"),
     ],
 )
 def test_operators_off_the_list_are_refused(function: Callable[..., Any], words: str) -> None:

@@ -752,6 +752,19 @@ def test_what_reading_a_record_leaves_behind_changes_no_other(kind: Any) -> None
     assert (torch.get_num_threads(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == before
 
 
+class Shrinks(Watched):
+    """Has fewer records at every look."""
+
+    def __len__(self) -> int:
+        self.count -= 1
+        return self.count
+
+
+def test_a_data_set_that_shrinks_makes_no_run_fail() -> None:
+    like = {"example": (torch.zeros(4), torch.zeros(())), "loss": first_output, "max_grad_norm": 0.5}
+    assert change(one_step(before_times(1.5), INPUTS, TARGETS, COUNT, data=Shrinks(COUNT), **like)).isfinite().all()
+
+
 def before_times(factor: float) -> Callable[[], nn.Module]:
     return before(lambda x: x * factor + 0.1)
 

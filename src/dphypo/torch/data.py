@@ -399,6 +399,8 @@ class _Readings:
 
     def digest(self, index: int) -> bytes | None:
         """The digest of one record; an error if another process has it."""
+        if index >= len(self._own):  # the data set was longer, or is now
+            return None
         if not self._own[index]:
             raise UnsupportedModelError(
                 "records are in shards, and another process reads this one: ask for it in a program of one process"

@@ -43,8 +43,9 @@ def tail(records: int, rate: float, least: int) -> float:
         return 1.0
     choose = math.lgamma(records + 1) - math.lgamma(least + 1) - math.lgamma(records - least + 1)
     first = choose + least * math.log(rate) + (records - least) * math.log1p(-rate)
+    first += 1e-9 + 2.0**-50 * math.lgamma(records + 1)  # what the terms lose to rounding
     ratio = (records - least) * rate / ((least + 1) * (1 - rate))
-    return min(1.0, math.exp(first) * (1 + 1e-9) / (1 - ratio))
+    return min(1.0, math.exp(first) / (1 - ratio))
 
 
 def capacity(records: int, rate: float, probability: float) -> int:

@@ -106,12 +106,9 @@ def check_graph(gm: fx.GraphModule, ours: frozenset[Any] = frozenset()) -> None:
         gm: a graph of one record after :func:`make_total` and :func:`key_randomness`, or the batched, flat graph.
         ours: further operators, of the engine itself.
     """
+    refuse_parts(gm)
     for node in gm.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        if node.op == "get_attr":
-            if not isinstance(attribute(gm, node.target), torch.Tensor):
-                raise refusal(node, "subgraph", "holds a part of the model that no gradient passes: call it outside")
+        if node.op in ("placeholder", "output", "get_attr"):
             continue
         if node.op != "call_function" or not (
             node.target is operator.getitem or node.target in ALLOWED or node.target in ours
@@ -119,6 +116,16 @@ def check_graph(gm: fx.GraphModule, ours: frozenset[Any] = frozenset()) -> None:
             name = name_of(node.target)
             remedy = next((text for names, text in _REMEDIES.items() if name.split(".")[0] in names.split()), _DEFAULT)
             raise refusal(node, name, _mutation(node) or remedy)
+
+
+def refuse_parts(gm: fx.GraphModule) -> None:
+    """Refuse a traced graph that holds anything but tensors."""
+    for node in gm.graph.find_nodes(op="get_attr"):
+        found = attribute(gm, node.target)
+        if isinstance(found, torch.Generator):
+            raise refusal(node, "torch.Generator", "has a state of its own: draw without it, as the seed of a run says")
+        if not isinstance(found, torch.Tensor):
+            raise refusal(node, "subgraph", "holds a part of the model that no gradient passes: call it outside")
 
 
 def constants(gm: fx.GraphModule) -> dict[str, torch.Tensor]:

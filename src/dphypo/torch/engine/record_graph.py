@@ -168,6 +168,7 @@ def trace(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModul
         with tracing() as mode, _use_lazy_graph_module(True):  # its text is not needed
             graph = make_fx(function, record_stack_traces=True)(*(_on_cpu(mode, one.detach()) for one in tensors))
         graph.graph.eliminate_dead_code()
+        operators.refuse_parts(graph)
         functional = partial(functionalize, remove="mutations")
         return retraced(graph, functional, [without_values(one) for one in tensors], _DECOMPOSED)
     except UnsupportedModelError:
