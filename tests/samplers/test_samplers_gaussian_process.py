@@ -22,7 +22,6 @@ from dphypo.samplers.gaussian_process import (
     Hyperparameters,
     Units,
     checkpoint,
-    collapsed,
     fit,
     posterior,
     prior_mode,
@@ -135,8 +134,7 @@ def test_the_marginal_likelihood_with_repeats_is_that_of_all_observations():
     points = rng.random((12, 2))
     rows = rng.integers(0, 12, 40)
     scores = rng.standard_normal(40)
-    grouped = collapsed(points[rows], scores, 1000)
-    data = Data(points[rows][grouped.first], grouped.means(scores), grouped.counts, grouped.scatter(scores))
+    data = Data.of(points[rows], scores)
     single = Data(points[rows], scores, np.ones(40), 0.0)
 
     def value(logs: np.ndarray, of: Data) -> float:
@@ -292,12 +290,12 @@ def test_collapsing_keeps_the_best_and_does_not_depend_on_the_order(size, values
     rng = np.random.default_rng(seed)
     features = rng.integers(0, values, (size, 1)).astype(float)
     scores = rng.permutation(size).astype(float)
-    rows = collapsed(features, scores, limit)
-    assert len(rows.first) == min(len(np.unique(features)), limit)
-    kept = dict(zip(features[rows.first, 0], rows.means(scores), strict=True))
-    everything = {value: scores[features[:, 0] == value].mean() for value in np.unique(features)}
-    assert all(kept[value] == pytest.approx(everything[value]) for value in kept)
-    assert max(kept.values()) == pytest.approx(max(everything.values())) or limit == 1
+    data = Data.of(features, scores)
+    kept = data.best(limit)[:, 0].tolist()
+    assert len(set(kept)) == len(kept) == min(len(np.unique(features)), limit)
+    means = dict(zip(data.features[:, 0].tolist(), data.means.tolist(), strict=True))
+    everything = {value: scores[features[:, 0] == value].mean() for value in np.unique(features).tolist()}
+    assert means == pytest.approx(everything)
+    assert max(means[value] for value in kept) == max(means.values()) or limit == 1
     order = rng.permutation(size)
-    turned = collapsed(features[order], scores[order], limit)
-    assert set(features[order][turned.first, 0]) == set(kept)
+    assert set(Data.of(features[order], scores[order]).best(limit)[:, 0].tolist()) == set(kept)

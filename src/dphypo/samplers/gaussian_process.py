@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import blas, lapack
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
@@ -153,13 +152,15 @@ class GaussianProcess:
 
 
 def _data(features: Floats, values: Floats) -> Data:
-    """The points that the surrogate uses."""
-    rows = distinct(features)
-    if len(rows.first) > _ROWS:
-        older = (len(features) - 1) // _LATEST * _LATEST
-        chosen = collapsed(features[:older], values[:older], _ROWS - _LATEST).first
-        rows = rows.only(np.unique(np.concatenate([rows.row[chosen], rows.row[older:]])))
-    return Data(features[rows.first], rows.means(values), rows.counts, rows.scatter(values))
+    """The observations that the surrogate uses: those at the points of the latest runs, and of the best before."""
+    every = Data.of(features, values)
+    if len(every.means) <= _ROWS:
+        return every
+    older = (len(features) - 1) // _LATEST * _LATEST
+    kept = np.concatenate([Data.of(features[:older], values[:older]).best(_ROWS - _LATEST), features[older:]])
+    _, row = np.unique(np.concatenate([features, kept]), axis=0, return_inverse=True)
+    some = np.isin(row.ravel()[: len(features)], row.ravel()[len(features) :])
+    return Data.of(features[some], values[some])
 
 
 def _fitted(history: History, units: Units) -> Hyperparameters:
@@ -190,57 +191,33 @@ def checkpoint(size: int) -> int:
     return length
 
 
-Indices = npt.NDArray[np.intp]
-
-
 @dataclass(frozen=True)
-class Rows:
-    """Distinct points of a history: the first index of each, and the row of each observation (−1 if it was dropped)."""
+class Data:
+    """Distinct points, the mean score and count at each, and the scatter Σ(y − mean)² within them."""
 
-    first: Indices
-    row: Indices
+    features: Floats
+    means: Floats
+    counts: Floats
+    scatter: float
 
-    @property
-    def counts(self) -> Floats:
-        """The number of observations of each row."""
-        return np.bincount(self.row[self.row >= 0], minlength=len(self.first)).astype(np.float64)
+    @classmethod
+    def of(cls, features: Floats, values: Floats) -> Data:
+        """Observations, those at one point merged; points are in the order of their features."""
+        points, row = np.unique(features, axis=0, return_inverse=True)
+        row = row.ravel()
+        counts = np.bincount(row).astype(np.float64)
+        means = np.bincount(row, weights=values) / counts
+        residual = values - means[row]
+        return cls(points, means, counts, float(residual @ residual))
 
-    def means(self, scores: Floats) -> Floats:
-        """The mean score of each row."""
-        kept = self.row >= 0
-        return np.bincount(self.row[kept], weights=scores[kept], minlength=len(self.first)) / self.counts
-
-    def scatter(self, scores: Floats) -> float:
-        """Σ (score − mean of its row)² over the kept observations."""
-        kept = self.row >= 0
-        residual = scores[kept] - self.means(scores)[self.row[kept]]
-        return float(residual @ residual)
-
-    def only(self, kept: Indices) -> Rows:
-        """These rows, in this order; observations of other rows are dropped."""
-        renamed = np.full(len(self.first), -1, dtype=np.intp)
-        renamed[kept] = np.arange(len(kept))
-        return Rows(self.first[kept], np.where(self.row >= 0, renamed[self.row], -1))
-
-
-def distinct(features: Floats) -> Rows:
-    """Merges repeats of a point into one row, ordered by the features."""
-    _, first, row = np.unique(features, axis=0, return_index=True, return_inverse=True)
-    return Rows(first, row.ravel())
-
-
-def collapsed(features: Floats, scores: Floats, limit: int) -> Rows:
-    """Merges repeats of a point into one row; of more than ``limit`` rows, the best half and a sample of the rest.
-
-    The sample is every m-th row by score. The result does not depend on the order of the history.
-    """
-    rows = distinct(features)
-    if len(rows.first) <= limit:
-        return rows
-    ranked = np.argsort(-rows.means(scores), kind="stable")
-    best, rest = ranked[: limit // 2], ranked[limit // 2 :]
-    spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
-    return rows.only(np.sort(np.concatenate([best, rest[spaced]])))
+    def best(self, limit: int) -> Floats:
+        """The points; of more than ``limit``, the best half of so many, and of the rest every m-th by its mean."""
+        if len(self.means) <= limit:
+            return self.features
+        ranked = np.argsort(-self.means, kind="stable")
+        best, rest = ranked[: limit // 2], ranked[limit // 2 :]
+        spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
+        return self.features[np.sort(np.concatenate([best, rest[spaced]]))]
 
 
 # Smallest exponent: no weight becomes zero or subnormal.
@@ -310,16 +287,6 @@ _LENGTHSCALE = (float(np.log(0.25)), 0.8)
 _NOISE = (float(np.log(2e-2)), 1.5)
 _BOUNDS = (np.log(1e-2), np.log(1e2))  # of the variance and of the lengthscales
 _BOUNDS_NOISE = (np.log(1e-6), np.log(4.0))
-
-
-@dataclass(frozen=True)
-class Data:
-    """Distinct points, the mean score and count at each, and the scatter Σ(y − mean)² within them."""
-
-    features: Floats
-    means: Floats
-    counts: Floats
-    scatter: float
 
 
 def fit(data: Data) -> Hyperparameters:
