@@ -217,7 +217,7 @@ class Data:
         ranked = np.argsort(-self.means, kind="stable")
         best, rest = ranked[: limit // 2], ranked[limit // 2 :]
         spaced = np.linspace(0, len(rest) - 1, limit - len(best)).round().astype(np.intp)
-        return self.features[np.sort(np.concatenate([best, rest[spaced]]))]
+        return np.asarray(self.features[np.sort(np.concatenate([best, rest[spaced]]))])
 
 
 # Smallest exponent: no weight becomes zero or subnormal.
