@@ -37,7 +37,7 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import check_is_mechanism
 from dphypo.samplers import History, Sampler, default_sampler
-from dphypo.samplers.sampler import basis, description
+from dphypo.samplers.sampler import basis, description, is_ours
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
@@ -50,35 +50,15 @@ from dphypo.space.space import MOST_CANDIDATES
 
 @dataclass(frozen=True)
 class Policy:
-    """A search rule kept inside the band, and what the guarantee assumes about it.
-
-    It is built from the arguments of a study and fills in those left out. ``cells`` is the ``grid`` of a study;
-    ``first`` is n₀, how many of the first runs are drawn from the prior: samplers of this library have a ``start``.
-    """
+    """A search rule kept inside the band, and what the guarantee assumes about it: the settings of a study."""
 
     band: Band
     sampler: Sampler
     projection: Projection
     candidates: int
-    cells: Mapping[str, int] | None
+    cells: Mapping[str, int] | None  # the ``grid`` of the study
     policy: PolicyClass
-    first: int
-
-    def __post_init__(self) -> None:
-        given: dict[str, Any] = dict(vars(self))
-        sampler = default_sampler(self.band) if given["sampler"] is None else _checked_sampler(given["sampler"])
-        into = named_projection(given["projection"]) if isinstance(given["projection"], str) else given["projection"]
-        if not isinstance(into, Projection):
-            raise _validate.fail("projection", into, "give one, such as dphypo.band.Greedy(), or its name")
-        if _validate.integer(at_least=1, candidates=self.candidates) > MOST_CANDIDATES:
-            raise _validate.fail("candidates", self.candidates, f"give at most {MOST_CANDIDATES}")
-        if given["first"] is None:
-            ours = type(sampler).__module__.startswith("dphypo.samplers.")
-            first = int(getattr(sampler, "start", 1)) if ours else 1
-        else:
-            first = _validate.integer(at_least=1, first_from_prior=given["first"])
-        policy = _claim(given["policy"], sampler, into)
-        vars(self).update(sampler=sampler, projection=into, cells=_cells(self.cells), policy=policy, first=first)
+    first: int  # n₀, how many of the first runs are drawn from the prior
 
     @property
     def adaptive(self) -> bool:
@@ -250,10 +230,20 @@ class Stage(Part):
 
     @cached_property
     def search_policy(self) -> Policy:
-        """The search rule, held to the band."""
-        given: dict[str, Any] = {"band": self.band, "sampler": self.sampler, "projection": self.projection}
-        given |= {"candidates": self.candidates, "cells": self.grid, "policy": self.policy}
-        return Policy(**given, first=self.first_from_prior)  # type: ignore[arg-type]
+        """The search rule, held to the band; what was left out is filled in."""
+        band, into = Band.of(self.band), self.projection
+        sampler = default_sampler(band) if self.sampler is None else _checked_sampler(self.sampler)
+        into = named_projection(into) if isinstance(into, str) else into
+        if not isinstance(into, Projection):
+            raise _validate.fail("projection", into, "give one, such as dphypo.band.Greedy(), or its name")
+        if _validate.integer(at_least=1, candidates=self.candidates) > MOST_CANDIDATES:
+            raise _validate.fail("candidates", self.candidates, f"give at most {MOST_CANDIDATES}")
+        if self.first_from_prior is not None:
+            first = _validate.integer(at_least=1, first_from_prior=self.first_from_prior)
+        else:  # samplers of this library have a start
+            first = int(getattr(sampler, "start", 1)) if is_ours(sampler) else 1
+        policy = _claim(self.policy, sampler, into)
+        return Policy(band, sampler, into, self.candidates, _cells(self.grid), policy, first)
 
     @property
     def lost_runs(self) -> Lost:
