@@ -298,7 +298,7 @@ def test_bad_values_are_named(change):
 
 def test_a_clipping_norm_whose_square_is_zero_is_refused():
     with pytest.raises(ValueError, match="max_grad_norm = 1e-150"):
-        replace(RUN, max_grad_norm=1e-150).grid(100, 32, lambda piece, pieces: piece + pieces)
+        replace(RUN, max_grad_norm=1e-150).grid(100, lambda piece, pieces: piece + pieces, Setting())
 
 
 def test_a_gpu_draws_the_batches_of_runs_with_one_rate_alone(monkeypatch):

@@ -130,7 +130,7 @@ def test_sums_are_proven_for_all_pieces_of_the_largest_batch(at_most):
     proven = SumGrid.of(
         noise_multiplier=1.0, max_grad_norm=1.0, size=1000, terms=7 * piece, largest_batch=largest, pieces=pieces
     )
-    assert run.grid(1000, piece, lambda piece, pieces: 7 * piece).radius <= proven.radius
+    assert run.grid(1000, lambda piece, pieces: 7 * piece, Setting(physical_batch_size=at_most)).radius <= proven.radius
 
 
 def test_the_rounding_of_every_piece_is_paid_for():

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import uniform
+from support.rows import rows_of
 from support.slow import mostly_slow
 from support.torch_world import EXAMPLE, INPUTS, LABELS, dpsgd, net, weights
 from torch import nn
@@ -93,7 +94,7 @@ def test_records_of_a_data_set_that_are_not_in_the_domain_are_left_out() -> None
     ]
     every = np.arange(len(good) + len(bad))
     domain = Domain.of(net(), data.as_records((INPUTS, LABELS)).example, functional.cross_entropy)
-    inputs, _ = data.as_records(Listed([*good, *bad]), EXAMPLE).within(domain).batch(every, torch.device("cpu"))
+    inputs, _ = rows_of(data.as_records(Listed([*good, *bad]), EXAMPLE).within(domain), every)
     assert torch.equal(inputs, torch.tensor(INPUTS))
     mechanism = dpsgd(data=Listed([*good, *bad]), example=EXAMPLE, records=60)
     assert mechanism({}, seed=1).score == 0.5
@@ -125,7 +126,7 @@ def test_a_record_of_another_type_does_not_change_the_type_of_its_batch(odd: tup
     precise = [(row.half(), np.int32(label)) for row, label in good[:1]]
     records = data.as_records(Listed([*good[1:], *precise]), EXAMPLE)
     domain = Domain.of(net(), records.example, functional.cross_entropy)
-    inputs, targets = records.within(domain).batch(np.arange(60), torch.device("cpu"))
+    inputs, targets = rows_of(records.within(domain), np.arange(60))
     assert (len(inputs), inputs.dtype, targets.dtype) == (60, torch.float32, torch.int64)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.rows import rows_of
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -131,7 +132,7 @@ def test_fields_may_have_fields(data: Any, example: Any, usual: torch.Tensor) ->
 
 def test_gradients_of_mixed_fields_are_those_of_one_record_at_a_time() -> None:
     mechanism = dpsgd(people())
-    inputs, targets = mechanism.data.batch(np.arange(3), CPU)
+    inputs, targets = rows_of(mechanism.data, np.arange(3))
     model = called(Both(), mechanism.data.fields)
     unpacked = mechanism.data.fields.unpack(inputs)
     assert torch.equal(unpacked["ids"], people()["ids"][:3])
@@ -159,7 +160,7 @@ def test_records_of_mixed_fields_that_do_not_fit_are_left_out(spoiled: Any, fits
     loss = nn.CrossEntropyLoss(reduction="none")
     domain = Domain.of(called(Both(), records.fields), records.example, loss)
     assert records.counts(domain) == fits
-    inputs, _ = records.within(domain).batch(np.arange(COUNT), CPU)
+    inputs, _ = rows_of(records.within(domain), np.arange(COUNT))
     assert len(inputs) == fits
 
 
@@ -197,7 +198,7 @@ def test_a_collator_pads_records_to_a_public_length() -> None:
     records = as_records(short, EXAMPLE, collate=padded)
     domain = Domain.of(called(Both(), records.fields), records.example)
     assert records.counts(domain) == COUNT
-    inputs, _ = records.batch(np.array([3]), CPU)
+    inputs, _ = rows_of(records, np.array([3]))
     assert inputs[0, :LENGTH].tolist() == [1, 2, 0, 0]
     assert dpsgd(short, example=EXAMPLE, collate=padded)({}, seed=1).ok
 
@@ -218,21 +219,21 @@ def test_one_record_of_other_rows_is_left_out(rows: int) -> None:
 
     read = as_records(Crops(), (torch.zeros(1, 3), 0), collate=collate)
     inside = read.within(Domain.of(nn.Linear(3, 2), read.example, None))
-    inputs, targets = inside.batch(np.arange(COUNT), CPU)
+    inputs, targets = rows_of(inside, np.arange(COUNT))
     assert (len(inputs), len(targets)) == (COUNT - 1, COUNT - 1)
 
 
 def test_records_are_read_in_threads() -> None:
     slow = Read()
     read = as_records(slow, EXAMPLE, workers=3)
-    inputs, targets = read.batch(np.arange(COUNT), CPU)
+    inputs, targets = rows_of(read, np.arange(COUNT))
     assert threading.get_ident() not in slow.threads
-    alone = as_records(Read(), EXAMPLE).batch(np.arange(COUNT), CPU)
+    alone = rows_of(as_records(Read(), EXAMPLE), np.arange(COUNT))
     assert torch.equal(inputs, alone[0])
     assert torch.equal(targets, alone[1])
     together = threading.Barrier(3, timeout=30)  # nobody passes unless three records are read at once
     waits = Read(lambda **record: (together.wait(), record)[1])
-    assert len(as_records(waits, EXAMPLE, workers=3).batch(np.arange(12), CPU)[0]) == 12
+    assert len(rows_of(as_records(waits, EXAMPLE, workers=3), np.arange(12))[0]) == 12
     with pytest.raises(ValueError, match="workers = -1"):
         as_records(slow, EXAMPLE, workers=-1)
 

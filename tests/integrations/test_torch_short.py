@@ -16,7 +16,8 @@ import dphypo
 from dphypo.accounting.events import ideal
 from dphypo.mechanisms import NoiseRehearsal, OwnTraining, SampledGaussian, SmallerBatches
 from dphypo.search.tune import plan_tuning
-from dphypo.torch import DPSGD, PrivateAccuracy, hyperparameters, runs
+from dphypo.torch import DPSGD, PrivateAccuracy, runs
+from dphypo.torch.engine import optimisers
 from dphypo.torch.hyperparameters import rehearsal, walk
 
 RNG = np.random.default_rng(0)
@@ -162,7 +163,8 @@ def test_a_rehearsal_walks_as_pytorch_does(options: dict[str, Any]) -> None:
     params = {"optimizer": "sgd", "learning_rate": 0.1, **options}
     gradients = list(np.random.default_rng(1).standard_normal((30, 5)))
     weights = torch.nn.Parameter(torch.zeros(5, dtype=torch.float64))
-    optimizer = hyperparameters.build(params["optimizer"], [weights], 0.1, options)
+    taken = {name: value for name, value in options.items() if name != "optimizer"}
+    optimizer = optimisers.known()[params["optimizer"]]([weights], lr=0.1, **taken)
     for gradient in gradients:
         weights.grad = torch.from_numpy(gradient)
         optimizer.step()

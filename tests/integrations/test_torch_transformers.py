@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.dpsgd_models import gradients
+from support.rows import rows_of
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
@@ -165,7 +166,7 @@ def test_gradients_are_those_of_one_record_at_a_time(name: str) -> None:
     for part in model.modules():
         part.p = 0.0 if isinstance(part, nn.Dropout) else getattr(part, "p", None)  # type: ignore[assignment]
     program = engine.Program.of(model, loss, in_double(*records.example))
-    inputs, targets = in_double(*records.batch(np.arange(3), torch.device("cpu")))
+    inputs, targets = in_double(*rows_of(records, np.arange(3)))
     found, norms, _ = gradients(program, model, inputs, targets)
     trained = [value for value in model.parameters() if value.requires_grad]
     for record in range(3):

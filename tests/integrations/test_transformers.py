@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from support.rows import rows_of
 from torch.nn.functional import cross_entropy
 
 import dphypo
@@ -114,7 +115,7 @@ def test_records_are_padded_and_cut_to_the_public_length_and_all_of_them_count(t
     assert all(fit == given for fit, given in made.fitting_records().values())
     records = made.whole.data
     row = records.dataset[0]
-    inputs, labels = records.batch(np.array([0]), torch.device("cpu"))
+    inputs, labels = rows_of(records, np.array([0]))
     fields = records.fields.unpack(inputs)
     wanted = (row["input_ids"] + [0] * LENGTH)[:LENGTH]
     assert fields["input_ids"][0].tolist() == wanted
@@ -130,7 +131,7 @@ def test_a_mask_is_made_where_the_records_have_none(tmp_path: Path) -> None:
         for one in (texts(), plain)
     )
     for records in (with_mask, without):
-        inputs, _ = records.batch(np.array([3]), torch.device("cpu"))
+        inputs, _ = rows_of(records, np.array([3]))
         assert records.fields.unpack(inputs)["attention_mask"].sum() == min(LENGTH, len(plain[3]["input_ids"]))
 
 
@@ -249,7 +250,7 @@ def test_a_language_model_is_scored_by_perplexity_and_its_padding_counts_for_not
     whole = side.from_trainer(
         trainer(tmp_path, gpt(), train_dataset=rows.select([0] * 300), data_collator=None), max_length=LENGTH
     )
-    inputs, labels = whole.data.batch(np.array([0]), torch.device("cpu"))
+    inputs, labels = rows_of(whole.data, np.array([0]))
     fields = whole.data.fields.unpack(inputs)
     ours, alone = whole.loss(gpt().eval()(**fields).logits, labels).detach(), alone.detach()
     assert float(ours) == pytest.approx(float(alone), rel=1e-5)

@@ -10,7 +10,7 @@ from torch import nn
 
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import DPSGD
-from dphypo.torch.engine import Program, Run
+from dphypo.torch.engine import Program, Run, Setting
 from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
 from dphypo.torch.record_values import per_record
 
@@ -61,7 +61,7 @@ def graph_moved(model: Any, inputs: torch.Tensor, targets: torch.Tensor, **optio
     run = Run(
         seed=1, records=count, rate=1.0, steps=1, batch_size=1, noise_multiplier=1, max_grad_norm=1, learning_rate=1
     )
-    grid = run.grid(program.layout.size, count, program.sum_terms)
+    grid = run.grid(program.layout.size, program.sum_terms, Setting())
     weights, found = Weights([grid], normalise=False, device=inputs.device), []
     bound = program.on(rows, shape).bound(rows, shape)
     for with_it in (True, False):

@@ -25,7 +25,7 @@ from dphypo.search.rates import norm_terms
 from dphypo.space import Space
 from dphypo.training import scores
 from dphypo.training.base import COSTS, READ, DivergedError, GradientTraining, make_in_groups
-from dphypo.training.poisson_draws import BatchSampler, Draws, draw, filled, piece_size
+from dphypo.training.poisson_draws import BatchSampler, Draws, draw, filled
 from dphypo.training.setting import Clipping, Run, Setting
 from dphypo.training.split import split_within
 from dphypo.training.sum_on_grid import SumGrid
@@ -280,11 +280,10 @@ def begin(made: DPSGD, params: Mapping[str, Any], seed: int) -> Begun:
     )
     options = step.options_of(given["optimizer"], given)
     run = cost.engine_run(cost.run(params), given, seed, options=options, schedule=schedule)
-    piece = piece_size(run.records, run.rate, setting.physical_batch_size)
-    grid = run.grid(program.size, piece, partial(step.terms, program.size))
+    grid = run.grid(program.size, partial(step.terms, program.size), setting)
     key = step.key_of(noise.Words.of_seed(seed).stream("weights"))
     row = program.row(program.built(key)) if made.start is None else program.row(made.start)
-    return Begun(program, run, setting, given["optimizer"], row, piece, grid)
+    return Begun(program, run, setting, given["optimizer"], row, setting.piece(run), grid)
 
 
 def train(group: Sequence[Begun]) -> list[npt.NDArray[Any]]:

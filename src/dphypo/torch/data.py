@@ -255,10 +255,6 @@ class TensorRecords:
         person = None if self.person is None else self.person[inside.cpu().numpy()]
         return replace(self, inputs=inputs[inside], targets=targets[inside], person=person)
 
-    def batch(self, indices: Indices, device: torch.device) -> Batch:
-        chosen = torch.from_numpy(indices).to(self.inputs.device)
-        return self.inputs[chosen].to(device), self.targets[chosen].to(device)
-
     def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Returns inputs and targets for record numbers, and which of them are in the domain."""
         parts = domain.chosen(self.inputs, self.targets)
@@ -341,11 +337,6 @@ class DatasetRecords:
         """How many of the records are in a domain. **Secret.** All of them are read."""
         fits = np.array([record is not None for record in self.within(domain)._each(range(len(self)))], dtype=np.bool_)
         return int(fits.sum()) if self.person is None else self.person[fits].count
-
-    def batch(self, indices: Indices, device: torch.device) -> Batch:
-        numbers = torch.from_numpy(indices)
-        inputs, targets, usable = self.rows(numbers, torch.ones_like(numbers, dtype=torch.bool))
-        return inputs[usable].to(device), targets[usable].to(device)
 
     def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """One row for each number, and which of them count: what :class:`dphypo.torch.engine.Records` asks for."""
@@ -513,8 +504,8 @@ def as_records(
         person: the person of each row, as for :class:`DPSGD`. Parts of a split by person know it.
 
     >>> records = as_records((np.zeros((5, 3), dtype=np.float32), np.arange(5)))
-    >>> [tuple(part.shape) for part in records.batch(np.array([0, 4]), torch.device("cpu"))]
-    [(2, 3), (2,)]
+    >>> len(records), [tuple(part.shape) for part in records.example]
+    (5, [(1, 3), (1,)])
     """
     keys: PersonKeys | None = getattr(data, "person", None)
     if isinstance(data, TensorRecords | DatasetRecords) and (example is None or data.fields is not None):

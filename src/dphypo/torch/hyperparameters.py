@@ -120,20 +120,6 @@ def option_names() -> frozenset[str]:
     return frozenset(name for names in every for name in names) - {"params", "lr"}
 
 
-def build(
-    name: str, parameters: Iterable[nn.Parameter], learning_rate: float, options: Mapping[str, Any]
-) -> torch.optim.Optimizer:
-    """The named optimiser; options that it does not take are left out, so that optimisers can be compared in one space.
-
-    >>> build("sgd", [nn.Parameter(torch.zeros(1))], 0.1, {"momentum": 0.9, "betas": (0.9, 0.99)}).defaults["lr"]
-    0.1
-    """
-    refuse_optimizer(name)
-    optimizer: Any = known()[name.lower()]
-    taken = {key: value for key, value in options.items() if key in inspect.signature(optimizer).parameters}
-    return optimizer(list(parameters), lr=learning_rate, **taken)  # type: ignore[no-any-return]
-
-
 Schedule = Callable[[float], float]
 _PROPORTIONAL = ("sgd", "adam", "rmsprop", "adagrad")  # to the learning rate, where weights do not decay
 

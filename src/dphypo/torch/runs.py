@@ -166,10 +166,13 @@ class TorchRun:
         made = self.mechanism
         count, batch = cast(int, made.records), made.cost.batch(cast(int, made.batch_size))
         rate = min(1.0, batch / count)
-        physical = made.physical_batch_size
-        if physical is None and made.devices is not None and made.shards is None:
-            physical = shared_piece(count, rate)
-        memory.refuse_larger(program, piece_size(count, rate, physical, made.shards or 1))
+        memory.refuse_larger(program, piece_size(count, rate, self._at_most(count, rate), made.shards or 1))
+
+    def _at_most(self, records: int, rate: float) -> int | None:
+        """How many records a piece may hold."""
+        made = self.mechanism
+        shared = made.physical_batch_size is None and made.devices is not None and made.shards is None
+        return shared_piece(records, rate) if shared else made.physical_batch_size
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot use."""
@@ -270,11 +273,8 @@ class TorchRun:
         given, schedule = made.given_at(self.params, run)
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": schedule}
         told = cost.engine_run(run, given, self.seed, **more)
-        physical = made.physical_batch_size
-        if physical is None and made.devices is not None and made.shards is None:
-            physical = shared_piece(told.records, told.rate)
-        pieces: dict[str, Any] = {"physical_batch_size": physical, "threads": made.threads, "shards": made.shards}
-        setting = engine.Setting(**pieces, clipping=given["clipping"], average=given["average"])
+        pieces: dict[str, Any] = {"physical_batch_size": self._at_most(told.records, told.rate), "shards": made.shards}
+        setting = engine.Setting(**pieces, threads=made.threads, clipping=given["clipping"], average=given["average"])
         return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:

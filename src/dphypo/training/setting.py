@@ -9,7 +9,7 @@ from typing import Any
 
 from dphypo import _validate
 from dphypo.mechanisms.mechanism import Pace
-from dphypo.training.poisson_draws import largest_batch, most_pieces
+from dphypo.training.poisson_draws import largest_batch, most_pieces, piece_size
 from dphypo.training.sum_on_grid import SumGrid
 
 
@@ -74,13 +74,13 @@ class Run:
         """The learning rate of a step."""
         return self.learning_rate * (1.0 if self.schedule is None else self.schedule(step / self.steps))
 
-    def grid(self, size: int, piece: int, terms: Callable[[int, int], int], shards: int = 1) -> SumGrid:
+    def grid(self, size: int, terms: Callable[[int, int], int], setting: Setting) -> SumGrid:
         """The run's grid for a model with this many parameters.
 
-        Sums are over pieces of so many records of a shard; ``terms(piece, pieces)`` is how many terms such a sum has.
+        ``terms(piece, pieces)`` is how many terms a sum over so many pieces has, of so many records each.
         """
-        largest = largest_batch(self.records, self.rate)
-        pieces = most_pieces(largest, piece, shards)
+        largest, piece = largest_batch(self.records, self.rate), setting.piece(self)
+        pieces = most_pieces(largest, piece, setting.shards or 1)
         return SumGrid.of(
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
@@ -124,6 +124,10 @@ class Setting:
         _validate.integer(at_least=1, threads=self.threads)
         if self.shards is not None:
             _validate.integer(at_least=1, shards=self.shards)
+
+    def piece(self, run: Run) -> int:
+        """How many records a piece of a run holds."""
+        return piece_size(run.records, run.rate, self.physical_batch_size, self.shards or 1)
 
     def share(self, step: int, steps: int) -> float:
         """How far the average moves towards the weights after a step: 1 until it begins, and without one."""

@@ -88,11 +88,10 @@ class Grouped(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tensors:
-    """Records held as two tensors; ``usable`` says which of them can be used, None if all can."""
+    """Records held as two tensors, all of which can be used."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
-    usable: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -101,8 +100,7 @@ class Tensors:
         if not len(self.inputs):
             blank = (part.new_zeros((len(numbers), *part.shape[1:])) for part in (self.inputs, self.targets))
             return *blank, valid  # type: ignore[return-value]
-        counts = valid if self.usable is None else valid & self.usable.index_select(0, numbers)
-        return self.inputs.index_select(0, numbers), self.targets.index_select(0, numbers), counts
+        return self.inputs.index_select(0, numbers), self.targets.index_select(0, numbers), valid
 
 
 class Piece(NamedTuple):

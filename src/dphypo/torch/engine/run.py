@@ -36,7 +36,7 @@ from dphypo.torch.engine.device import pinned, seed_everywhere
 from dphypo.torch.engine.distributed import Team
 from dphypo.torch.engine.memory import free, rough
 from dphypo.torch.engine.program import Program
-from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch, piece_size
+from dphypo.training.poisson_draws import BatchSampler, Draws, largest_batch
 from dphypo.training.setting import Clipping, Run, Setting
 
 _HASHED = 2**20  # numbers of a tensor that are hashed at a time
@@ -67,10 +67,9 @@ class Group:
         mine = range if team is None else partial(team.mine, shards=setting.shards)
         first, device, layout = runs[0], rows.device, program.layout
         self._steps = first.steps
-        shards = setting.shards or 1
-        size = piece_size(first.records, first.rate, setting.physical_batch_size, shards)
+        size, shards = setting.piece(first), setting.shards or 1
         self.shape = Shape(len(runs), size, program.views)
-        grids = [run.grid(layout.size, size, program.sum_terms, shards) for run in runs]
+        grids = [run.grid(layout.size, program.sum_terms, setting) for run in runs]
         deviation, bits = grids[0].deviation, grids[0].bits
         self._pass = program.bound(rows, self.shape)
         operators.check_kernels(self._pass.graph)
@@ -342,9 +341,7 @@ def _group(
     """The group; None if on a CPU its runs would end in other bits than alone."""
     code = dataclasses.replace(program, model=models[0])
     rows = program.layout.stacked(models, next(models[0].parameters()).device)
-    run = runs[0]
-    piece = piece_size(run.records, run.rate, setting.physical_batch_size, setting.shards or 1)
-    shape = Shape(len(runs), piece, program.views)
+    shape = Shape(len(runs), setting.piece(runs[0]), program.views)
     code = code.on(rows, shape)
     if not rows.is_cuda and len(runs) > 1 and not code.alike(rows, shape):
         return None
@@ -359,13 +356,11 @@ def _groups(
     memory = free(device) / 2 if memory is None else memory
     alike: dict[tuple[int, str], list[int]] = {}
     for at, (model, run) in enumerate(zip(models, runs, strict=True)):
-        shards = setting.shards or 1
-        piece = piece_size(run.records, run.rate, setting.physical_batch_size, shards)
-        grid = run.grid(program.layout.size, piece, program.sum_terms, shards)
+        grid = run.grid(program.layout.size, program.sum_terms, setting)
         kinds = sorted((name, bool(value)) for name, value in run.options.items())
         rates = run.rate if device.type == "cuda" else None  # a GPU draws a group's at one rate
         rest = (run.steps, run.optimizer.lower(), grid.deviation, grid.bits, rates, kinds, _frozen(model))
-        alike.setdefault((piece, repr(rest)), []).append(at)
+        alike.setdefault((setting.piece(run), repr(rest)), []).append(at)
     groups = []
     for (piece, _), members in alike.items():
         most = max(1, int(memory // rough(program, Shape(1, piece, program.views))))
