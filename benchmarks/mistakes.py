@@ -122,6 +122,14 @@ def saved(ledger: Path) -> Path:
 
 MECHANISM = DPSGD(model=net, data=(X, Y), score="accuracy", epochs=2)
 CLASSIFIER = DPSGDClassifier(hidden=(), classes=(0, 1), bounds=(-3, 4), epochs=2)
+PICTURES = np.zeros((400, 8, 8, 3), dtype=np.float32)
+
+
+def one_output() -> nn.Module:
+    return nn.Linear(8, 1)
+
+
+REGRESSION: dict[str, Any] = {"model": one_output, "loss": nn.MSELoss()}
 CASES: dict[str, Callable[[Path], Any]] = {
     "the model has another number of inputs": dpsgd(model=lambda: nn.Linear(5, 2)),
     "inputs and targets have different lengths": dpsgd(data=(X, Y[:-5])),
@@ -129,6 +137,13 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "labels are text": dpsgd(data=(X, np.array(["no", "yes"])[Y])),
     "labels are one-hot": dpsgd(data=(X, np.eye(2)[Y])),
     "labels are a column": dpsgd(data=(X, Y[:, None]), score=lambda model: 0.5),
+    "labels are booleans": dpsgd(data=(X, Y > 0)),
+    "targets of a regression are no column": dpsgd(**REGRESSION, data=(X, X[:, 0]), score=lambda model: 0.5),
+    "a regression without its loss": dpsgd(model=one_output, data=(X, X[:, :1]), score=lambda model: 0.5),
+    "a regression ranked by its loss": dpsgd(**REGRESSION, data=(X, X[:, :1]), score="loss"),
+    "the class of a loss": dpsgd(loss=nn.CrossEntropyLoss),
+    "pictures have their channels last": dpsgd(model=lambda: nn.Conv2d(3, 2, 3), data=(PICTURES, Y)),
+    "a model that returns a tuple": dpsgd(model=lambda: nn.LSTM(8, 2)),
     "pictures are uint8": dpsgd(data=((X * 10).astype(np.uint8), Y)),
     "token lists have different lengths": dpsgd(
         data={"input_ids": [[1] * (2 + place % 3) for place in range(400)], "labels": Y}

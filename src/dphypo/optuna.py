@@ -260,9 +260,9 @@ class OptunaSurvey:
     ) -> tuple[Model, dict[str, Any], Certificate]:
         """Train once with ``train(**params)`` at the λ that the trials recommend: model, λ and certificate.
 
-        ``train`` makes the steps of ``survey.full`` with its noise. The run counts from its start: of
-        all processes that share the study's storage, ``last_runs`` may execute one, and the others are refused. It
-        closes the survey: no further trial is executed.
+        ``train`` returns the model, and makes the steps of ``survey.full`` with its noise. The run counts from its
+        start: of all processes that share the study's storage, ``last_runs`` may execute one, and the others are
+        refused. It closes the survey: no further trial is executed.
 
         With ``folder``, the release is saved there (:func:`dphypo.load_release`), and a finished script that is started
         again gets it back from there. ``saver`` says how, ``Safetensors(net)`` for a model of PyTorch; by default
@@ -287,7 +287,9 @@ class OptunaSurvey:
             try:
                 release.save(kept)
             except Exception as error:  # the model is paid for: return it in any case
-                _validate.warn(f"folder = {str(folder)!r}: the release was not saved, so save the model now ({error})")
+                alone = "; let the function return the model alone" if isinstance(model, tuple) else ""
+                text = f"folder = {str(folder)!r}: the release was not saved, so save the model now ({error}{alone})"
+                _validate.warn(text)
         return model, params, certificate
 
     def certificate(self, study: Study) -> Certificate:

@@ -171,7 +171,11 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
     arrays: list[npt.NDArray[Any]] = [candidates.unit, candidates.masses, candidates.features]
     arrays += [history.features, history.unit, history.scores, history.failed]
     before, params = [array.copy() for array in arrays], tuple(dict(row) for row in history.params)
-    weights = sampler.weights(candidates, history)
+    try:
+        weights = sampler.weights(candidates, history)
+    except Exception as error:
+        error.add_note(f"check_sampler called it {when}: failed runs have the score NaN, and history.failed marks them")
+        raise
     same = all(np.array_equal(new, old, equal_nan=True) for new, old in zip(arrays, before, strict=True))
     ensure(same and tuple(dict(row) for row in history.params) == params, f"it changed its arguments {when}")
     ensure(isinstance(weights, np.ndarray), f"{when} the weights are not an array of numpy")

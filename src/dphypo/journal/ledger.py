@@ -568,7 +568,8 @@ class Ledger:
             )
         return LedgerError(
             f"there is no ledger at {self._address}. If the data set has one, give its address or put it back: a new "
-            "one would not know what was spent. Otherwise create it with `dphypo ledger open`"
+            "one would not know what was spent. Otherwise create it: "
+            f"dphypo ledger open {self._address} --epsilon ... --delta ..."
         )
 
     @property

@@ -131,6 +131,7 @@ class LiveSteps(Follower):
     log: bool = False  # whether to write lines where there is no terminal
     file: CheckpointFile | None = None  # where a run keeps its state
     live: LiveFile = NOWHERE  # where ``dphypo watch`` reads how far they are
+    noted: set[str] = field(default_factory=set)  # what a log has of the whole search
     _said: set[str] = field(default_factory=set)
     _checkpoint: Shield = field(default_factory=lambda: Shield("writing a checkpoint of the run"))
 
@@ -181,8 +182,8 @@ class LiveSteps(Follower):
             if self.screen:
                 say(f"{_ERASE}{text}", end="\n" if stays else "")
         elif self.log:
-            note = "" if NOTE in self._said else f"{self.what}: {NOTE}\n"
-            self._said.add(NOTE)
+            note = "" if NOTE in self.noted else f"{self.what}: {NOTE}\n"
+            self.noted.add(NOTE)
             say(f"{note}{text}")
 
 
@@ -233,7 +234,7 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
     All costs are printed first, because printing them later would reveal how long earlier parts took.
     """
     count = len(computes)
-    parts = [f"Part {number} of {count}. {one}" if count > 1 else one for number, one in enumerate(computes, 1)]
+    parts = list(computes) if count == 1 else _of_parts(computes)
     if certificate.warning is not None:
         privacy = f"Privacy: {certificate.warning}. Whoever knows the seed can repeat every draw."
     else:
@@ -260,6 +261,23 @@ def say_attempt(trial: Trial, called: str, *, last: bool) -> None:
             say(f"{what}: resumed after step {trial.steps}")
 
 
+def _of_parts(computes: Sequence[str]) -> list[str]:
+    """A line for each part; three parts in a row that cost the same, or more, have one line.
+
+    >>> _of_parts(["Compute: 1 run.", *["Compute: 2 runs."] * 3])
+    ['Part 1 of 4. Compute: 1 run.', 'Parts 2 to 4 of 4, each. Compute: 2 runs.']
+    """
+    lines, first, count = [], 1, len(computes)
+    for one, same in itertools.groupby(computes):
+        last = first + len(list(same)) - 1
+        if last < first + 2:
+            lines += [f"Part {number} of {count}. {one}" for number in range(first, last + 1)]
+        else:
+            lines.append(f"Parts {first} to {last} of {count}, each. {one}")
+        first = last + 1
+    return lines
+
+
 def tell_fit(mechanism: Mechanism, space: Space, *, log: bool) -> None:
     """Say how many records fit: **secret**, and before anything is spent.
 
@@ -272,9 +290,14 @@ def tell_fit(mechanism: Mechanism, space: Space, *, log: bool) -> None:
     def tell() -> None:
         if not (counts := mechanism.fitting_records(space).items()):
             return
-        found = ", ".join(f"{fit} of the {given} records given to {use}" for use, (fit, given) in counts)
+        of = f"{mechanism.unit}s given to"
+        found = ", ".join(f"{fit} of the {given} {of} {use}" for use, (fit, given) in counts)
+        left = (
+            " The others are left out: their shape or type, a value that is not finite, or a label the model has not."
+        )
         said = "" if on_terminal() else " Do not publish this log."
-        say(f"SECRET, for the curator alone: {found} fit the declaration. The others are left out.{said}")
+        fits = all(fit == given for _, (fit, given) in counts)
+        say(f"SECRET, for the curator alone: {found} fit the declaration.{'' if fits else left}{said}")
 
     shielded(tell, otherwise=None)
 

@@ -60,11 +60,10 @@ OTHER_RECORDS = (
     "journal='other.db': it is a new search and pays again."
 )
 CHANGED_STUDY = (
-    "The journal belongs to a search that was declared differently. The guarantee is computed from values fixed before "
-    "the data are read: space, events (noise, steps, sampling rate and number of records), number of runs or law of T, "
-    "band, neighbouring relation, which scores are better, and the sampler, if the guarantee relies on one that sees "
-    "only the history: one chosen later may have been chosen by somebody who saw the journal. Open it with the same "
-    "declaration, or start a new search with a new journal, which pays again."
+    "The journal belongs to a search that was declared differently. What the guarantee is computed from is fixed "
+    "before the data are read: chosen later, it may have been chosen by somebody who saw the journal. Open it with the "
+    "same declaration; or give this search another journal, such as journal='other.db': it is a new search and pays "
+    "again."
 )
 SECRET_VALUE = (
     "The trials of a study are secret: the guarantee covers the release and nothing else, so T, the other runs and "

@@ -415,7 +415,10 @@ class Release:
         score = "one model" if self.score is None else f"score {self.score:g}"
         again = "" if self.read_from is None else f"; it was released before and read again from {self.read_from}"
         target = "" if self.reached is None else f"; the target was {'' if self.reached else 'not '}reached"
-        return f"<release: {score} with {self.params!r}{target}{again}>"
+        params = {
+            name: float(f"{one:.6g}") if isinstance(one, float) else one for name, one in (self.params or {}).items()
+        }
+        return f"<release: {score} with {params!r}{target}{again}>"
 
 
 def load_release(folder: str | Path, saver: Saver | None = None, *, model: Any = None) -> Release:

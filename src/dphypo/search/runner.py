@@ -197,6 +197,7 @@ class Runner:
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, RunningPart] = {}
         self.live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
+        self.noted: set[str] = set()  # what a log says once
         self._workers: int | None = None  # how many runs are executed at a time, if known
         self.records = SameRecords(declaration, self.journal(0), self.address)
         self.turn = OneRunner()
@@ -547,7 +548,7 @@ def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSte
     if part.last_run and part.checkpoint is not None and every is not None:
         file = CheckpointFile(part.checkpoint, every)
     log = show and part.declaration.timed
-    return LiveSteps(part.called, show, log, file, part.live)
+    return LiveSteps(part.called, show, log, file, part.live, part.noted)
 
 
 class RunningPart:
@@ -559,6 +560,7 @@ class RunningPart:
         self._journal, self._records, self._turn = runner.journal(number), runner.records, runner.turn
         self._entropy, self._prior = runner.entropy_of(number), setting.prior
         self.live = runner.live if self.declaration.timed else NOWHERE  # shows published runs
+        self.noted = runner.noted
         self.checkpoint = runner.checkpoint(number)  # in which a last run keeps its state, if the journal is a file
         begun = None if part.kept is None else part.after(runner.part(number - 1).best().model)
         self.mechanism, self.lost_runs = begun or part.executed, part.lost_runs
