@@ -9,7 +9,7 @@ import sys
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from dp_accounting import GaussianDpEvent
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -57,6 +57,13 @@ def test_epsilon_is_rounded_up_and_may_not_be_smaller(document):
         lower = changed(document, epsilon=epsilon)
         lower["statement"] = statement(lower)
         assert "epsilon: the certificate says" in str(verify(Certificate.from_dict(lower)))
+
+
+@pytest.mark.parametrize("rate", [0.1, 1e-3, 1e-15])
+def test_many_runs_on_a_small_subsample_each_verify(rate):
+    """The attack's losses then have next to no mass, and the certificate "cannot be recomputed"."""
+    event = PoissonSampledDpEvent(rate, SelfComposedDpEvent(PoissonSampledDpEvent(0.2, GaussianDpEvent(6.0)), 10))
+    assert verify(Composition.of(account_published(event, 20)).certificate(DELTA))
 
 
 def test_a_deleted_warning_is_seen(tmp_path):

@@ -311,6 +311,8 @@ def compose(parts: Sequence[tuple[Pair, int]]) -> Pair:
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     low, high = _window(parts)
+    if high < low:
+        raise NoAttack("nearly all mass is missing")  # as of many runs on a small subsample each
     size = next_fast_len(high - low + 1, real=True)
     if size > MOST_BINS:
         raise NoAttack("too many steps for the grid")
