@@ -19,7 +19,7 @@ import numpy as np
 
 from dphypo import _files, _validate
 from dphypo.accounting import Certificate
-from dphypo.accounting.profiles import round_up, show_delta
+from dphypo.accounting.profiles import round_up
 from dphypo.search.release import SurveyTable
 
 if TYPE_CHECKING:
@@ -81,7 +81,10 @@ def certificate_profile(
     if attack:
         look: dict[str, Any] = {"color": ALARM, "marker": "x", "markersize": 6, "zorder": 4}  # over other markers
         _mark(axes, attack, delta, "explicit attack (lower bound)", **look)
-    _mark_cost(axes, certificate.epsilon, delta)
+    if math.isfinite(certificate.epsilon):
+        edge = " (at the lower edge)" if delta == 0 else ""
+        words = f"ε = {round_up(certificate.epsilon, 5):.5f} at δ = {delta:g}{edge}"
+        _mark(axes, certificate.epsilon, delta, words, marker="o", color=INK, markersize=7)
     axes.set_yscale("log")
     axes.set_ylim(max((min(1e-9, delta / 10) if delta else 1e-9) / 2, 1e-12), 1.0)
     axes.set_xlim(0.0, None)
@@ -168,8 +171,8 @@ def _new_axes(size: tuple[float, float], xlabel: str, ylabel: str) -> Axes:
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(which="both", color=QUIET, labelcolor=INK, labelsize=9)
-    axes.set_xlabel(_plain(xlabel), color=INK, fontsize=10)
-    axes.set_ylabel(_plain(ylabel), color=INK, fontsize=10)
+    axes.set_xlabel(xlabel, color=INK, fontsize=10)
+    axes.set_ylabel(ylabel, color=INK, fontsize=10)
     return axes
 
 
@@ -180,21 +183,6 @@ def _mark(axes: Axes, epsilon: float, delta: float, label: str, **look: Any) -> 
     if delta == 0:
         look |= {"transform": axes.get_xaxis_transform(), "clip_on": False}
     axes.plot([epsilon], [delta], linestyle="none", label=label, **({"zorder": 3} | look))
-
-
-def _mark_cost(axes: Axes, epsilon: float, delta: float) -> None:
-    edge = " (at the lower edge)" if delta == 0 else ""
-    words = f"ε = {round_up(epsilon, 5):.5f} at δ = {show_delta(delta)}{edge}" if math.isfinite(epsilon) else ""
-    _mark(axes, epsilon, delta, words, marker="o", color=INK, markersize=7)
-
-
-def _plain(text: str, most: int = 300) -> str:
-    """Text that matplotlib shows as it is, cut if long: a dollar sign begins no formula, control characters are shown.
-
-    >>> _plain("cost in $")
-    'cost in \\\\$'
-    """
-    return _validate.printable(text, most).replace("$", r"\$")
 
 
 def _with_legend(axes: Axes, columns: int = 2) -> Figure:
