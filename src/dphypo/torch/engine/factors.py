@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import fx
@@ -27,27 +27,24 @@ _VIEWS = {A.t.default, A.reshape.default, A.transpose.int, A.permute.default, A.
 _VIEWS |= {A.squeeze.dim, A.squeeze.dims, A.squeeze.default, A.select.int, A._to_copy.default}
 
 
-class Part(Protocol):
-    """A parameter's gradients, or a part of them, from some outputs of the graph, [runs, records, positions, ...]."""
+@dataclass(frozen=True)
+class Part:
+    """The gradients of the parameter at a place, or a part of them, from some outputs of the graph."""
 
-    @property
-    def weight(self) -> int:
-        """The place of the parameter."""
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs it takes; the last one is linear in the gradient."""
+    weight: int
+    outputs: ClassVar[int] = 2
+    """How many outputs it takes; the last one is linear in the gradient."""
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
-        """From outputs [runs, records, views, ...]."""
+        """From outputs [runs, records, views, positions, ...]."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Held:
+class Held(Part):
     """The gradient itself."""
 
-    weight: int
-    outputs: int = 1
+    outputs: ClassVar[int] = 1
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         (found,) = given
@@ -56,12 +53,10 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Outer:
+class Outer(Part):
     """Σ_l g_l a_lᵀ, from a and g, [positions, width] each; its bias has Σ_l g_l."""
 
-    weight: int
     bias: int | None
-    outputs: int = 2
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         bias = None if self.bias is None else layout.slot(self.bias)
@@ -70,15 +65,13 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Patches:
+class Patches(Part):
     """The same on the patches of a picture, [channels, height, width] without padding; g is one number a place."""
 
-    weight: int
     kernel: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
     groups: int
-    outputs: int = 2
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         pictures, slopes = given
@@ -93,11 +86,8 @@ class Patches:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Part):
     """Rows that are added to a table, from tokens [positions] and gradients [positions, width]."""
-
-    weight: int
-    outputs: int = 2
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         tokens, slopes = (one.flatten(2, 3) for one in given)

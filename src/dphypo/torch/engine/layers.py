@@ -78,11 +78,6 @@ def product_by_run() -> Callable[..., torch.Tensor]:
     return by_run
 
 
-def batched(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """left · right of every run, plus its bias."""
-    return torch.bmm(left, right) if bias is None else torch.baddbmm(bias[:, None], left, right)
-
-
 def steady_product(records: int) -> Callable[..., torch.Tensor]:
     """left · right on a GPU at one shape, plus a bias; the rows of ``left`` are those of so many records, in each run.
 
@@ -398,9 +393,9 @@ def convolve(
     runs, rows = pictures.shape[:2]
     columns, height = patches(pictures.flatten(0, 1), weight.shape[-2:], stride, dilation, groups)
     size = columns[0].shape[1]
-    shifts = [None] * groups if bias is None else bias.chunk(groups, 1)
+    shifts = [None] * groups if bias is None else bias[:, None].chunk(groups, 2)
     pieces = [
-        batched(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
+        product(one.reshape(runs, -1, one.shape[-1]), kernel.transpose(1, 2), shift)
         for one, kernel, shift in zip(columns, weight.flatten(2).chunk(groups, 1), shifts, strict=True)
     ]
     made = cat(pieces, -1).reshape(runs, rows, height, size // height, -1)
@@ -470,7 +465,7 @@ def _folded(
         made = kernels.fold(torch.bmm(given, matrix), sizes, gradient.shape[2:], kernel, stride)
         return made.view(pictures.shape)
     pieces = [
-        batched(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(runs * rows, -1, matrix.shape[-1])
+        product(one.transpose(1, 2).reshape(runs, -1, one.shape[1]), matrix).reshape(runs * rows, -1, matrix.shape[-1])
         for one, matrix in zip(gradient.flatten(2).chunk(groups, 1), weight.flatten(2).chunk(groups, 1), strict=True)
     ]
     columns = cat(pieces, -1).transpose(1, 2)
