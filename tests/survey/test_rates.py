@@ -334,6 +334,19 @@ def test_a_private_search_of_a_table_needs_no_space() -> None:
     assert direct.fit(ROWS, LABELS).score(ROWS, LABELS) > 0.85
 
 
+@pytest.mark.parametrize(("factor", "words"), [(100.0, "large"), (1.0, None), (0.001, "small")])
+def test_inputs_of_an_unusual_size_are_remarked_on_at_the_end(
+    factor: float, words: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dphypo.tune(dpsgd(ROWS * np.float32(factor)), **TOTAL, journal=None, entropy=Seeded(1), search="never")
+    *_, last = capsys.readouterr().err.splitlines()
+    if words is None:
+        assert "The inputs are" not in last
+    else:
+        assert last.startswith(f"The inputs are {words}: ")
+        assert "Multiply them by a public constant" in last
+
+
 def test_a_declared_scale_buys_nothing_and_the_count_comes_before_the_run() -> None:
     release = dphypo.tune(dpsgd(input_scale=2.4), **TOTAL, journal=None, progress=False, entropy=Seeded(1))
     (part,) = release.certificate.document["public"]["releases"]

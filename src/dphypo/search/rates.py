@@ -26,7 +26,7 @@ import numpy.typing as npt
 from scipy.stats import loguniform
 
 from dphypo import _validate, noise
-from dphypo.accounting import RoundedDp, Term
+from dphypo.accounting import Certificate, RoundedDp, Term
 from dphypo.entropy import SEED_BITS
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome
@@ -128,6 +128,8 @@ def around(found: Known, space: Space) -> Space:
     return space.with_priors({found.name: loguniform(*ends)}) if ends[0] < ends[1] else space
 
 
+_SMALL_INPUTS, _LARGE_INPUTS = 0.1, 3.0
+"""Scales that call for a remark: below the first, or above the second times the root of how many numbers there are."""
 OPEN = loguniform(*_DRIFTS)
 """The declared range of drifts where the scale of the inputs is to be bought."""
 
@@ -180,6 +182,26 @@ def scale_of_columns(ranges: int, categories: int) -> float:
 def scale_of_shape(size: int) -> float:
     """The scale assumed for inputs of this many numbers if none is known: pixels in [0, 1], columns in [-1, 1]."""
     return 0.3 * math.sqrt(size)
+
+
+def remark_on_scale(scale: float, size: int) -> str | None:
+    """What to say of inputs of this scale, which have this many numbers, if a network learns little from them.
+
+    >>> remark_on_scale(8.0, 64), remark_on_scale(0.7, 10_000)
+    (None, None)
+    >>> remark_on_scale(630.0, 20)[:72]
+    'The inputs are large: their typical distance from the mean is about 630;'
+    """
+    usual = math.sqrt(size)
+    if _SMALL_INPUTS <= scale <= _LARGE_INPUTS * usual:
+        return None
+    which = "small" if scale < _SMALL_INPUTS else "large"
+    found, others, factor = (f"{float(f'{one:.2g}'):g}" for one in (scale, usual, usual / scale))
+    return (
+        f"The inputs are {which}: their typical distance from the mean is about {found}; of {size} numbers, {others} "
+        f"is usual, and training learns more from it. Multiply them by a public constant, such as {factor}. A new "
+        f"search pays again."
+    )
 
 
 def norm_terms(rows: npt.NDArray[Any]) -> list[float]:
@@ -299,6 +321,13 @@ class InputScale(Survey):
 
     def state(self, published: float | None) -> dict[str, Any]:  # type: ignore[override]
         return {"input_scale": published}
+
+    def remark(self, certificate: Certificate) -> str | None:
+        """What to say of the published scale, if inputs of another size train better."""
+        assert isinstance(self.mechanism, ScaleOfInputs)
+        published = certificate.document["public"]["released"][0]["input_scale"]
+        size: int | None = getattr(self.mechanism.training, "input_size", None)
+        return None if published is None or size is None else remark_on_scale(published, size)
 
     def next_prior(self, published: float | None, space: Space) -> Space | None:  # type: ignore[override]
         assert isinstance(self.mechanism, ScaleOfInputs)

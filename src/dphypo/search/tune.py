@@ -182,7 +182,11 @@ def tune(
     runner = Runner(declared, journal, name, entropy, ledger)
     if _validate.flag(progress=progress):
         say(tuning.summary)
-    return runner.run(execution, progress=progress, on_run=on_run)
+    release = runner.run(execution, progress=progress, on_run=on_run)
+    first = declared.parts[0]
+    if progress and isinstance(first, InputScale) and (remark := first.remark(release.certificate)) is not None:
+        say(remark)
+    return release
 
 
 def _subject(
