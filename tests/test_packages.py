@@ -37,6 +37,8 @@ ALLOWED = {  # names of others that have no public twin
     ),  # who wrote an operator's kernels
     *("torch.utils._python_dispatch", "torch.utils._python_dispatch._get_current_dispatch_mode_stack"),
     "torch.overrides._get_current_function_mode_stack",
+    *("torch._C._len_torch_dispatch_stack", "torch._C._len_torch_function_stack"),
+    *("torch._C._pop_torch_dispatch_stack", "torch._C._pop_torch_function_stack"),  # modes that reading a record left
 }
 OPERATORS = "A._"  # names of PyTorch's operators that begin with an underscore
 WRAPPER = "accounting/dp_library.py"  # the one file that knows the inside of dp_accounting
