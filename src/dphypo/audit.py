@@ -55,7 +55,6 @@ Needed = Callable[[float], float]
 """The least false positive rate at which a mechanism allows a true positive rate."""
 SHARES = (1.0, 0.5, 0.25, 0.1)
 """The parts of the canaries that are guessed: the surest ones. Each has its share of the error probability."""
-_HALVINGS = 30  # of the range of a logarithm
 _MOST = 50.0  # the largest ε that is looked for
 
 
@@ -69,14 +68,18 @@ def chance(correct: int, guesses: int, canaries: int, needed: Needed) -> float:
     """
     if correct <= 0:
         return 1.0
-    low, high = math.log(1e-300), 0.0
     if _least_mass(1.0, correct, guesses, canaries, needed) <= 1:
         return 1.0
-    for _ in range(_HALVINGS):
+    fits = lambda log: _least_mass(math.exp(log), correct, guesses, canaries, needed) <= 1  # noqa: E731
+    return min(1.0, math.exp(_ends(fits, math.log(1e-300), 0.0, 30)[1]) * (1 + 1e-9))
+
+
+def _ends(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> tuple[float, float]:
+    """Between which two numbers a condition that holds at ``low``, and not at ``high``, ends."""
+    for _ in range(halvings):
         middle = (low + high) / 2
-        fits = _least_mass(math.exp(middle), correct, guesses, canaries, needed) <= 1
-        low, high = (middle, high) if fits else (low, middle)
-    return min(1.0, math.exp(high) * (1 + 1e-9))
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
 
 
 def _least_mass(tail: float, correct: int, guesses: int, canaries: int, needed: Needed) -> float:
@@ -112,12 +115,9 @@ def epsilon_of(mu: float, delta: float) -> float:
     >>> round(epsilon_of(1.0, 1e-5), 2)
     4.38
     """
-    low, high = 0.0, mu * mu / 2 + 40 * mu + 1e-9
-    for _ in range(50):
-        middle = (low + high) / 2
-        at = float(gaussian_delta(middle, mu)) if mu > 0 else 0.0
-        low, high = (middle, high) if at > delta else (low, middle)
-    return low
+    if mu <= 0:
+        return 0.0
+    return _ends(lambda at: float(gaussian_delta(at, mu)) > delta, 0.0, mu * mu / 2 + 40 * mu + 1e-9, 50)[0]
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,7 @@ def _down(bound: float) -> str:
 
 def _largest(ruled_out: Callable[[float], bool]) -> float:
     """The largest parameter that is ruled out, rounded down; 0 if none."""
-    low, high = 0.0, _MOST
-    for _ in range(16 if ruled_out(1e-9) else 0):
-        middle = (low + high) / 2
-        low, high = (middle, high) if ruled_out(middle) else (low, middle)
-    return low
+    return _ends(ruled_out, 0.0, _MOST, 16)[0] if ruled_out(1e-9) else 0.0
 
 
 def chance_of(guesses: Sequence[Guesses], canaries: int, needed: Needed) -> float:

@@ -113,6 +113,21 @@ def test_several_names_in_jax_share_one_matrix() -> None:
     assert outcome.score == outcome.metrics["f1"]
 
 
+def test_the_stated_noise_is_that_of_the_score_that_ranks() -> None:
+    """It was that of all scores together, which is smaller than that of each."""
+    mechanism = in_jax.DPSGD(
+        init=lambda key: jnp.zeros((3, 2)),
+        predict=lambda params, inputs: inputs @ params,
+        data=(ROWS, LABELS),
+        score=("accuracy", "loss"),
+        epochs=1,
+        batch_size=50,
+    ).at(score_noise_multiplier=5.0)
+    accuracy = mechanism.score.scores["accuracy"]
+    assert accuracy.noise_multiplier == 5 * math.sqrt(2)
+    assert mechanism.score_deviation == accuracy.noise_multiplier / accuracy.records
+
+
 def test_a_model_of_no_library_is_refused() -> None:
     with pytest.raises(TypeError, match="model is a str"):
         PublicAccuracy((ROWS, LABELS))("a model")
