@@ -44,17 +44,17 @@ def records(x: float, y: float) -> str:
 
 def usual(x: float) -> list[str]:
     """Forty full runs, one published, one ε."""
-    drawn = [text(x, 40, "Today: tune, then report the winner", 18, INK, bold=True), records(x, 150)]
+    drawn = [text(x, 40, "Common practice: report the winner", 18, INK, bold=True), records(x, 150)]
     drawn.append(arrow(x + 88, 188, x + 116, 188))
     for column in range(8):
         for line in range(5):
             best = (column, line) == (5, 2)
             drawn.append(box(x + 124 + 21 * column, 136 + 21 * line, 16, 16, BAD if best else "#e4e7eb", "none"))
-    drawn.append(text(x + 206, 262, "40 full runs look at the records", 13, INK, "middle"))
+    drawn.append(text(x + 206, 262, "40 full runs on the same records", 13, INK, "middle"))
     drawn += [arrow(x + 298, 188, x + 326, 188), box(x + 332, 164, 106, 48, BAD)]
     drawn += [text(x + 385, 193, "the winner", 15, PAPER, "middle", bold=True)]
     drawn.append(text(x, 318, "Reported: ε of one run.", 15, BAD, bold=True))
-    drawn.append(text(x, 341, "What choosing the winner revealed is in no number.", 15))
+    drawn.append(text(x, 341, "This leaves out what choosing the winner revealed.", 15))
     return drawn
 
 
@@ -97,7 +97,7 @@ def write(name: str, size: tuple[int, int], drawn: list[str]) -> None:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         'font-family="system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif">'
-        "<title>Tuning costs privacy. Today it is left out; dphypo plans it and certifies all of it.</title>"
+        "<title>Tuning costs privacy. Common practice leaves this out; dphypo plans it and certifies all of it.</title>"
         '<defs><marker id="head" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>'
     )
