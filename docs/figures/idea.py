@@ -81,7 +81,7 @@ def main() -> None:
     run = SampledGaussian.of(records=60_000, batch_size=256, epochs=10, noise_multiplier=1.0)
     mechanism = OwnTraining(untrained, run, scores="public")
     alone = spend(untuned(), mechanism, SPACE, epsilon=EPSILON, delta=DELTA).noise_multiplier
-    tuned = spend(survey(20, 0.1), mechanism, SPACE, epsilon=EPSILON, delta=DELTA, start=alone).noise_multiplier
+    tuned = spend(survey(20, 0.1), mechanism, SPACE, epsilon=EPSILON, delta=DELTA).noise_multiplier
     words = f"60 000 records, batches of 256, 10 epochs, δ = {DELTA:g}. Made by docs/figures/idea.py."
     foot = text(24, HEIGHT - 18, words, 12, "#52606d")
     line = f'<path d="M{WIDTH / 2:g} 24 V{HEIGHT - 44}" stroke="{PALE}" stroke-width="1"/>'
