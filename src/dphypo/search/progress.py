@@ -126,7 +126,7 @@ _ERASE = "\r\x1b[2K"
 class LiveSteps(Follower):
     """Shows the steps of published runs, and writes the checkpoints of a last run."""
 
-    what: str  # "survey", "last run", or the part of a ladder
+    what: str  # "survey", "last run", or the number of a part that is neither
     screen: bool = False  # whether to show them on a terminal
     log: bool = False  # whether to write lines where there is no terminal
     file: CheckpointFile | None = None  # where a run keeps its state

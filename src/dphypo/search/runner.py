@@ -577,8 +577,8 @@ class RunningPart:
     @property
     def called(self) -> str:
         """What its runs are called while they are executed."""
-        if self._part.may_stop:
-            return f"part {self._number + 1}"
+        if self._part.may_stop or (self.last_run and self._number + 1 < len(self.declaration.parts)):
+            return f"part {self._number + 1}"  # a rung of a ladder, or the scale of the inputs
         return "last run" if self.last_run else "survey"
 
     def record(self) -> Record:
