@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from typing import Any
 
 import dp_accounting as dp
@@ -138,7 +139,8 @@ def test_a_certificate_states_the_slack_and_verify_recomputes_it() -> None:
     document = certificate().to_dict()
     assert document["slack"] == pytest.approx(5e-9)
     assert document["terms"][0]["events"] == [event_to_dict(RoundedDp(NOISE, 1e-9))]
-    assert "a total variation of at most 5e-09, which is included in delta" in document["statement"]
+    (size,) = re.findall(r"a total variation of at most ([0-9.e-]+), which is included in delta", document["statement"])
+    assert document["slack"] <= float(size) <= 1.03 * document["slack"]
     assert verify(Certificate(document))
     assert guarantee_of(Certificate(document)).slack == document["slack"]
     less = {**document, "slack": 4e-9}
