@@ -179,3 +179,14 @@ def test_pure_dp_composes_at_delta_zero_whatever_the_law(law):
     assert search.epsilon(0.0) == pytest.approx(search.pure)
     for delta in (0.0, 1e-9, 1e-6):
         assert 0.7 < together.epsilon(delta) <= 2 * 0.36 + search.pure + 1e-9
+
+
+@pytest.mark.parametrize("scale", [4.9357, 5.0, 18.98765])
+def test_a_search_over_pure_runs_composes_with_noise_at_a_small_delta(scale: float) -> None:
+    """On the grid its losses end one bin later: what lay there was lost, so that ε was infinite below δ = 1.3e-5."""
+    search = account(dp_accounting.LaplaceDpEvent(scale), Geometric(mean=3))
+    noisy = account_published(dp_accounting.GaussianDpEvent(30.0), 1)
+    for delta in (1e-6, 1e-9):
+        alone = [Composition.of(one).epsilon(delta) for one in (search, noisy)]
+        together = search.compose(noisy).epsilon(delta)
+        assert max(alone) < together <= search.epsilon(0.0) + alone[1] + 2e-3  # two steps of the grid

@@ -245,7 +245,7 @@ def to_pld(
     """
     # What is left of δ at the upper end of the grid becomes infinite loss, so any end is valid.
     last = max(end(profile, _TAIL, LARGEST_LOG, room=1e-6) for profile in profiles)
-    count = max(1, math.ceil(last / grid))
+    count = math.ceil(last / grid) + 1  # one more than its end: on a grid, shifts are rounded up
     ways = zip(profiles, *sharper, strict=True)
     deltas = [np.min([_on_grid(one, grid, count) for one in way], axis=0) for way in ways]
     both = zip(deltas, reversed(deltas), strict=True)
