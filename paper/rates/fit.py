@@ -265,12 +265,24 @@ def by_natural_rate() -> dict[str, dict[str, Any]]:
 
 
 def about_the_mean() -> tuple[float, float]:
-    """The scale about the mean over the norm that is bought: the geometric mean over tasks, and its logarithm's spread.
+    """The scale about the mean over the typical norm: the geometric mean over fitted tasks, and how far others are off.
 
-    It is of few tasks, so that the spread is that of a sample.
+    The latter is a root mean square over all tasks whose inputs are described in the results, fitted or not: it is of
+    inputs alone, and only decides whether unit vectors are bought.
     """
-    logs = [math.log(one["scale"] / one["norm"]) for one in known_facts().values()]
-    return math.exp(np.mean(logs)), float(np.std(logs, ddof=1))
+    usual = float(np.mean([math.log(one["scale"] / one["norm"]) for one in known_facts().values()]))
+    logs = {name: math.log(one["scale"] / one["norm"]) for name, one in known_facts().items()}
+    for file in ("large", "judged-fresh", "judged-little"):
+        for one in map(json.loads, FILE.with_name(f"{file}.jsonl").read_text().splitlines()):
+            if "norm" in one:
+                logs.setdefault(one["task"], math.log(one["scale"] / one["norm"]))
+    return math.exp(usual), float(np.sqrt(np.mean([(one - usual) ** 2 for one in logs.values()])))
+
+
+def centred() -> float:
+    """The spread of the logarithm of the scale about the mean over what norms and unit vectors say, without noise."""
+    logs = [math.log(one["scale"] / (one["norm"] * math.sqrt(1 - one["taken"]))) for one in known_facts().values()]
+    return float(np.std(logs, ddof=1))
 
 
 def fitted() -> dict[str, Any]:
@@ -293,6 +305,7 @@ def fitted() -> dict[str, Any]:
         made["SPREAD"][way] = ways[way]["spread"]
     made["BEYOND"], made["TRANSFER"] = beyond(), transfer()
     made["ABOUT_THE_MEAN"], made["SPREAD_ABOUT"] = about_the_mean()
+    made["SPREAD_CENTRED"] = centred()
     made |= laws(cells)
     found |= {"rules": _digits(judged, 3), "left out": _digits(ways, 3), "caps": _digits(caps(every), 3)}
     found |= {"large tables": _digits(by_natural_rate(), 3), "survey": _digits(survey(), 2)}

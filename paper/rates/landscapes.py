@@ -98,7 +98,7 @@ def facts(folder: Path) -> dict[str, dict[str, Any]]:
     """What the fit needs to know of each task besides its landscapes."""
 
     def of(data: Task) -> dict[str, Any]:
-        known = {"scale": round(data.scale, 4), "norm": round(data.norm, 4)}
+        known = {"scale": round(data.scale, 4), "norm": round(data.norm, 4), "taken": round(data.taken, 4)}
         return {"shape": data.inputs.shape[1:], "classes": data.classes, **known}
 
     return {name: of(task(name, folder)) for name in FITTED}

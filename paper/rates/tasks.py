@@ -35,7 +35,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from dphypo.search.rates import CENTRE, norm_terms
+from dphypo.search.rates import CENTRE, norm_terms, unit_vectors
 from paper.anchors.scattering import features
 from paper.data.sets import load
 
@@ -77,6 +77,11 @@ class Task:
     def norm(self) -> float:
         """The geometric mean of the norms of the records: what is bought."""
         return CENTRE * math.exp(float(np.nanmean(norm_terms(self.inputs[:5000]))))
+
+    @property
+    def taken(self) -> float:
+        """The part of the squared norm that the mean of the unit vectors takes: bought, too."""
+        return float((np.nanmean(unit_vectors(self.inputs[:5000]), axis=0) ** 2).sum())
 
 
 def network(name: str, task: Task) -> nn.Module:

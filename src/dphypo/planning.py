@@ -34,7 +34,7 @@ from dphypo.mechanisms.mechanism import check_is_mechanism, records_of
 from dphypo.search import LastRun, Part, PriorAround, Stage, Survey, SurveyPlan, plan_tuning
 from dphypo.search.declaration import cost_of, total_in_gaussians
 from dphypo.search.ladder import increasing
-from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_at, spread_of_scale
+from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_at
 from dphypo.search.survey import FRACTION, RUNS
 from dphypo.search.tune import FEWEST_STEPS, dp_sgd_of, known_of, prospect_of, steps_of
 from dphypo.space import Space
@@ -554,6 +554,9 @@ def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
     return said
 
 
+_NUMBERS = 100  # in the input of a record, where no mechanism says how many
+
+
 def _prospect(
     mechanism: Mechanism,
     run: SampledGaussian | None,
@@ -567,7 +570,7 @@ def _prospect(
     if run is not None and records is not None:  # DP-SGD whose learning rate is to be found
         signal = run.rate * records * math.sqrt(run.steps) / alone.noise_multiplier
         total = total_in_gaussians(epsilon, delta)
-        bought = spread_of_scale(records, noise_of_scale(records, total))
+        bought = noise_of_scale(records, total, _NUMBERS).deviation
         return Prospect(signal, math.hypot(spread_at(SPREAD["normalise"], signal), bought), total, 1.0)
     known = known_of(mechanism, space)
     one = mechanism.with_noise(alone.noise_multiplier)

@@ -330,8 +330,6 @@ def _one_run(certificate: Certificate) -> Html:
         "Papers usually report this number: the cost of one training run, as if nothing had been tuned. It does not "
         "cover the choice of the hyperparameters, which also used the private data."
     )
-    if len(rows) > 2:
-        words += " Each accountant gives an upper bound for the same run; the smallest holds."
     return join(
         tag("p", words), table(f"ε at δ = {show_delta(certificate.delta)}", ["what is counted", "ε"], rows, numbers=1)
     )
@@ -420,7 +418,7 @@ def entry(release: Release) -> dict[str, Any]:
                 "intended_use": FILL_IN,
                 "data_product_type": "Machine learning model",
                 "data_product_region": FILL_IN,
-                "description": f"{_capital(f'{release.ending}')}. {FILL_IN}",
+                "description": f"{release.ending}. {FILL_IN}",
                 "publication_date": document["declared"] or FILL_IN,
             },
             "dp_variant": {

@@ -92,7 +92,6 @@ def test_loops_of_ones_own_and_jax_are_audited(text: str, more: list[str], tmp_p
         ("nowhere.py:declare", "there is no file"),
         ("no_such_module_at_all:declare", "there is no module"),
         ("math:pi", "is not a DPSGD"),
-        ("json:declare", "json has no 'declare': it has"),
     ],
 )
 def test_wrong_names_are_answered(name: str, words: str) -> None:

@@ -113,16 +113,3 @@ def test_what_guarantees_nothing_is_not_reserved(tmp_path: Path) -> None:
 
 def test_the_version() -> None:
     assert RUN.invoke(app, ["--version"]).output == f"dphypo {dphypo.__version__}\n"
-
-
-def test_an_entry_is_named_after_the_folder_of_a_release_and_a_wrong_command_is_named(
-    tmp_path: Path, certificates: list[Path]
-) -> None:
-    path, folder = str(tmp_path / "data.db"), tmp_path / "ward.2026"
-    folder.mkdir()
-    (folder / "certificate.json").write_bytes(certificates[0].read_bytes())
-    RUN.invoke(app, ["ledger", "open", path, "--epsilon", "2", "--delta", "1e-6"])
-    assert "  ward.2026: ε = " in RUN.invoke(app, ["ledger", "reserve", path, str(folder / "certificate.json")]).output
-    done = RUN.invoke(app, ["ledger", "list", path])
-    assert done.exit_code == 2
-    assert "No such command 'list': give one of open, show, reserve" in " ".join(done.output.split())

@@ -28,7 +28,7 @@ from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.mechanisms.fingerprint import fingerprint
 from dphypo.mechanisms.mechanism import followed_by
 from dphypo.optuna import OptunaSurvey
-from dphypo.search.rates import norm_terms
+from dphypo.search.rates import norm_terms, unit_vectors
 from dphypo.search.tune import plan_tuning
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor, PrivateSearch, Schema
 from dphypo.torch import DPSGD
@@ -154,6 +154,23 @@ def test_a_person_adds_one_term_to_the_scale_of_the_inputs(library):
     each = norm_terms(ROWS)
     wanted = [np.mean([one for one, key in zip(each, keys, strict=True) if key == person]) for person in set(KEYS[:-1])]
     assert np.allclose(sorted(made.input_terms()), sorted(wanted))
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_a_person_adds_one_vector_to_the_mean_direction(library):
+    """The oracle: the mean over each person's unit vectors, of norm at most 1 however many rows there are."""
+    keys: list[Any] = [*KEYS[:-1], None]
+    rows = ROWS.copy()
+    rows[0] = np.nan  # of somebody who has other rows
+    made = classifier(data=(rows, LABELS), person=keys) if library == "torch" else in_jax(rows, keys)
+    each = unit_vectors(rows)
+    wanted = [
+        np.nanmean([one for one, key in zip(each, keys, strict=True) if key == person], 0) for person in KEYS[:-1]
+    ]
+    (found,) = made.input_vectors()
+    order = [np.lexsort(one.T) for one in (found, np.unique(wanted, axis=0))]
+    assert np.allclose(found[order[0]], np.unique(wanted, axis=0)[order[1]])
+    assert np.linalg.norm(found, axis=1).max() <= 1 + 1e-12
 
 
 class Kept:

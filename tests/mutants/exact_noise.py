@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _TABLE = "noise/test_noise_table.py"
 _DRAWS = "noise/test_noise_draws.py"
+_VECTORS = "noise/test_noise_vectors.py"
 
 MUTANTS = (
     Mutant(
@@ -93,5 +94,55 @@ MUTANTS = (
         "    if digest != _digest(sigma, content) or len(content) % 16:\n",
         "    if not digest or len(content) % 16:\n",
         ("noise/test_noise_cache.py::test_a_damaged_file_is_built_again",),
+    ),
+    Mutant(
+        "a sum of vectors has no noise",
+        "a sum of vectors has the noise that its event states",
+        "noise/vectors.py",
+        '    noisy += rounded_gaussian(_deviation(size, sigma), words.stream("noise"), size)\n',
+        "",
+        (f"{_VECTORS}::test_the_sum_has_the_noise_that_is_stated",),
+    ),
+    Mutant(
+        "half of the numbers of a sum of vectors have no noise",
+        "a sum of vectors has the noise that its event states",
+        "noise/vectors.py",
+        '    noisy += rounded_gaussian(_deviation(size, sigma), words.stream("noise"), size)\n',
+        '    noisy += rounded_gaussian(_deviation(size, sigma), words.stream("noise"), size) * (np.arange(size) % 2)\n',
+        (f"{_VECTORS}::test_the_sum_has_the_noise_that_is_stated",),
+    ),
+    Mutant(
+        "a vector may be longer than 1",
+        "a record adds a vector of norm at most 1",
+        "noise/vectors.py",
+        "    found[(found * found).sum(axis=1) > most * most] = 0\n",
+        "",
+        (f"{_VECTORS}::test_a_vector_in_whole_numbers_is_never_longer_than_is_paid_for",),
+    ),
+    Mutant(
+        "each number of a vector is rounded up",
+        "a record adds a vector of norm at most 1",
+        "noise/vectors.py",
+        "    found = np.trunc(cut * (most * (1 - 2.0**-20))).astype(np.int64)\n"
+        "    found[(found * found).sum(axis=1) > most * most] = 0\n",
+        "    found = (np.sign(cut) * np.ceil(np.abs(cut) * most)).astype(np.int64)\n"
+        "    found[(cut * cut).sum(axis=1) > 1] = 0\n",
+        (f"{_VECTORS}::test_a_vector_in_whole_numbers_is_never_longer_than_is_paid_for",),
+    ),
+    Mutant(
+        "a sum of vectors is rounded without a dither",
+        "rounding moves a sum by no more than is paid for",
+        "noise/vectors.py",
+        "    return (total + low.astype(np.int64)) >> bits",
+        "    return (total + 0 * low.astype(np.int64)) >> bits",
+        (f"{_VECTORS}::test_a_record_that_rounds_up_everywhere_moves_the_sum_by_no_more_than_is_paid_for",),
+    ),
+    Mutant(
+        "rounding a sum of vectors costs nothing",
+        "the radius of vectors leaves room for rounding",
+        "noise/vectors.py",
+        "    within = (_deviation(size, sigma) / sigma - _TURN) ** 2 - size / 4\n",
+        "    within = (_deviation(size, sigma) / sigma) ** 2\n",
+        (f"{_VECTORS}::test_the_radius_leaves_room_for_rounding",),
     ),
 )

@@ -166,10 +166,26 @@ MUTANTS = (
     Mutant(
         "every row adds to the scale of the inputs",
         "a person adds one term to the scale of the inputs",
-        "torch/runs.py",
+        "training/base.py",
         "return found if person is None else person.means(found).tolist()",
         "return found",
         (f"{_EVERYWHERE}::test_a_person_adds_one_term_to_the_scale_of_the_inputs",),
+    ),
+    Mutant(
+        "every row adds to the mean direction",
+        "a person adds one vector to the mean direction",
+        "training/base.py",
+        "return found if person is None else person.mean_vectors(found)",
+        "return found",
+        (f"{_EVERYWHERE}::test_a_person_adds_one_vector_to_the_mean_direction",),
+    ),
+    Mutant(
+        "a person's vector is the sum over the rows",
+        "a person adds one vector of norm at most 1 to the mean direction",
+        "training/persons.py",
+        "        yield sums[some] / counts[some, None]\n",
+        "        yield sums[some]\n",
+        (f"{_EVERYWHERE}::test_a_person_adds_one_vector_to_the_mean_direction",),
     ),
     Mutant(
         "a person's rows cost what one row costs",

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from dphypo.search import rates
-from paper.rates import fit, judge, judge_shapes, landscapes, large, page, shapes
+from dphypo.search.declaration import total_in_gaussians
+from paper.rates import fit, judge, judge_centred, judge_shapes, landscapes, large, page, shapes
 
 
 def test_the_library_has_the_constants_that_were_fitted():
@@ -38,10 +39,33 @@ def test_no_task_is_fitted_and_judged():
     assert {row["task"] for row in judge.rows()} <= judged
 
 
+def test_a_scale_about_the_mean_is_judged_on_tasks_that_nothing_was_fitted_to():
+    fitted = {*landscapes.FITTED, *large.TASKS}
+    files = (judge_centred.OUT, judge_centred.FRESH, judge_centred.LITTLE)
+    judged = [{cell["task"] for cell in judge_centred.cells(file)} for file in files]
+    assert fitted.isdisjoint(judged[0] | judged[1] | judged[2])
+    assert judged[0].isdisjoint(judged[1])
+    for one in fit.known_facts().values():  # without noise, what is bought is nearly what is told
+        assert one["norm"] * (1 - one["taken"]) ** 0.5 == pytest.approx(one["scale"], rel=0.04)
+
+
+def test_the_library_buys_the_scale_that_the_plan_says():
+    """By the two rules of PLAN.md, of what was judged."""
+    assert judge_centred.adopted()
+    little = judge_centred.rows(judge_centred.LITTLE)
+    assert not any(judge_centred.below(row) for row in little)
+    assert sum(row["tune"] - row["norms"] for row in little) > 0
+    for cell in judge_centred.cells(judge_centred.LITTLE):  # where public numbers had decided for norms
+        total = total_in_gaussians(cell["epsilon"], landscapes.DELTA)
+        assert rates.noise_of_scale(cell["records"], total, 36).size
+
+
 def test_the_page_is_made_from_the_results():
     text = page.PAGE.read_text(encoding="utf-8")
     assert "<!--" not in text
     shaped = (page.shapes_tried(), page.judged_shapes(), page.shape_facts())
-    shaped += (page.judged_centred(), page.centred_facts())
+    shaped += (page.centred_summary(),)
+    for file in (judge_centred.OUT, judge_centred.FRESH, judge_centred.LITTLE):
+        shaped += (page.judged_centred(file), page.centred_facts(file))
     for made in (page.rules(), page.judged(), page.summary(), page.facts(), *shaped):
         assert made in text

@@ -368,8 +368,8 @@ def _released(runs: int, searches: int, counts: int, unit: str, *, last: bool, l
 
 
 def _counted(counts: int, unit: str) -> str:
-    sides = "" if counts == 1 else f", on each of {counts} sides (training and scoring),"
-    return f"a noisy count of the {unit}s that fit the declaration{sides}"
+    sides = f"the {unit}s that fit the declaration"
+    return f"a noisy count of {sides}" if counts == 1 else f"a noisy count of {sides}, on each of {counts} sides,"
 
 
 def _best_and_runs(runs: int, searches: int, *, last: bool) -> str:
@@ -446,7 +446,7 @@ def _sides(trained: Sequence[Json], unit: str) -> str:
 
 
 def _covered(runs: int, searches: Sequence[Json], counts: int, unit: str, sides: str, *, scale: bool) -> str:
-    parts = [f"{_count(runs)} by composition, whatever hyperparameters of the space they use"] if runs else []
+    parts = [f"{_count(runs)} by composition, each with any hyperparameters of the space"] if runs else []
     parts += [_counted(counts, unit).rstrip(",")] if counts else []
     parts += ["the scale of the inputs, with noise"] if scale else []
     for search in searches:

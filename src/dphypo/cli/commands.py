@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
-import inspect
 import json
 import math
 import os
@@ -233,8 +232,6 @@ class _ShownByDefault(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            if [one for one in args[1:] if not one.startswith("-")]:  # a file is given after it, so it is none
-                ctx.fail(f"No such command {args[0]!r}: give one of {', '.join(self.commands)}, or the ledger alone.")
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
@@ -563,10 +560,7 @@ def _found(name: str) -> Any:
             module = importlib.import_module(place)
         except ModuleNotFoundError:
             raise typer.BadParameter(f"there is no module {place!r}") from None
-    if not hasattr(module, attribute):
-        own = [one for one, value in vars(module).items() if isinstance(value, Mechanism) or inspect.isfunction(value)]
-        raise typer.BadParameter(f"{place} has no {attribute!r}: it has {', '.join(own) or 'no training'}")
-    found = getattr(module, attribute)
+    found = getattr(module, attribute, None)
     found = found() if callable(found) and not isinstance(found, Mechanism) else found
     parts = found if isinstance(found, tuple) else (found,)
     for part in parts:

@@ -21,7 +21,7 @@ from dphypo.jax import step
 from dphypo.jax.program import JaxModel, Program, TreeRecords, Trees, as_records, named
 from dphypo.mechanisms import NoiseRehearsal, Outcome, SampledGaussian, sampled_gaussian
 from dphypo.mechanisms.mechanism import current_follower
-from dphypo.search.rates import norm_terms
+from dphypo.search import rates
 from dphypo.space import Space
 from dphypo.training import scores
 from dphypo.training.base import COSTS, READ, DivergedError, GradientTraining, make_in_groups
@@ -184,11 +184,9 @@ class DPSGD(GradientTraining):
         pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[0], np.ndarray)
         return math.prod(tree[0].shape[1:]) if pair and tree[0].dtype.kind == "f" else None
 
-    def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs; for a person, the mean over the rows.
-        **Secret.**"""
-        found, person = norm_terms(self.data.tree[0]), self.data.person
-        return found if person is None else person.means(found).tolist()
+    def input_rows(self) -> Iterator[npt.NDArray[Any]]:
+        """The inputs of all rows, some at a time. **Secret.**"""
+        return rates.some_rows(self.data.tree[0])
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Execute runs, those of one shape together; an exception of a run takes the place of its outcome."""

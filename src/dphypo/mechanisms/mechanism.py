@@ -31,6 +31,8 @@ from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, overload
 
 import dp_accounting
+import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo._stderr import Shield
@@ -358,7 +360,12 @@ class Mechanism(ABC):
         return None
 
     wants_scale = False
-    """Whether :meth:`known` needs the scale of the inputs, and ``input_terms`` says what one record adds to it."""
+    """Whether :meth:`known` needs the scale of the inputs; ``input_terms`` and ``input_vectors`` give it."""
+
+    @property
+    def input_size(self) -> int | None:
+        """How many numbers the input of one record has; None if that is not known."""
+        return None
 
     def known(self, scale: float | None = None) -> Any:
         """What public values say about the learning rate, a :class:`dphypo.search.rates.Known`; None if nothing.
@@ -369,6 +376,10 @@ class Mechanism(ABC):
 
     def input_terms(self) -> Sequence[float]:
         """For each record, what it adds to the scale of the inputs (``rates.norm_terms``). **Secret.**"""
+        raise NotImplementedError
+
+    def input_vectors(self) -> Iterable[npt.NDArray[np.float64]]:
+        """The same of the mean direction (``rates.unit_vectors``): tables with one row a record. **Secret.**"""
         raise NotImplementedError
 
     def kinds(self, space: Space) -> Sequence[RunKind]:

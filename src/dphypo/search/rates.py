@@ -16,7 +16,7 @@ length of runs. What was bought moves c and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from dphypo.accounting import Certificate, RoundedDp, Term
 from dphypo.entropy import SEED_BITS
 from dphypo.journal.journal import Record
 from dphypo.mechanisms import Mechanism, Outcome
+from dphypo.noise.vectors import noise_of_vectors
 from dphypo.search.declaration import PartSetting, total_in_gaussians
 from dphypo.search.proposer import middle
 from dphypo.search.release import table_of
@@ -144,30 +145,92 @@ def left_open(space: Space) -> bool:
 
 CENTRE, REACH = 3.0, math.log(300.0)
 """Terms are logarithms of norms over the centre, cut off at ±ln 300: norms from 0.01 to 900."""
-ABOUT_THE_MEAN, SPREAD_ABOUT = 0.73, 0.18
-"""The scale about the mean over the norm that is bought, on the fitted tasks, and the spread of its logarithm."""
+ABOUT_THE_MEAN, SPREAD_ABOUT = 0.73, 0.41
+"""The scale about the mean over the typical norm, on the fitted tasks, and how far its logarithm is off on others."""
+SPREAD_CENTRED = 0.015
+"""The same spread where the part of the norm that the mean takes is bought, too."""
+ALONG = math.sqrt(0.7 / 0.3)
+"""The noise multiplier of the unit vectors over that of the norms, which have 0.7 of the squared budget."""
+MOST_TAKEN = 0.95
+"""The largest part of the squared norm that the mean may be found to take."""
 MOST_SHARE = 0.03
 """The largest share of the squared total, in units of a Gaussian mechanism, that a scale may cost: 1.5 % more noise."""
 _RANGES, _CATEGORIES = 0.15, 0.6
+_ROWS = 4096
 
 
-def noise_of_scale(records: int, total: float) -> float:
-    """The noise multiplier of a bought scale that loses least accuracy, out of a total of μ = ``total``.
+@dataclass(frozen=True)
+class ScaleNoise:
+    """The noise with which a scale is bought from a number of declared records.
+
+    Args:
+        records: n, the declared number.
+        norms: σ, the noise multiplier of the sum of logarithms of norms.
+        size: d, how many numbers an input has, where the sum of unit vectors is bought, too; else None.
+    """
+
+    records: int
+    norms: float
+    size: int | None = None
+
+    @property
+    def along(self) -> float:
+        """The noise multiplier of the sum of unit vectors; infinite where it is not bought."""
+        return math.inf if self.size is None else self.norms * ALONG
+
+    @property
+    def both(self) -> float:
+        """The noise multiplier of both sums together: squares of the inverse multipliers add up. Rounded down."""
+        found = 1 / math.sqrt(self.norms**-2 + self.along**-2)
+        return self.norms if self.size is None else found * (1 - 2.0**-40)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the logarithm of the scale about the mean.
+
+        Of the noise of the norms, and of the part R² of the squared norm that the mean takes. That part has a noise of
+        about 2Rs + √(2d)·s² with s the noise of the mean vector. R² is assumed to be usual. Without unit vectors, it is
+        not bought, and differs between tasks.
+        """
+        off = self.norms * REACH / self.records
+        if self.size is None:
+            return math.hypot(SPREAD_ABOUT, off)
+        noisy, left = noise_of_vectors(self.size, self.along) / self.records, ABOUT_THE_MEAN**2
+        taken = math.hypot(math.sqrt(1 - left) * noisy, math.sqrt(self.size / 2) * noisy**2) / left
+        return math.hypot(SPREAD_CENTRED, off, taken)
+
+    def lost(self, total: float) -> float:
+        """What is lost by the error of the scale, and by the noise that its price adds, out of μ = ``total``."""
+        return CURVATURE[0] * self.deviation**2 + SLOPE[0] / (self.both * total) ** 2 / 2
+
+
+def noise_of_scale(records: int, total: float, size: int | None = None) -> ScaleNoise:
+    """The noise of a bought scale that loses least accuracy, out of a total of μ = ``total``.
 
     With a multiplier σ the logarithm of the scale is off by σR/n, with R = ``REACH``, and the regret is ``CURVATURE``
     times the square of that. The scale takes the share s = 1/(σμ)² of the squared total, which makes noise larger by
     s/2 and loses ``SLOPE`` times that. The sum is least at s = √(2·CURVATURE/SLOPE)·R/(nμ), here for a signal of 1 000.
 
-    >>> [noise_of_scale(records, 0.7) for records in (1_000, 60_000)]
+    For inputs of ``size`` numbers, unit vectors are bought if that is expected to lose less. They have 0.3 of the
+    share, and their noise adds to R.
+
+    >>> [noise_of_scale(records, 0.7).both for records in (1_000, 60_000)]
     [16.0, 124.0]
+    >>> [noise_of_scale(1_000, 0.7, size).size for size in (784, 500_000)]
+    [784, None]
     """
-    share = math.sqrt(2 * CURVATURE[0] / SLOPE[0]) * REACH / (records * total)
+    alone = ScaleNoise(records, _least_lost(REACH, records, total))
+    if size is None:
+        return alone
+    left, part = ABOUT_THE_MEAN**2, ALONG**2 / (1 + ALONG**2)
+    reach = math.hypot(REACH, math.sqrt(1 - left) / left * ALONG) / math.sqrt(part)
+    centred = ScaleNoise(records, float(f"{_least_lost(reach, records, total) / math.sqrt(part):.3g}"), size)
+    return centred if centred.lost(total) < alone.lost(total) else alone
+
+
+def _least_lost(reach: float, records: int, total: float) -> float:
+    share = math.sqrt(2 * CURVATURE[0] / SLOPE[0]) * reach / (records * total)
     return float(f"{1 / (total * math.sqrt(min(share, MOST_SHARE))):.3g}")
-
-
-def spread_of_scale(records: int, noise_multiplier: float) -> float:
-    """What a bought scale adds to the spread: of its noise, and of the scale about the mean over the norm."""
-    return math.hypot(SPREAD_ABOUT, noise_multiplier * REACH / records)
 
 
 def scale_of_columns(ranges: int, categories: int) -> float:
@@ -205,32 +268,69 @@ def remark_on_scale(scale: float, size: int) -> str | None:
 
 
 def norm_terms(rows: npt.NDArray[Any]) -> list[float]:
-    """ln(‖row‖ / 3) of each record, NaN if that is not finite; a function of that record alone, to the last bit.
+    """ln(‖row‖ / 3) of each record, NaN if that is not finite; a function of that record alone, to the last bit."""
+    return [math.log(one) / 2 - math.log(CENTRE) if 0 < one < math.inf else math.nan for one in _squares(rows).tolist()]
 
-    Squares are added one column at a time, in double precision. A library reduction would add them in an order that may
-    depend on the number of records.
+
+def unit_vectors(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """x/‖x‖ of each record, NaN where :func:`norm_terms` has one; a function of that record alone, to the last bit."""
+    squares = _squares(rows)
+    norms = np.sqrt(np.where((squares > 0) & (squares < math.inf), squares, math.nan))
+    with np.errstate(all="ignore"):
+        return _flat(rows).astype(np.float64) / norms[:, None]
+
+
+def _squares(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """‖row‖² of each record. Squares are added one column at a time, in double precision.
+
+    A reduction of the library would add them in an order that may depend on how many records there are.
     """
-    given = np.asarray(rows)
-    flat = given.reshape(len(given), -1 if given.size else 0)  # no record may decide whether it fails
+    flat = _flat(rows)
     squares = np.zeros(len(flat))
     with np.errstate(over="ignore", invalid="ignore"):
         for column in flat.T:
             wide = column.astype(np.float64)
             squares += wide * wide
-    return [math.log(one) / 2 - math.log(CENTRE) if 0 < one < math.inf else math.nan for one in squares.tolist()]
+    return squares
+
+
+def _flat(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    given = np.asarray(rows)
+    return given.reshape(
+        len(given), -1 if given.size else math.prod(given.shape[1:])
+    )  # no record may decide whether it fails
+
+
+def some_rows(table: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """A table, some rows at a time."""
+    for start in range(0, len(table), _ROWS):
+        yield np.asarray(table[start : start + _ROWS])
+
+
+def taken_by_mean(total: npt.NDArray[np.float64], noise_of_each: float, records: int) -> float:
+    """The part of the squared norm that the mean takes: ‖noisy mean of the unit vectors‖² without its noise's share.
+
+    >>> taken_by_mean(np.array([300.0, 900.0]), 0.1, 1500)
+    0.4
+    """
+    found = (float(total @ total) - len(total) * noise_of_each**2) / records**2
+    return round(min(max(found, 0.0), MOST_TAKEN), 6)
 
 
 @dataclass(frozen=True, repr=False)
 class ScaleOfInputs(Mechanism):
-    """The scale of a training's inputs, with noise: the sum over the records of ln(‖x‖/3), each cut off at ±ln 300.
+    """The scale of a training's inputs, with noise, from one or two sums over the records.
 
-    Formal guarantee: under adding or removing one record, one call is ``GaussianDpEvent(noise_multiplier)`` with the
-    slack of a noisy sum. Terms are whole numbers on a grid, each a function of one record; the cut-off and the divisor,
-    the declared number of records, are public. A term that is not finite counts as 0.
+    The first is of ln(‖x‖/3), each cut off at ±ln 300, and the second of x/‖x‖. The result is the logarithm of the
+    scale about the mean over 3.
+
+    Formal guarantee: under adding or removing one record, one call is a ``GaussianDpEvent`` with the noise multiplier
+    of both sums together, and the slacks of noisy sums. Terms are whole numbers on a grid, each a function of one
+    record; the cut-off and the divisor, the declared number of records, are public. What is not finite counts 0.
     """
 
     training: Mechanism
-    noise_multiplier: float
+    scale_noise: ScaleNoise
 
     seeded, seed_bits = True, SEED_BITS
 
@@ -240,17 +340,20 @@ class ScaleOfInputs(Mechanism):
         if not training.wants_scale or training.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:
             return None
         records = _validate.integer(at_least=1, records=training.records)
-        return cls(training, noise_of_scale(records, total_in_gaussians(epsilon, delta)))
+        return cls(training, noise_of_scale(records, total_in_gaussians(epsilon, delta), training.input_size))
 
     @property
     def deviation(self) -> float:
         """The standard deviation of the logarithm of the scale about the mean."""
-        return spread_of_scale(self.training.records, self.noise_multiplier)
+        return self.scale_noise.deviation
 
     @property
     def event(self) -> RoundedDp:
-        sigma = self.noise_multiplier
-        return RoundedDp(dp_accounting.GaussianDpEvent(sigma), noise.slack_of_sum(sigma))
+        bought = self.scale_noise
+        slack = noise.slack_of_sum(bought.norms)
+        if bought.size is not None:
+            slack = math.nextafter(slack + noise.slack_of_vector_sum(bought.size, bought.along), math.inf)
+        return RoundedDp(dp_accounting.GaussianDpEvent(bought.both), slack)
 
     @property
     def relation(self) -> Any:
@@ -282,9 +385,15 @@ class ScaleOfInputs(Mechanism):
         return self.training.architecture(space)
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
-        words = noise.Words.of_seed(seed).stream("scale of the inputs")
-        total = noise.noisy_sum(self.training.input_terms(), REACH, self.noise_multiplier, words)
-        return Outcome({}, total / self.training.records)
+        bought, words = self.scale_noise, noise.Words.of_seed(seed)
+        total = noise.noisy_sum(self.training.input_terms(), REACH, bought.norms, words.stream("scale of the inputs"))
+        left = ABOUT_THE_MEAN**2
+        if bought.size is not None:
+            given = (bought.size, bought.along)
+            vectors = self.training.input_vectors()
+            sums = noise.noisy_vector_sum(vectors, *given, words.stream("unit vectors of the inputs"))
+            left = 1 - taken_by_mean(sums, noise_of_vectors(*given), self.training.records)
+        return Outcome({}, total / self.training.records + math.log(left) / 2)
 
     def __repr__(self) -> str:
         return f"<the scale of the inputs of {self.training!r}>"
@@ -305,7 +414,10 @@ class InputScale(Survey):
 
     def publishes(self) -> dict[str, Any]:
         bounds = {"of": "ln(norm / centre)", "centre": CENTRE, "cut off at": REACH, "divisor": self.mechanism.records}
-        return {"part": "input scale", "releases": ["input_scale"], "mean": bounds}
+        assert isinstance(self.mechanism, ScaleOfInputs)
+        bought = self.mechanism.scale_noise
+        noises = {"norms": bought.norms} | ({} if bought.size is None else {"unit vectors": bought.along})
+        return {"part": "input scale", "releases": ["input_scale"], "mean": bounds, "noise": noises}
 
     def compute(self) -> str:
         return "The scale of the inputs is measured first, with noise."
@@ -317,7 +429,7 @@ class InputScale(Survey):
         if row.score is None:
             return None
         reached = min(max(row.score, -REACH), REACH)
-        return float(f"{ABOUT_THE_MEAN * CENTRE * math.exp(reached):.{_DIGITS}g}")
+        return float(f"{CENTRE * math.exp(reached):.{_DIGITS}g}")
 
     def state(self, published: float | None) -> dict[str, Any]:  # type: ignore[override]
         return {"input_scale": published}
@@ -326,7 +438,7 @@ class InputScale(Survey):
         """What to say of the published scale, if inputs of another size train better."""
         assert isinstance(self.mechanism, ScaleOfInputs)
         published = certificate.document["public"]["released"][0]["input_scale"]
-        size: int | None = getattr(self.mechanism.training, "input_size", None)
+        size = self.mechanism.training.input_size
         return None if published is None or size is None else remark_on_scale(published, size)
 
     def next_prior(self, published: float | None, space: Space) -> Space | None:  # type: ignore[override]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -367,9 +368,9 @@ class DPSGD(GradientTraining):
         plain = self.data.fields is None and inputs.dtype.is_floating_point
         return int(inputs[0].numel()) if plain else None
 
-    def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs. **Secret.**"""
-        return self._run({}).input_terms()
+    def input_rows(self) -> Iterator[npt.NDArray[Any]]:
+        """The inputs of all rows, in tables; NaN for a row that no run uses. **Secret.**"""
+        return self._run({}).input_rows()
 
     def refuse_optimizer(self, optimizer: Any, argument: str) -> None:
         """Refuse anything that is not the name of one of PyTorch's optimisers."""

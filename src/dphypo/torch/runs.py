@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import math
 import random
 import secrets
 import warnings
@@ -24,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -34,7 +34,7 @@ from dphypo.mechanisms import Outcome, SampledGaussian
 from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.noise import Words
-from dphypo.search.rates import norm_terms
+from dphypo.search.rates import some_rows
 from dphypo.torch import engine, hyperparameters, saver
 from dphypo.torch.data import Asked, Domain, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.engine import distributed, memory
@@ -237,24 +237,19 @@ class TorchRun:
             inputs = hyperparameters.synthetic_inputs(example, None if self.mechanism.data.fields else scale)
             return hyperparameters.movement(model, called(model, self.mechanism.data.fields), inputs, noise)
 
-    def input_terms(self) -> list[float]:
-        """For each record, what it adds to the scale of the inputs; for a person, the mean over the rows.
-        **Secret.**"""
-        found, person = self._input_terms(), self.mechanism.data.person
-        return found if person is None else person.means(found).tolist()
-
-    def _input_terms(self) -> list[float]:
+    def input_rows(self) -> Iterator[npt.NDArray[Any]]:
+        """The inputs of all rows, in tables; NaN for a row that no run uses. **Secret.**"""
         records = self.mechanism.data
         if isinstance(records, TensorRecords):
             inputs = records.inputs.detach().cpu()
-            return norm_terms((inputs.float() if inputs.dtype == torch.bfloat16 else inputs).numpy())
+            yield from some_rows((inputs.float() if inputs.dtype == torch.bfloat16 else inputs).numpy())
+            return
         model = called(self._built().to(self._device), records.fields)
         read: Any = self._fit(model, self.mechanism.rows_per_person or self.mechanism.views)[1]
-        found: list[float] = []
         for number in range(len(read)):  # one at a time: a record is read by itself
             inputs, _, usable = read.rows(torch.tensor([number]), torch.ones(1, dtype=torch.bool))
-            found += norm_terms(inputs.double().numpy()) if bool(usable[0]) else [math.nan]
-        return found
+            rows = inputs.double().numpy()
+            yield rows if bool(usable[0]) else np.full_like(rows, np.nan)
 
     def architecture(self) -> str:
         """The layers of the model, and the shapes of its weights."""

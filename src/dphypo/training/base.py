@@ -8,13 +8,15 @@ import math
 import operator
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from traceback import format_exception
 from typing import Any, ClassVar, Self, TypeVar
 
 import dp_accounting
+import numpy as np
+import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import RoundedDp
@@ -393,6 +395,20 @@ class GradientTraining(Mechanism):
     @abstractmethod
     def input_size(self) -> int | None:
         """How many numbers the input of one record has; None if it has no scale, such as text in tokens."""
+
+    @abstractmethod
+    def input_rows(self) -> Iterator[npt.NDArray[Any]]:
+        """The inputs of all rows, in tables; NaN for a row that no run uses. **Secret.**"""
+
+    def input_terms(self) -> list[float]:
+        """For each record, what it adds to the scale of the inputs: of a person, the mean over the rows. **Secret.**"""
+        found, person = [term for rows in self.input_rows() for term in rates.norm_terms(rows)], self.data.person
+        return found if person is None else person.means(found).tolist()
+
+    def input_vectors(self) -> Iterable[npt.NDArray[np.float64]]:
+        """The unit vectors of the inputs, one row a record: of a person, the mean over the rows. **Secret.**"""
+        found, person = (rates.unit_vectors(rows) for rows in self.input_rows()), self.data.person
+        return found if person is None else person.mean_vectors(found)
 
     @property
     def wants_scale(self) -> bool:  # type: ignore[override]

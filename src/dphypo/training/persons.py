@@ -12,7 +12,7 @@ keyed by run, step and person; they keep the order of the table.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,25 @@ class PersonKeys:
         given, numbers = np.asarray(values, dtype=np.float64), self.numbers()
         counts = (numbers >= 0) & np.isfinite(given)
         return person_means(given[counts], numbers[counts])
+
+    def mean_vectors(self, tables: Iterable[npt.NDArray[np.float64]]) -> Iterator[npt.NDArray[np.float64]]:
+        """The mean of each person's vectors, one per row of the tables; those that are not finite are left out.
+
+        Vectors are added in the order of the rows, so a mean is a function of this person's rows alone.
+        """
+        numbers, done = self.numbers(), 0
+        counts, sums = np.zeros(len(numbers)), np.zeros((0, 0))
+        for table in tables:
+            if not sums.size:
+                sums = np.zeros((numbers.max() + 1, table.shape[1]))
+            own = numbers[done : done + len(table)]
+            use = (own >= 0) & np.isfinite(table).all(axis=1)
+            np.add.at(sums, own[use], table[use])
+            np.add.at(counts, own[use], 1)
+            done += len(table)
+        some = np.flatnonzero(counts[: len(sums)])
+        if len(some):
+            yield sums[some] / counts[some, None]
 
     @property
     def count(self) -> int:
