@@ -109,6 +109,13 @@ def rates_judge_shapes(a: Arguments) -> None:
     write(a.data, seconds=a.seconds)
 
 
+def rates_judge_centred(a: Arguments) -> None:
+    """judge the scale of the inputs that is bought about the mean, with twenty seeds and all tests"""
+    from paper.rates.judge_centred import write
+
+    write(a.data, seconds=a.seconds)
+
+
 def rates_anchors(a: Arguments) -> None:
     """the anchors at the rate that public values give, read off what was trained for them"""
     from paper.rates.anchors import write
@@ -349,7 +356,7 @@ def parser() -> argparse.ArgumentParser:
     trains(command(settings)).add_argument("name", choices=["mnist", "fashion", "cifar10"])
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
-    larges = (rates_large, rates_shapes, rates_judge_large, rates_judge_shapes)
+    larges = (rates_large, rates_shapes, rates_judge_large, rates_judge_shapes, rates_judge_centred)
     for function in (rates_landscapes, rates_fit, rates_judge, *larges, rates_anchors, rows):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")

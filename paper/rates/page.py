@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,19 +89,18 @@ def judged() -> str:
     return table(["task", "network", "records", "ε", *WAYS], lines)
 
 
+_SIZES = (
+    ("1 000 to 1 300", 0, 2000), ("3 000 to 7 000", 2000, 9000), ("10 000 to 26 000", 9000, 30_000),
+    ("36 000 to 100 000", 30_000, math.inf), ("10 000 and more", 9000, math.inf),
+)  # fmt: skip
+
+
 def summary() -> str:
     """Mean regret against hindsight by the number of records, for every way."""
     found = list(rows())
-    groups: list[tuple[str, Callable[[int], bool]]] = [
-        ("1 000 to 1 300", lambda size: size < 2000),
-        ("3 000", lambda size: 2000 <= size < 9000),
-        ("10 000", lambda size: 9000 <= size < 30_000),
-        ("49 000 to 100 000", lambda size: size >= 30_000),
-        ("10 000 and more", lambda size: size >= 9000),
-    ]
     lines = []
-    for name, inside in groups:
-        some = [row for row in found if inside(row["records"])]
+    for name, least, most in _SIZES:
+        some = [row for row in found if least <= row["records"] < most]
         if some:
             lost = [[row["hindsight"] - row[way] for row in some if way in row] for way in WAYS[:-1]]
             means = [f"{np.mean(one):.4f}" if one else "-" for one in lost]
@@ -181,13 +182,13 @@ def shape_facts() -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def judged_centred() -> str:
+def judged_centred(file: Path = judge_centred.OUT) -> str:
     """One row a cell that was judged with a scale about the mean."""
     lines = [
         [row["task"], row["network"], f"{row['records']}", f"{row['epsilon']:g}"]
         + [f"{row[way]:.4f}" for way in ("known rate", "norms", "tune")]
         + [f"{row['tune'] - row[way]:+.4f} ± {row['half'][way]:.4f}" for way in ("known rate", "norms")]
-        for row in judge_centred.rows()
+        for row in judge_centred.rows(file)
     ]
     heads = [
         "task",
@@ -203,9 +204,9 @@ def judged_centred() -> str:
     return table(heads, lines)
 
 
-def centred_facts() -> str:
+def centred_facts(file: Path = judge_centred.OUT) -> str:
     """How the scale about the mean compares with the known rate and with norms alone, in sentences."""
-    found, lines = judge_centred.rows(), []
+    found, lines = judge_centred.rows(file), []
     for way, words in (("known rate", "the known rate"), ("norms", "*norms*")):
         gains = [row["tune"] - row[way] for row in found]
         under = [row for row in found if row["tune"] < row[way] - row["half"][way]]
@@ -215,17 +216,48 @@ def centred_facts() -> str:
             f"{min(gains):+.4f} in the worst and {max(gains):+.4f} in the best; below by more than the interval in "
             f"{len(under)}" + (f" ({named})." if named else ".")
         )
-    alone = [
-        row
+    alone = "; ".join(
+        f"{_where(row)}: {row['norms']:.4f} against {row['known rate']:.4f}"
         for row in found
-        if row["norms"] < row["known rate"] - interval(row["seeds"]["norms"], row["seeds"]["known rate"])
-    ]
-    named = "; ".join(_where(row) for row in alone)
-    lines.append(f"*norms* is below the known rate by more than the interval in {len(alone)} ({named}).")
-    for row in judge_centred.rows(judge_centred.AGAIN):
+        if judge_centred.below(row, "norms")
+    )
+    lines.append(f"*norms* is below the known rate by more than the interval in {alone or 'none'}.")
+    return "\n".join(f"- {line}" for line in [*lines, *_repeated(file)])
+
+
+def centred_summary() -> str:
+    """All cells of the three judgements by the number of records: how far each scale is from the known rate."""
+    little = judge_centred.rows(judge_centred.LITTLE)
+    again = [tuple(row[key] for key in KEYS) for row in little]
+    some = [row for file in (judge_centred.OUT, judge_centred.FRESH) for row in judge_centred.rows(file)]
+    every = [row for row in some if tuple(row[key] for key in KEYS) not in again] + little
+    lines = []
+    for name, least, most in _SIZES:
+        inside = [row for row in every if least <= row["records"] < most]
+        line = [name, f"{len(inside)}"]
+        for way in ("norms", "tune"):
+            gains = [row[way] - row["known rate"] for row in inside]
+            below = sum(judge_centred.below(row, way) for row in inside)
+            line += [f"{np.mean(gains):+.4f}", f"{min(gains):+.4f}", f"{below}"]
+        lines.append(line)
+    heads = [f"{name}{what}" for name in ("norms", "about the mean") for what in ("", ", worst", ", below")]
+    return table(["records", "cells", *heads], lines)
+
+
+def _repeated(file: Path) -> list[str]:
+    """What cells had with twenty other seeds."""
+    if file == judge_centred.FRESH:
+        return [
+            f"Repeated with twenty other seeds, {_where(row)}: {row[way]:.4f} ({name}) against {row['known rate']:.4f} "
+            f"± {row['half']:.4f} (known rate)."
+            for way, name in (("tune", "about the mean"), ("norms", "norms"))
+            for row in judge_centred.twice(way)
+        ]
+    lines = []
+    for row in judge_centred.rows(judge_centred.AGAIN) if file == judge_centred.OUT else ():
         both = " and ".join(f"{row[way]:.4f} ± {row['half'][way]:.4f} ({way})" for way in ("norms", "known rate"))
         lines.append(f"Repeated with twenty other seeds, {_where(row)}: {row['tune']:.4f} against {both}.")
-    return "\n".join(f"- {line}" for line in lines)
+    return lines
 
 
 def _centred(row: dict[str, Any], way: str) -> str:
@@ -283,7 +315,7 @@ def anchors() -> str:
         known = [f"{one[how]['accuracy']:.4f} (η = {one[how]['rate']:g})" for how in ("told", "bought")]
         best = f"{one['hindsight']:.4f} (η = {one['best rate']:.2g})"
         lines.append([NAMES[name], *known, f"{one['ours']:.4f} ± {one['half']:.4f}", best, f"{one['run']:.4f}"])
-    return table(["task", "told", "bought", "survey, ANCHORS.md", "hindsight", "deviation of a run"], lines)
+    return table(["task", "told", "by norms", "survey, ANCHORS.md", "hindsight", "deviation of a run"], lines)
 
 
 def _where(row: dict[str, Any]) -> str:
@@ -330,6 +362,11 @@ def write() -> None:
         "shape facts": shape_facts,
         "judged centred": judged_centred,
         "centred facts": centred_facts,
+        "judged fresh": partial(judged_centred, judge_centred.FRESH),
+        "judged little": partial(judged_centred, judge_centred.LITTLE),
+        "little facts": partial(centred_facts, judge_centred.LITTLE),
+        "centred summary": centred_summary,
+        "fresh facts": partial(centred_facts, judge_centred.FRESH),
         "pretrained": pretrained,
     }
     for name, function in made.items():
