@@ -196,6 +196,8 @@ def test_data_that_no_run_could_use_are_refused_before_any_run() -> None:
         search().fit(X, None)
     with pytest.raises(ValueError, match="Complex data"):
         search().fit(X * 1j, Y)
+    with pytest.raises(ValueError, match="records = 0 is not valid"):
+        PrivateSearch(DPSGDClassifier(classes=(0, 1)), epsilon=2).fit(X[:0], Y[:0])
     with pytest.raises(NotFittedError):
         search().predict(X)
 

@@ -305,7 +305,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         schema, last, _ = split_pipeline(whole)
         declared = self.records if person is None else self.persons
         counted = _num_samples(X) if person is None else person.count
-        records = counted if declared is None else _validate.integer(at_least=1, records=declared)
+        records = _validate.integer(at_least=1, records=counted if declared is None else declared)
         given: dict[str, Any] = {"kind": Fitting, "estimator": whole}
         given["rows_per_person"] = self.rows_per_person
         if self.epsilon is not None:
@@ -368,6 +368,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def cv_results_(self) -> dict[str, Any]:
         """The table of a survey in the columns that scikit-learn's searches have; all of it is published."""
         if not hasattr(self, "release_") or not self.release_.surveys:
+            if hasattr(self, "release_") and self._surveys():
+                raise AttributeError(
+                    "there is no cv_results_: nothing was searched, because the hyperparameters follow from public "
+                    "values. To search, give a space= or survey=8"
+                )
             raise AttributeError(
                 "there is no cv_results_ after a study: the scores of all runs would be another output, which the "
                 "guarantee does not cover. It covers only the best run: best_params_, best_score_ and best_estimator_. "
