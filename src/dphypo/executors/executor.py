@@ -46,7 +46,8 @@ BROKEN = (
 )
 NO_WORKERS = (
     "several worker processes in a row ended before they could start a run; what they printed says why. With the start "
-    "method \"spawn\" they import the main module again: protect the code there with if __name__ == '__main__'"
+    "method \"spawn\" they import the main module again: protect the code there with if __name__ == '__main__'. What "
+    "was defined in a notebook or at a prompt they cannot import: define it in a module"
 )
 
 
