@@ -253,7 +253,7 @@ def test_training_in_jax_is_audited_with_canaries_of_its_own():
     jnp = pytest.importorskip("jax.numpy")
     from dphypo.jax import DPSGD
 
-    count = 200
+    count = 500
 
     def make(noise: float) -> Any:
         def loss(params: Any, record: Any) -> Any:
@@ -266,10 +266,10 @@ def test_training_in_jax_is_audited_with_canaries_of_its_own():
                 init=lambda key: {"model": jnp.zeros(3), "canary": jnp.zeros(count)},
                 loss=loss,
                 data=records,
-                records=300,
+                records=600,
                 score=lambda params: 0.0,
                 noise_multiplier=noise,
-                batch_size=60,
+                batch_size=120,
                 epochs=4,
                 learning_rate=0.1,
             )
@@ -282,7 +282,7 @@ def test_training_in_jax_is_audited_with_canaries_of_its_own():
     observe = lambda params: -np.asarray(params["canary"])  # noqa: E731
     said = {"delta": 1e-3, "apart": True, "entropy": Seeded(4)}
     assert one_run_of(make(1.0), usual, pool, observe, **said).passed
-    claim = make(2.5)(tuple(np.concatenate(pair) for pair in zip(usual, pool, strict=True))).event({})
+    claim = make(4.0)(tuple(np.concatenate(pair) for pair in zip(usual, pool, strict=True))).event({})
     assert not one_run_of(make(1.0), usual, pool, observe, claim=claim, **said).passed
 
 

@@ -405,7 +405,7 @@ class _Readings:
         team = None if self._shards is None or self._others else distributed.world()
         count = len(self._way[0])
         if team is not None:
-            team.leaders(Asked(count))
+            team.leaders(DigestRequest(count))
             self.answer(team)
             self._others = True
         self._read_some([index for index in range(count) if index not in self._known])
@@ -447,7 +447,7 @@ class _Readings:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DigestRequest:
     """The leader's request to every process: send the digests of your share of this many records."""
 
     records: int

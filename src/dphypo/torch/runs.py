@@ -36,7 +36,7 @@ from dphypo.mechanisms.mechanism import current_follower
 from dphypo.noise import Words
 from dphypo.search.rates import some_rows
 from dphypo.torch import engine, hyperparameters, saver
-from dphypo.torch.data import Asked, Domain, PersonRows, TensorRecords, TorchRecords, as_records
+from dphypo.torch.data import DigestRequest, Domain, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.engine import distributed, memory
 from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
@@ -466,10 +466,10 @@ def _refuse_equal_numbers(mechanisms: Sequence[DPSGD]) -> None:
 
 def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
     """Execute runs with the leader until there are no more."""
-    task: Any = None  # a Task, or Asked
+    task: Any = None  # a Task, or a DigestRequest
     runs = [TorchRun(one, {}, 0, {}) for one in mechanisms]
     while (task := team.leaders(task)) is not None:
-        if isinstance(task, Asked):
+        if isinstance(task, DigestRequest):
             next(one for one in mechanisms if one.in_shards and len(one.data) == task.records).data.held().answer(team)
             continue
         found = _with_records(runs, task)
