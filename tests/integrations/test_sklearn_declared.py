@@ -195,3 +195,15 @@ def test_the_name_of_the_data_is_in_the_certificate_of_a_survey() -> None:
 
 def _searched() -> Any:
     return Schema({"age": (18, 90), "work": ["office", "outside"]}).pipeline(classifier(bounds=None))
+
+
+def test_the_curator_is_told_of_columns_that_are_not_as_the_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pd.DataFrame({"age": [30, 40, None] * 100, "sex": ["f", "m", "m"] * 100, "work": ["a", "b", None] * 100})
+    schema = Schema({"age": (20, 60), "sex": ["female", "male"], "work": ["a", "b"]})
+    assert schema.outside(frame) == ["sex"]
+    assert Schema({"age": (45, 60)}).outside(frame) == ["age"]
+    search = PrivateSearch(schema.pipeline(DPSGDClassifier(hidden=(), classes=(0, 1), epochs=1)), epsilon=8, delta=1e-4)
+    search.fit(frame, np.array([0, 1, 1] * 100))
+    assert "SECRET, for the curator alone: most values of 'sex' are outside" in capsys.readouterr().err
+    search.set_params(progress=False).fit(frame, np.array([0, 1, 1] * 100))
+    assert "SECRET" not in capsys.readouterr().err

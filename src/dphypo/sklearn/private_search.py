@@ -8,6 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted, indexable
 
 from dphypo import _validate
+from dphypo._stderr import on_terminal, say, shielded
 from dphypo.accounting.composition import EVERYONE
 from dphypo.band import Band
 from dphypo.band.band import BandLike
@@ -33,7 +35,7 @@ from dphypo.samplers import Sampler
 from dphypo.search import Study, SurveyPlan, tune
 from dphypo.search.rates import scale_of_columns
 from dphypo.sklearn.estimators import TUNED, DPSGDClassifier, DPSGDRegressor, Fitting, absolute_error, callers, fitted
-from dphypo.sklearn.schema import is_frame, split_pipeline, steps_instead
+from dphypo.sklearn.schema import Schema, is_frame, split_pipeline, steps_instead
 from dphypo.space import Space
 from dphypo.torch.data import as_records
 from dphypo.training import cost
@@ -194,6 +196,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         mechanism = self._mechanism(whole, X, y, data, holdout, person, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         if (deviation := mechanism.score_deviation) is not None:
             _validate.warn_of_score_noise(deviation)
+        if schema is not None and self.progress and (surveys or on_terminal()):  # as tune says how many records fit
+            shielded(partial(_tell_outside, schema, X), otherwise=None)
         entropy = SYSTEM if self.random_state is None else Seeded(self.random_state)
         options: dict[str, Any] = {"delta": self.delta, "journal": self.journal, "entropy": entropy}
         options |= {"data_name": self.data_name, "ledger": self.ledger}
@@ -445,6 +449,15 @@ class _OnPublic:
             return float(self.scorer(fitted(self.estimator, model), self.X, self.y))
         except Exception as error:
             raise ValueError(f"scoring raises {type(error).__name__} on the public records: {error}") from error
+
+
+def _tell_outside(schema: Schema, X: Any) -> None:
+    if names := schema.outside(X):
+        said = "" if on_terminal() else " Do not publish this log."
+        say(
+            f"SECRET, for the curator alone: most values of {', '.join(map(repr, names))} are outside the range or the "
+            f"categories that the schema gives, so little is learnt from them.{said}"
+        )
 
 
 def check_estimator(estimator: Any, X: Any) -> None:

@@ -113,6 +113,20 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 parts.append(np.equal.outer(places(X[name], list(given)), np.arange(len(given))).astype(np.float64))
         return np.concatenate(parts, axis=1)
 
+    def outside(self, X: Any) -> list[str]:
+        """Columns whose values are mostly not in their range or categories. **Secret**: for the curator alone."""
+        found = []
+        for name, given in self.columns.items():
+            if isinstance(given, tuple):
+                values = np.asarray(numbers(X[name]), dtype=np.float64)
+                inside = (values >= given[0]) & (values <= given[1])
+            else:
+                inside = places(X[name], list(given)) >= 0
+            known = np.asarray(X[name].notna())
+            if 2 * np.sum(known & ~inside) > np.sum(known):
+                found.append(name)
+        return found
+
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
         """The name of each column that ``transform`` gives."""
         names = []
