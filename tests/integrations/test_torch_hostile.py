@@ -33,6 +33,7 @@ from dphypo.torch import record_values
 from dphypo.torch.data import as_records
 from dphypo.torch.engine import Program
 from dphypo.torch.engine.clipped_sum import Shape
+from dphypo.torch.engine.program import precision
 from dphypo.torch.record_values import keeping, per_record, values
 
 COUNT = 40
@@ -750,6 +751,21 @@ def test_what_reading_a_record_leaves_behind_changes_no_other(kind: Any) -> None
     )
     assert (with_it - without).norm() < 1.001
     assert (torch.get_num_threads(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == before
+
+
+def test_the_precision_of_products_may_be_set_for_a_backend() -> None:
+    """PyTorch's earlier functions then raise: every record was left out, or none could be trained."""
+    like = {"example": (torch.zeros(4), torch.zeros(())), "loss": first_output, "max_grad_norm": 0.5}
+    before_it, products, found = precision(), torch.backends.mkldnn.matmul, []
+    for given in ("none", "bf16"):
+        products.fp32_precision = given  # type: ignore[assignment]
+        try:
+            found.append(change(one_step(before_times(1.0), INPUTS, TARGETS, COUNT, data=Watched(COUNT), **like)))
+            assert (precision() == before_it) is (given == "none")
+        finally:
+            products.fp32_precision = "none"  # type: ignore[assignment]
+    assert (found[0] - found[1]).norm() < 0.1
+    assert (found[0] - change(one_step(before_times(1.0), INPUTS[:0], TARGETS[:0], COUNT, **like))).norm() > 1
 
 
 class Shrinks(Watched):

@@ -40,7 +40,6 @@ def _settings() -> tuple[Any, ...]:
         torch.get_num_threads(),
         torch.get_default_dtype(),
         torch.get_deterministic_debug_mode(),
-        torch.get_float32_matmul_precision(),
         torch.is_grad_enabled(),
         torch.is_autocast_enabled("cpu"),
         torch._C._len_torch_dispatch_stack(),
@@ -62,7 +61,7 @@ def with_settings_kept(read: Callable[[], Read]) -> Read:
 
 
 def _restore(
-    threads: int, kind: torch.dtype, strict: int, products: str, grad: bool, autocast: bool, modes: int, functions: int
+    threads: int, kind: torch.dtype, strict: int, grad: bool, autocast: bool, modes: int, functions: int
 ) -> None:
     while torch._C._len_torch_dispatch_stack() > modes:
         torch._C._pop_torch_dispatch_stack(None)
@@ -73,7 +72,6 @@ def _restore(
     torch.set_num_threads(threads)
     torch.set_default_dtype(kind)
     torch.set_deterministic_debug_mode(strict)
-    torch.set_float32_matmul_precision(products)
     torch.set_grad_enabled(grad)
     torch.set_autocast_enabled("cpu", autocast)
 

@@ -373,9 +373,10 @@ _DRAWS, _MANY = 3, 2**20  # weights at which places are compared; of how many nu
 
 
 def precision() -> tuple[Any, ...]:
-    """What decides, besides a shape, how a device computes: whether products are in TF32, and how many threads."""
-    allowed = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    return *allowed, torch.get_num_threads()
+    """What decides, besides a shape, how a device computes: the precision of products, and how many threads."""
+    backends: Any = torch.backends
+    products = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    return *(one.fp32_precision for one in products), torch.get_num_threads()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -290,14 +290,19 @@ def _as_row(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _in_full_precision() -> Iterator[None]:
-    """Products in float32, without cuDNN's kernels: TF32 would look like another gradient."""
-    products = torch.backends.cuda.matmul
-    before = torch.backends.cudnn.enabled, products.allow_tf32
-    torch.backends.cudnn.enabled, products.allow_tf32 = False, False
+    """Products in float32, without cuDNN's kernels: TF32, or half precision, would look like another gradient."""
+    backends: Any = torch.backends
+    products = (backends.cuda.matmul, backends.mkldnn.matmul, backends.mkldnn.conv)
+    before, enabled = [one.fp32_precision for one in products], backends.cudnn.enabled
+    backends.cudnn.enabled = False
     try:
+        for one in products:
+            one.fp32_precision = "ieee"
         yield
     finally:
-        torch.backends.cudnn.enabled, products.allow_tf32 = before
+        backends.cudnn.enabled = enabled
+        for one, precision in zip(products, before, strict=True):
+            one.fp32_precision = precision
 
 
 def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tensor:
