@@ -15,6 +15,7 @@ from support.solver_tries import watch
 from dphypo.accounting import Guarantee, account, calibrate
 from dphypo.accounting.calibrate import equal_noise, run_alone, solve_noise, solve_settings
 from dphypo.accounting.composition import Composition, Term, account_published
+from dphypo.accounting.events import RoundedDp
 from dphypo.errors import UnreachableError
 from dphypo.laws import Geometric
 
@@ -129,6 +130,21 @@ def test_what_cannot_be_reached_is_said_with_a_remedy():
 
     with pytest.raises(UnreachableError, match="fewer runs"):
         solve_noise(at, epsilon=1.0, delta=1e-6)
+
+
+def test_an_epsilon_that_exact_runs_cannot_have_is_given_up_quickly():
+    """e^ε times the slack of an exact run exceeds δ from some ε on: from there on its ε is infinite."""
+    tried: list[float] = []
+
+    def at(sigma: float) -> Composition:
+        tried.append(sigma)
+        run = RoundedDp(dp_sgd(64, 100, sigma), 1e-14)
+        return Composition.of(account_published(run, 1))
+
+    found = solve_noise(at, epsilon=50.0, delta=1e-6)
+    assert 17 < found.epsilon < math.log(1e-6 / 1e-14)
+    assert at(found.value / 1.002).epsilon(1e-6) == math.inf
+    assert len(tried) < 40
 
 
 class Kept:

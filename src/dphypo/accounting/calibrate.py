@@ -34,6 +34,7 @@ from dphypo.laws import Law
 
 _MOST_STEPS = 60
 _FASTEST, _AIMED, _FURTHER = 16.0, 4, 1.02  # steps from the start: the first four aim at ε, the next go beyond
+_JUMP = 1.001  # how closely a value is found below which ε is infinite
 CLOSE = 5e-4  # in ε: how far below its target a calibration may stop
 Costly = TypeVar("Costly")
 Key = TypeVar("Key", bound=Hashable)
@@ -321,6 +322,8 @@ class Knob(Generic[Costly]):
         for step in range(_MOST_STEPS):
             if epsilon - found.epsilon <= self.close or round_epsilon(beyond.epsilon) <= epsilon:
                 break
+            if math.isinf(beyond.epsilon) and found.value <= beyond.value * _JUMP:
+                break  # of exact runs, ε is infinite from where e^ε times their slack exceeds δ
             middle = self._at(self._between(found, beyond, epsilon, bisect=step % 4 == 3))
             if middle.value in (found.value, beyond.value):
                 break
