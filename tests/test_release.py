@@ -93,7 +93,7 @@ def test_the_certificate_can_be_read_from_the_journal_before_and_after_it_is_shr
 
 
 def test_repr_shows_what_is_released_and_not_the_model(release):
-    assert repr(release.params) in repr(release)
+    assert f"'lr': {release.params['lr']:.6g}, 'depth': {release.params['depth']}" in repr(release)
     assert "weights" not in repr(release)
 
 

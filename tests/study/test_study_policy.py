@@ -137,7 +137,7 @@ def test_a_study_that_is_resumed_with_other_workers_keeps_its_lag():
 def test_another_rule_on_the_way_is_refused(change):
     store = open_store(None)
     make(store, sampler=GaussianProcess(start=1)).ask()
-    with pytest.raises(errors.ChangedStudy, match=r"the sampler, if .*search rule.* was "):
+    with pytest.raises(errors.ChangedStudy, match=r"fixed before the data are read.*search rule.* was "):
         make(store, sampler=Uniform(), **change).run(progress=False)
 
 

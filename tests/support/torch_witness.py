@@ -13,13 +13,11 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy import stats
 from torch import nn
 
-from dphypo.torch.data import TensorRecords
-from dphypo.torch.engine.batch_rows import Batch, Piece
+from dphypo.torch.engine.batch_rows import Piece
 from dphypo.torch.engine.optimisers import SGD
 from dphypo.torch.engine.run import Group
 
@@ -71,32 +69,17 @@ def no_gradient(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def watching() -> Iterator[Witness]:
-    witness, plain_step, plain_batch = Witness(), torch.optim.SGD.step, TensorRecords.batch
-    plain_parts, plain_update = Group._parts, SGD.step
-
-    def batch(self: TensorRecords, indices: npt.NDArray[np.int64], device: torch.device) -> Batch:
-        found = plain_batch(self, indices, device)
-        witness.read(found[0])
-        return found
+    witness, plain_parts, plain_update = Witness(), Group._parts, SGD.step
 
     def parts(self: Group, piece: Piece) -> Any:
         witness.read(piece.inputs[piece.valid.reshape(-1)])
         return plain_parts(self, piece)
 
-    def step(self: torch.optim.SGD, closure: None = None) -> None:
-        witness.step(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
-        plain_step(self, closure)
-
     def update(self: SGD, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
         witness.step(gradient)
         plain_update(self, rows, gradient, rates)
 
-    with (
-        mock.patch.object(TensorRecords, "batch", batch),
-        mock.patch.object(Group, "_parts", parts),
-        mock.patch.object(torch.optim.SGD, "step", step),
-        mock.patch.object(SGD, "step", update),
-    ):
+    with mock.patch.object(Group, "_parts", parts), mock.patch.object(SGD, "step", update):
         yield witness
 
 
