@@ -15,6 +15,7 @@ from torch import nn
 import dphypo
 from dphypo.errors import FileError
 from dphypo.laws import Pmf
+from dphypo.torch import PrivateAccuracy, PublicAccuracy, private_test
 from dphypo.torch.saver import GRAPH, Loaded, Safetensors, SavedGraph, metadata
 
 SECRET = 3.14159
@@ -81,6 +82,22 @@ def test_fields_are_taken_by_name(tmp_path: Path) -> None:
     assert torch.allclose(model(**given), release.model(**given), atol=1e-6)
     with pytest.raises(IndexError, match="record 1 holds an index that the model does not know"):
         model(ids=torch.tensor([[0] * 5, [9] * 5]), weights=torch.ones(2, 5))
+
+
+def test_what_loads_without_its_code_is_scored_as_the_model_is(tmp_path: Path) -> None:
+    """A record that holds an index beyond a table is left out by both."""
+    data = {"ids": TOKENS, "weights": torch.rand(60, 5), "labels": torch.arange(60) % 2}
+    release = released(Texts, data, tmp_path / "release")
+    loaded = dphypo.load_release(tmp_path / "release")
+    others = {**data, "ids": TOKENS.clone()}
+    others["ids"][7] = 9
+    for records in (data, others):
+        assert PublicAccuracy(records)(loaded.model) == PublicAccuracy(records)(release.model)
+        found = [
+            PrivateAccuracy(records, noise_multiplier=1.0, records=60)(one.model, seed=3) for one in (release, loaded)
+        ]
+        assert found[0] == found[1]
+    assert private_test(loaded, others, epsilon=1.0, delta=1e-5).certificate.epsilon <= 1.0
 
 
 def test_no_record_and_no_path_is_saved(saved: tuple[dphypo.Release, Path]) -> None:

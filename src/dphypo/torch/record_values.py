@@ -32,6 +32,7 @@ from dphypo.torch.data import DatasetRecords, Domain, TorchRecords, as_records, 
 from dphypo.torch.engine import batch_rows, program, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, Shape, trained
+from dphypo.torch.engine.device import device_of
 from dphypo.torch.engine.operators import check_kernels
 from dphypo.torch.engine.program import precision
 from dphypo.torch.engine.record_graph import RecordGraph, place_of, reads_values
@@ -158,7 +159,7 @@ _TRIED, _DRAWS = 5, 3  # made-up records; weights at which places are compared
 @torch.no_grad()
 def classes_of(model: nn.Module, records: TorchRecords) -> int:
     """How many classes the model distinguishes, from its output on made-up records."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     example = records.example[0]
     outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
     return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
@@ -181,7 +182,7 @@ def values(
     ``rows`` are the numbers of the requested records, by default all.
     """
     model = called(model, records.fields)
-    device = next(model.parameters()).device
+    device = device_of(model)
     read = records.reader(Domain.of(model, records.example, loss, labelled=loss is None, ignored=ignored))
     rows = np.arange(len(records)) if rows is None else rows
     inputs, targets = (part.to(device) for part in records.example)
@@ -373,7 +374,7 @@ class TorchModel(TrainedModel):
     @torch.no_grad()
     def targets(self, measure: str, records: TorchRecords) -> Targets:
         inputs, targets = records.example
-        device = next(self._called.parameters()).device
+        device = device_of(self._called)
         made_up = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
         try:
             outputs = called(self._called, records.fields)(made_up)

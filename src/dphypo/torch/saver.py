@@ -18,12 +18,15 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import safetensors.torch
 import torch
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import vmap
+from torch.nn import functional
 
 from dphypo._validate import printable
 from dphypo.errors import FileError, UnsupportedModelError
@@ -294,6 +297,9 @@ class Loaded(nn.Module):
         tensors = list(self.buffers())
         with torch.no_grad():
             outputs, outside = vmap(self._graphs[rows.device], in_dims=(0, *[None] * len(tensors)))(rows, *tensors)
+        if isinstance(outside, FakeTensor):  # a score captures the pass: a look-up beyond a table leaves a record out
+            beyond = functional.embedding(outside.long(), outputs.new_zeros(1, 1))
+            return outputs + beyond.view(-1, *[1] * (outputs.dim() - 1))  # type: ignore[no-any-return]
         if bool(outside.any()):
             raise IndexError(f"record {int(outside.int().argmax())} holds an index that the model does not know")
         return outputs  # type: ignore[no-any-return]
@@ -316,7 +322,12 @@ class Loaded(nn.Module):
             else:
                 nodes.append({"record": row, "target": None}[kind] if kind != "tensor" else next(tensors))
         graph.lint()
-        return fx.Interpreter(nn.Module(), graph=graph).run  # operator by operator: no program text is generated
+        return partial(_interpret, graph)
+
+
+def _interpret(graph: fx.Graph, *given: torch.Tensor) -> Any:
+    """Execute a graph operator by operator: no program text is generated. An interpreter keeps what it was given."""
+    return fx.Interpreter(nn.Module(), graph=graph).run(*given)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import nn
 
 Read = TypeVar("Read")
 _ONE_RUN = threading.RLock()
@@ -24,6 +26,11 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 def one_run() -> threading.RLock:
     """The lock of whoever changes what belongs to the whole process: generators, threads, algorithms."""
     return _ONE_RUN
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model is; the CPU if it holds no tensor."""
+    return next((value.device for value in itertools.chain(model.parameters(), model.buffers())), torch.device("cpu"))
 
 
 def seed_everywhere(seed: int) -> None:
