@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from dphypo import Ledger
 from dphypo.accounting.certificate import breaks
 from dphypo.accounting.tradeoff import paper_sentence
 from dphypo.accounting.verify import verify
 from dphypo.errors import LedgerError
-from dphypo.sklearn import DPSGDClassifier
-from dphypo.torch import PrivateLoss, PublicAccuracy, private_test
+from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor
+from dphypo.torch import PrivateConfusion, PrivateLoss, PublicAccuracy, private_test
 
 X = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -84,6 +85,36 @@ def test_an_estimator_and_a_score_of_ones_own() -> None:
     assert private_test(fitted, (X.numpy(), Y.numpy()), epsilon=1, delta=1e-6).score > 0.8
     loss = PrivateLoss(None, "calibrate", bound=2.0)
     assert -2 < private_test(model(), (X, Y), epsilon=1, delta=1e-6, score=loss).score < 0
+    trace = PrivateConfusion(None, "calibrate", measure=lambda matrix: float(matrix.trace() / matrix.sum()))
+    found = private_test(model(), (X, Y), epsilon=1, delta=1e-6, score=trace)
+    assert found.score > 0.8
+
+
+@pytest.mark.parametrize("own", [{}, {"person": np.arange(len(X)) // 4}])
+def test_an_estimator_is_tested_by_its_loss(own: dict[str, Any]) -> None:
+    """Its records have no example, and the check of the loss asked for one. Six deviations are below 0.1."""
+    given: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, **own}
+    inputs, labels = X.numpy(), Y.numpy()
+    classifier = DPSGDClassifier(hidden=(), classes=(0, 1), noise_multiplier=0.5).fit(inputs, labels)
+    wanted = functional.cross_entropy(torch.from_numpy(classifier.predict_proba(inputs)).log(), Y).item()
+    loss = private_test(classifier, (inputs, labels), score="loss", bound=5.0, **given)
+    perplexity = private_test(classifier, (inputs, labels), score="perplexity", bound=5.0, **given)
+    assert abs(loss.score + wanted) < 0.1
+    assert abs(perplexity.score + np.exp(wanted)) < 0.2
+    assert (loss.deviation is None, perplexity.deviation is None) == (False, True)
+
+
+def test_the_loss_of_a_regressor_has_no_bound_of_its_own(tmp_path: Path) -> None:
+    """It had that of two classes, 1.39, in whatever unit its targets are."""
+    Ledger.open(tmp_path / "data.db", epsilon=2, delta=1e-5)
+    inputs, targets = X.numpy(), 10 * X[:, 0].numpy()
+    regressor = DPSGDRegressor(hidden=(), target_bounds=(-40, 40)).fit(inputs, targets)
+    given: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "score": "loss", "ledger": tmp_path / "data.db"}
+    with pytest.raises(ValueError, match="bound = None is not valid: give the largest loss"):
+        private_test(regressor, (inputs, targets), **given)
+    assert not Ledger(tmp_path / "data.db").entries
+    wanted = np.abs(regressor.predict(inputs) - targets).mean()
+    assert abs(private_test(regressor, (inputs, targets), bound=80.0, **given).score + wanted) < 1.0
 
 
 def test_targets_that_cannot_be_scored_cost_nothing(tmp_path: Path) -> None:

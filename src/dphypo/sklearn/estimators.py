@@ -588,15 +588,20 @@ class FittedEstimator(TorchModel):
         X = records.X if self._schema is None else self._schema.transform(records.X)
         return as_records(self._last.encoded(self._last.features(X, known=True), self._last.targets(records.y)))
 
-    def classes(self, records: Any) -> int:
-        return super().classes(self._read(records))
+    def classes(self, records: Any) -> int | None:  # type: ignore[override]
+        return super().classes(self._read(records)) if is_classifier(self._last) else None
 
     def labelled(self, records: Any, value: Value, asked: Asked) -> Doubles:
         return super().labelled(self._read(records), value, asked)
 
     def losses(self, records: Any, loss: Callable[..., Any] | None, asked: Asked) -> Doubles:
-        default = None if is_classifier(self._last) else absolute_error(self._last)
-        return super().losses(self._read(records), default if loss is None else loss, asked)
+        return super().losses(self._read(records), self._or_own(loss), asked)
+
+    def refuse_loss(self, loss: Callable[..., Any] | None, records: Any) -> None:
+        super().refuse_loss(self._or_own(loss), self._read(records))
+
+    def _or_own(self, loss: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        return absolute_error(self._last) if loss is None and not is_classifier(self._last) else loss
 
     def targets(self, measure: str, records: Any) -> Targets:
         return super().targets(measure, self._read(records))

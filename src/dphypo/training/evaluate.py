@@ -75,6 +75,8 @@ def private_test(
         raise _validate.fail("score", score, "give one name, or a PrivateAccuracy, PrivateLoss or PrivateConfusion")
     given = given.read_by(type(trained))
     refuse_targets(given, trained)
+    if isinstance(given, PrivateLoss):
+        given.bound_for(trained, given.records_for(trained))  # before anything is spent
 
     def at(noise: float) -> Composition:
         return Composition(
@@ -94,7 +96,9 @@ def private_test(
     number = final(trained, seed=bits(SEED_BITS, SYSTEM))
     deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
     if isinstance(final, PrivateLoss):
-        deviation = None if final.bound is None or deviation is None else deviation * final.bound
-    about = {"part": "private test", "measure": final.measure, "records": final.declared}
+        known = final.bound is not None and final.measure == "loss"
+        deviation = deviation * final.bound if known else None
+    measure = final.measure if isinstance(final.measure, str) else type(final).__name__  # a function is no JSON
+    about = {"part": "private test", "measure": measure, "records": final.declared}
     certificate = guarantee.certificate(delta, **stated, releases=[{**about, "score": number}])
     return Evaluation(number, deviation, certificate)

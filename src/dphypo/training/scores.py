@@ -433,14 +433,18 @@ class PrivateLoss(RecordScore):
         """The unit of the stated noise, in words that follow the number."""
         return "" if self.bound is None else f" times the bound of {self.bound:g}"
 
+    def bound_for(self, model: TrainedModel, records: Any) -> float:
+        """The largest loss that a record counts with; an error if none is given and none follows from the classes."""
+        if self.bound is not None:
+            return self.bound
+        if (classes := model.classes(records)) is None:
+            raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
+        return 2 * math.log(classes)
+
     def value(
         self, model: TrainedModel, records: Any, words: noise.Words, rows: I64 | None, owners: I64 | None
     ) -> float:
-        bound = self.bound
-        if bound is None:
-            if (classes := model.classes(records)) is None:
-                raise _validate.fail("bound", None, "give the largest loss a record counts with, a public constant")
-            bound = 2 * math.log(classes)
+        bound = self.bound_for(model, records)
         losses = np.clip(model.losses(records, self.loss, Asked(rows, self.declared)), 0.0, bound)
         mean = noise.noisy_sum(_each(losses, owners), bound, self.sigma, words) / self.declared
         return -mean if self.measure == "loss" else -math.exp(min(mean, _LARGEST))
