@@ -730,6 +730,8 @@ class Leaves(Watched):
             torch.set_default_dtype(torch.float64)
             torch.set_num_threads(2)
             torch.autocast("cpu", torch.bfloat16).__enter__()
+            torch.set_autocast_enabled("cuda", True)
+            torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[assignment]
         return INPUTS[index], TARGETS[index]
 
 
@@ -743,14 +745,18 @@ class MovesDevice(Watched):
 @pytest.mark.parametrize("kind", [Leaves, MovesDevice])
 def test_what_reading_a_record_leaves_behind_changes_no_other(kind: Any) -> None:
     """One record moved a step by 37 C, or made the run fail."""
-    before = torch.get_num_threads(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")
+    before = settings()
     like = {"example": (torch.zeros(4), torch.zeros(())), "loss": first_output, "max_grad_norm": 0.5}
     with_it, without = (
         change(one_step(before_times(1.5), INPUTS, TARGETS, COUNT, data=kind(count), **like))
         for count in (COUNT, COUNT - 1)
     )
     assert (with_it - without).norm() < 1.001
-    assert (torch.get_num_threads(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")) == before
+    assert settings() == before
+
+
+def settings() -> tuple[Any, ...]:
+    return *precision(), torch.get_default_dtype(), *map(torch.is_autocast_enabled, ("cpu", "cuda"))
 
 
 def test_the_precision_of_products_may_be_set_for_a_backend() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 Read = TypeVar("Read")
+_AUTOCAST = "cpu", "cuda"
 _ONE_RUN = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
 os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
@@ -42,13 +43,20 @@ def seed_everywhere(seed: int) -> None:
         torch.mps.manual_seed(seed)
 
 
+def products() -> tuple[Any, ...]:
+    """The backends of PyTorch that have a precision for products in single precision."""
+    backends: Any = torch.backends
+    return backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv
+
+
 def _settings() -> tuple[Any, ...]:
     return (
+        tuple(one.fp32_precision for one in products()),
+        tuple(map(torch.is_autocast_enabled, _AUTOCAST)),
         torch.get_num_threads(),
         torch.get_default_dtype(),
         torch.get_deterministic_debug_mode(),
         torch.is_grad_enabled(),
-        torch.is_autocast_enabled("cpu"),
         torch._C._len_torch_dispatch_stack(),
         torch._C._len_torch_function_stack(),
     )
@@ -68,7 +76,14 @@ def with_settings_kept(read: Callable[[], Read]) -> Read:
 
 
 def _restore(
-    threads: int, kind: torch.dtype, strict: int, grad: bool, autocast: bool, modes: int, functions: int
+    precisions: tuple[str, ...],
+    autocast: tuple[bool, ...],
+    threads: int,
+    kind: torch.dtype,
+    strict: int,
+    grad: bool,
+    modes: int,
+    functions: int,
 ) -> None:
     while torch._C._len_torch_dispatch_stack() > modes:
         torch._C._pop_torch_dispatch_stack(None)
@@ -80,7 +95,10 @@ def _restore(
     torch.set_default_dtype(kind)
     torch.set_deterministic_debug_mode(strict)
     torch.set_grad_enabled(grad)
-    torch.set_autocast_enabled("cpu", autocast)
+    for device, enabled in zip(_AUTOCAST, autocast, strict=True):
+        torch.set_autocast_enabled(device, enabled)
+    for one, precision in zip(products(), precisions, strict=True):
+        one.fp32_precision = precision
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators, record_graph, trainable
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
+from dphypo.torch.engine.device import products
 from dphypo.torch.engine.factors import Part
 from dphypo.torch.engine.layers import product, product_by_run, steady_product
 from dphypo.torch.engine.record_graph import Augment, RecordGraph, retraced, without_values
@@ -374,9 +375,7 @@ _DRAWS, _MANY = 3, 2**20  # weights at which places are compared; of how many nu
 
 def precision() -> tuple[Any, ...]:
     """What decides, besides a shape, how a device computes: the precision of products, and how many threads."""
-    backends: Any = torch.backends
-    products = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
-    return *(one.fp32_precision for one in products), torch.get_num_threads()
+    return *(one.fp32_precision for one in products()), torch.get_num_threads()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

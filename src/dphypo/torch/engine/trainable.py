@@ -21,6 +21,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import batch_rows, factors, layers
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.clipped_sum import Layout, Shape, Sums, trained
+from dphypo.torch.engine.device import products
 from dphypo.torch.engine.record_graph import RecordGraph, refuse_average, without_checkpoints
 
 if TYPE_CHECKING:
@@ -291,17 +292,15 @@ def _as_row(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 @contextlib.contextmanager
 def _in_full_precision() -> Iterator[None]:
     """Products in float32, without cuDNN's kernels: TF32, or half precision, would look like another gradient."""
-    backends: Any = torch.backends
-    products = (backends.cuda.matmul, backends.mkldnn.matmul, backends.mkldnn.conv)
-    before, enabled = [one.fp32_precision for one in products], backends.cudnn.enabled
-    backends.cudnn.enabled = False
+    before, enabled = [one.fp32_precision for one in products()], torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
     try:
-        for one in products:
+        for one in products():
             one.fp32_precision = "ieee"
         yield
     finally:
-        backends.cudnn.enabled = enabled
-        for one, precision in zip(products, before, strict=True):
+        torch.backends.cudnn.enabled = enabled
+        for one, precision in zip(products(), before, strict=True):
             one.fp32_precision = precision
 
 
