@@ -116,3 +116,10 @@ def test_sizes_and_noise_without_a_grid_are_refused():
         with pytest.raises(ValueError, match="there is no grid for it"):
             noisy_vector_sum([], size, sigma, Words(bytes(16)))
     assert slack_of_vector_sum(1000, 40.0) >= 2.0**-60
+
+
+@pytest.mark.parametrize("rows", [np.full((3, 1), 0.9), np.full((3, 5), 0.1), np.full((3, 4, 1), 0.1)])
+def test_a_record_of_another_length_is_refused(rows):
+    """A single number would be added to each of the four, and one record would move the sum by twice its norm."""
+    with pytest.raises(ValueError, match="give 4 numbers"):
+        noisy_vector_sum([rows], 4, 1.0, Words(bytes(16)))

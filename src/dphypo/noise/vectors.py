@@ -96,6 +96,8 @@ def noisy_vector_sum(vectors: Iterable[npt.ArrayLike], size: int, sigma: float, 
     bits, most = _bits(found), _most(found)
     total = np.zeros(size, dtype=np.int64)
     for some in vectors:
+        if np.shape(some)[1:] != (size,):  # a single number would be added to each of the sums
+            raise _validate.fail("vectors", f"a table with rows of shape {np.shape(some)[1:]}", f"give {size} numbers")
         total += whole(some, most).sum(axis=0)
     noisy = rounded(total, bits, words.stream("dither"))
     noisy += rounded_gaussian(_deviation(size, sigma), words.stream("noise"), size)
