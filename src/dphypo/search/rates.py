@@ -296,9 +296,7 @@ def _squares(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 def _flat(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     given = np.asarray(rows)
-    return given.reshape(
-        len(given), -1 if given.size else math.prod(given.shape[1:])
-    )  # no record may decide whether it fails
+    return given.reshape(len(given), math.prod(given.shape[1:]))  # also of no rows: none may decide whether it fails
 
 
 def some_rows(table: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
