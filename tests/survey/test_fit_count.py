@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import torch
 from torch import nn
 
 import dphypo
+from dphypo.accounting import Composition
 from dphypo.accounting.certificate import Certificate
 from dphypo.entropy import Seeded
 from dphypo.errors import LedgerError, UnfitRecordsError
-from dphypo.search.declaration import DEVIATIONS, SCORE, SLIVER, TRAIN, FitCount, total_in_gaussians
+from dphypo.journal.journal import Journal, Trial
+from dphypo.journal.ledger import make_reservation
+from dphypo.journal.store import open_store
+from dphypo.search.declaration import DEVIATIONS, SCORE, SLIVER, TRAIN, FitCount, cost_of, total_in_gaussians
 from dphypo.search.tune import NoiseProblem, plan_tuning
 from dphypo.torch import DPSGD
 
@@ -87,6 +92,30 @@ def test_a_ledger_is_charged_for_the_count_alone_of_a_refused_search(
         patch.setattr(FitCount, "check", lambda *_: None)
         with pytest.raises(LedgerError, match="nothing more is run or released"):
             search(0, "wrong.db")
+
+
+def test_a_search_that_has_run_is_never_charged_for_its_count_alone(tmp_path: Path) -> None:
+    count = FitCount.of(dpsgd(), **TOTAL)
+    assert count is not None
+    spent = Composition(count.terms(dpsgd()))
+    book = dphypo.Ledger.open(tmp_path / "data.ledger", epsilon=6.0, delta=2e-5)
+    for name in ("refused", "has run"):
+        reservation = make_reservation(book, spent.compose(spent), name, private=True)
+        journal = Journal(open_store(tmp_path / f"{name}.db"), "study", reservation=reservation)
+        journal.begin({}, lambda: 1)
+        if name == "has run":
+            journal.claim(Trial({"lr": 0.1}, 7, 0, b"key"))
+        journal.settle(spent)
+    assert [entry.settled is None for entry in book.entries] == [False, True]
+
+
+def test_a_count_after_the_first_run_is_refused() -> None:
+    """The refusal by a count states that nothing else was spent."""
+    mechanism = dpsgd().with_silent_scores().with_noise(2.0)
+    count = FitCount.of(mechanism, **TOTAL)
+    survey = dphypo.Survey(mechanism, 2)
+    with pytest.raises(ValueError, match="part 2 has counts=: they are taken before the first run"):
+        cost_of(mechanism.default_space(), [survey, replace(survey, counts=count)])
 
 
 def test_few_records_that_fit_are_refused_with_the_count_alone_spent(tmp_path: Path) -> None:

@@ -416,10 +416,13 @@ class Journal:
             self._write(["release", ending, certificate])
 
     def settle(self, guarantee: Composition) -> None:
-        """Charge the ledger for this alone: the search is refused before its first run. No journal can continue it."""
-        if self._reservation is not None:
-            end = self.record.end
-            self._reservation.settle(end.name, end.head, guarantee, (end.name,))
+        """Charge the ledger for this alone: the search is refused before its first run. No journal can continue it.
+
+        If the journal has runs (another version did not refuse the search), the entry stays charged in full.
+        """
+        record = self.record
+        if self._reservation is not None and not record.trials:
+            self._reservation.settle(record.end.name, record.end.head, guarantee, (record.end.name,))
 
     def shred(self) -> None:
         """Reduce the study to its declaration and certificate, in the tables and in the bytes of the storage."""

@@ -803,7 +803,7 @@ class Reservation:
         self._ledger.close(self._key, name, head)
 
     def settle(self, name: str, head: str, guarantee: Guarantee | Composition, made: Collection[str]) -> None:
-        """Close the entry of a ladder that stopped at the part ``name``; it is charged for the parts ``made``."""
+        """Close the entry of a search that ended at the part ``name``; it is charged for the parts ``made``."""
         assert self._key is not None
         self._ledger.settle(self._key, name, head, guarantee, made=made)
 

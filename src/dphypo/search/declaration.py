@@ -350,6 +350,8 @@ def terms_of(space: Space, parts: Sequence[Part]) -> tuple[tuple[Term, ...], ...
     """What each part costs, with its counts, over the whole space."""
     terms = []
     for number, part in enumerate(parts, 1):
+        if part.counts is not None and number > 1:  # a refusal states that nothing else was spent
+            raise ValueError(f"part {number} has counts=: they are taken before the first run, so give them to part 1")
         counts = () if part.counts is None else part.counts.terms(part.mechanism)
         terms.append((*counts, *part.terms(space, last=number == len(parts), alone=len(parts) == 1)))
     return tuple(terms)
