@@ -36,6 +36,18 @@ def test_compose_says_what_both_cost_together(certificates: list[Path]) -> None:
     assert "only if no search was chosen after seeing" in done.output
 
 
+def test_account_compares_what_a_certificate_states_with_what_it_costs(certificates: list[Path]) -> None:
+    path = certificates[0]
+    document = json.loads(path.read_text())
+    done = RUN.invoke(app, ["account", str(path)])
+    assert done.exit_code == 0
+    assert f"the certificate states ε = {document['epsilon']}\n" in done.output
+    path.write_text(json.dumps({**document, "epsilon": document["epsilon"] / 2}))
+    done = RUN.invoke(app, ["account", str(path)])
+    assert done.exit_code == 0
+    assert done.output.endswith(": TOO SMALL\n")
+
+
 def test_compose_takes_delta_from_its_certificates_and_no_file_twice(certificates: list[Path], tmp_path: Path) -> None:
     guarantee = account(dp.GaussianDpEvent(8.0), Geometric(mean=4))
     stated = [guarantee.certificate(delta).save(tmp_path / f"{delta}.json") for delta in (1e-7, 1e-8)]

@@ -166,7 +166,8 @@ def _show(
     table = Table(show_header=False, box=None, pad_edge=False)
     if "noise_multiplier" in more:
         table.add_row("noise multiplier", shown(more["noise_multiplier"], 6))
-    table.add_row("ε of the search", shown(bounds.pop(best)), f"by the {best} bound")
+    epsilon = bounds.pop(best)
+    table.add_row("ε of the search", shown(epsilon), f"by the {best} bound")
     for name, value in bounds.items():
         note = "the paper's theorem" if name == "paper" else ""
         table.add_row(f"  by the {name} bound", shown(value), note)
@@ -178,7 +179,7 @@ def _show(
     print(title)
     Console().print(table)
     if more.get("stated") is not None:
-        low = isinstance(more["stated"], float) and more["stated"] < bounds[best]
+        low = isinstance(more["stated"], float) and more["stated"] < epsilon
         print(f"the certificate states ε = {printable(more['stated'], 30)}{': TOO SMALL' if low else ''}")
 
 
