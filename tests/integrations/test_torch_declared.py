@@ -134,3 +134,30 @@ def test_a_private_loss_is_that_of_the_training_unless_it_states_another():
 def test_a_missing_total_is_asked_for_by_name():
     with pytest.raises(TypeError, match=r"tune needs epsilon and delta: give epsilon=.*delta=.*records"):
         dphypo.tune(dpsgd())
+
+
+class _Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.layer(x), x
+
+
+def _first_of_pair(outputs, targets):
+    return (outputs[0].sum(1) - targets).square()
+
+
+def test_a_model_of_several_outputs_can_be_scored_by_its_loss():
+    """Its classes were asked for, for a deviation that does not depend on them, and no tensor was found."""
+    score = PrivateLoss((X, FRACTIONS), 5.0, bound=2.0, records=60)
+    made = dpsgd(model=_Pair, loss=_first_of_pair, data=(X, FRACTIONS), score=score)
+    assert made.score_deviation == pytest.approx(5 / 60)
+    assert made.classes is None
+    with pytest.raises(UnsupportedModelError, match="a function of that record only"):
+        dpsgd(model=_Pair, loss=_mixing_pair, data=(X, FRACTIONS), score=_half)
+
+
+def _mixing_pair(outputs, targets):
+    return (outputs[0] - outputs[0].mean(0)).square().sum(1) + 0 * targets

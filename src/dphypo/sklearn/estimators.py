@@ -588,7 +588,7 @@ class FittedEstimator(TorchModel):
         X = records.X if self._schema is None else self._schema.transform(records.X)
         return as_records(self._last.encoded(self._last.features(X, known=True), self._last.targets(records.y)))
 
-    def classes(self, records: Any) -> int | None:  # type: ignore[override]
+    def classes(self, records: Any) -> int | None:
         return super().classes(self._read(records)) if is_classifier(self._last) else None
 
     def labelled(self, records: Any, value: Value, asked: Asked) -> Doubles:

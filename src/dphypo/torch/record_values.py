@@ -157,11 +157,13 @@ _TRIED, _DRAWS = 5, 3  # made-up records; weights at which places are compared
 
 
 @torch.no_grad()
-def classes_of(model: nn.Module, records: TorchRecords) -> int:
-    """How many classes the model distinguishes, from its output on made-up records."""
+def classes_of(model: nn.Module, records: TorchRecords) -> int | None:
+    """How many classes the model distinguishes, from its output on made-up records; None if it is not one tensor."""
     device = device_of(model)
     example = records.example[0]
     outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
+    if not isinstance(outputs, torch.Tensor):
+        return None
     return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
 
 
@@ -338,7 +340,7 @@ class TorchModel(TrainedModel):
         """Whether they are a data set, whose records are read twice."""
         return isinstance(records, DatasetRecords)
 
-    def classes(self, records: TorchRecords) -> int:
+    def classes(self, records: TorchRecords) -> int | None:
         return classes_of(self._called, records)
 
     def labelled(self, records: TorchRecords, value: Value, asked: Asked) -> Floats:

@@ -180,8 +180,8 @@ class TorchRun:
         trained.refuse_loss(self.mechanism.loss, self.mechanism.data)
         scores.refuse_targets(self.mechanism.score, trained)
 
-    def classes(self) -> int:
-        """How many classes the model distinguishes."""
+    def classes(self) -> int | None:
+        """How many classes the model distinguishes; None if its output is not one tensor."""
         return classes_of(self._built(), self.mechanism.data)
 
     def fitting(self) -> dict[str, tuple[int, int]]:

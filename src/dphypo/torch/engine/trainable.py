@@ -254,7 +254,10 @@ def refuse_other_gradients(
 @torch.no_grad()
 def _shapes_differ(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> str:
     """What to say if a loss such as the squared error compares every output with every target; else nothing."""
-    output, target = tuple(model(inputs).shape[1:]), tuple(targets.shape[1:])
+    found = model(inputs)
+    if not isinstance(found, torch.Tensor):
+        return ""
+    output, target = tuple(found.shape[1:]), tuple(targets.shape[1:])
     if output == target or not targets.is_floating_point() or math.prod(output) != math.prod(target):
         return ""
     remedy = "y[:, None]" if output == (1,) else "the targets in the shape of the outputs"
