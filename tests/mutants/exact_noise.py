@@ -96,6 +96,14 @@ MUTANTS = (
         ("noise/test_noise_cache.py::test_a_damaged_file_is_built_again",),
     ),
     Mutant(
+        "a single number is added to every sum",
+        "one record moves a noisy sum of vectors by at most 1",
+        "noise/vectors.py",
+        "        if np.shape(some)[1:] != (size,):",
+        "        if size < 0:",
+        (f"{_VECTORS}::test_a_record_of_another_length_is_refused",),
+    ),
+    Mutant(
         "a sum of vectors has no noise",
         "a sum of vectors has the noise that its event states",
         "noise/vectors.py",

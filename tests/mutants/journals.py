@@ -551,4 +551,20 @@ MUTANTS = (
         "",
         ("survey/test_fit_count.py::test_a_ledger_is_charged_for_the_count_alone_of_a_refused_search",),
     ),
+    Mutant(
+        "a search that has run is charged for its count alone",
+        "a ledger is charged for the count alone where nothing else was read",
+        "journal/journal.py",
+        "        if self._reservation is not None and not record.trials:\n",
+        "        if self._reservation is not None:\n",
+        ("survey/test_fit_count.py::test_a_search_that_has_run_is_never_charged_for_its_count_alone",),
+    ),
+    Mutant(
+        "a count is taken between the runs",
+        "what a refusal by a count says was spent is all that was spent",
+        "search/declaration.py",
+        "        if part.counts is not None and number > 1:",
+        "        if number < 1:",
+        ("survey/test_fit_count.py::test_a_count_after_the_first_run_is_refused",),
+    ),
 )
