@@ -14,6 +14,7 @@ import io
 import pickle
 import random
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -753,6 +754,26 @@ def test_what_reading_a_record_leaves_behind_changes_no_other(kind: Any) -> None
     )
     assert (with_it - without).norm() < 1.001
     assert settings() == before
+
+
+class LeavesInThreads(Watched):
+    def __getitem__(self, index: int) -> Any:
+        torch.set_default_dtype(torch.float64)
+        time.sleep(0.002)
+        return INPUTS[index], TARGETS[index]
+
+
+def test_what_threads_leave_behind_that_read_records_is_put_back() -> None:
+    """A thread that begins while another one reads takes the settings of that record for those to keep."""
+    before = settings()
+    records = as_records(LeavesInThreads(COUNT), (torch.zeros(4), torch.zeros(())), workers=4)
+    try:
+        records.held().digests()
+        after_digests = settings()
+        records.rows(torch.arange(COUNT), torch.ones(COUNT, dtype=torch.bool))
+        assert (after_digests, settings()) == (before, before)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def settings() -> tuple[Any, ...]:

@@ -352,8 +352,12 @@ class DatasetRecords:
         """The records of some indices, read in threads if that was requested."""
         if self.workers < 1:
             return list(map(self._record, indices))
-        with ThreadPoolExecutor(self.workers) as pool:
-            return list(pool.map(self._record, indices))
+
+        def in_threads() -> list[Batch | None]:
+            with ThreadPoolExecutor(self.workers) as pool:
+                return list(pool.map(self._record, indices))
+
+        return with_settings_kept(in_threads)  # a thread may put back what another one has changed
 
     def _record(self, index: int) -> Batch | None:
         if self.domain is None:
@@ -421,7 +425,8 @@ class _Readings:
         again = (
             not isinstance(self._way[0], SideDataset) or self._way[0].person is not None or self._way[1] is not None
         )  # a split of records reads twice, and does not collate
-        found = read_twice(lambda place: self._read(indices[place]), len(indices), self._workers, again=again)
+        read, count = (lambda place: self._read(indices[place])), len(indices)
+        found = with_settings_kept(lambda: read_twice(read, count, self._workers, again=again))
         self._known.update(zip(indices, found, strict=True))
 
     @functools.cached_property
