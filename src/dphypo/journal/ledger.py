@@ -15,7 +15,8 @@ its entry, if its process was killed in between; the entry catches up on resume.
 before the journal commits it.
 
 **A ladder that stops early** is charged for the rungs that it ran. Its journal commits that it stopped, then one change
-of the ledger closes the entry and settles it, then the release is committed (docs/theory/ladders.md).
+of the ledger closes the entry and settles it, then the release is committed (docs/theory/ladders.md). A search that its
+noisy count of fitting records refuses is charged for the count alone, if nothing was run.
 """
 
 from __future__ import annotations
