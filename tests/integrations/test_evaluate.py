@@ -112,6 +112,8 @@ def test_the_loss_of_a_regressor_has_no_bound_of_its_own(tmp_path: Path) -> None
     given: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "score": "loss", "ledger": tmp_path / "data.db"}
     with pytest.raises(ValueError, match="bound = None is not valid: give the largest loss"):
         private_test(regressor, (inputs, targets), **given)
+    with pytest.raises(ValueError, match=r"private_test takes bound="):
+        private_test(nn.Linear(2, 1), (X, X[:, :1]), loss=nn.MSELoss(), **given)
     assert not Ledger(tmp_path / "data.db").entries
     wanted = np.abs(regressor.predict(inputs) - targets).mean()
     assert abs(private_test(regressor, (inputs, targets), bound=80.0, **given).score + wanted) < 1.0

@@ -98,8 +98,9 @@ Value = Callable[[Floats, Floats, Floats | None], Floats]
 _MOST_CELLS = 1e12  # of a confusion matrix, for the slack of its noise
 _LARGEST = 700.0  # e to it is a number
 _STATE_BOUND = (
-    "no largest value of this loss is known. Split the records and state one, a public constant: trains, scores = "
-    'split_by_hash(x, y), then data=trains and score=PrivateLoss(scores, "calibrate", bound=...)'
+    "no largest value of this loss is known: state one, a public constant. private_test takes bound=...; for a "
+    "training, split the records, trains, scores = split_by_hash(x, y), and give data=trains and "
+    'score=PrivateLoss(scores, "calibrate", bound=...)'
 )
 _ENTROPIES = ("cross_entropy", "binary_cross_entropy_with_logits", "CrossEntropyLoss", "BCEWithLogitsLoss")
 _ROUNDING = 1 - 1e-12
