@@ -16,7 +16,7 @@ from torch import nn
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import Program, Run, Tensors, layers, memory, train, trainable
 from dphypo.torch.engine.clipped_sum import Shape
-from dphypo.torch.engine.device import one_run
+from dphypo.torch.engine.device import process_lock
 
 EXAMPLE = torch.zeros(1, 64), torch.zeros(1, dtype=torch.int64)
 TOKENS = Tensors(torch.arange(240).view(60, 4), torch.arange(60) % 3)
@@ -53,7 +53,7 @@ def test_an_estimate_waits_for_a_run_of_another_thread():
     made = program()
     estimate = threading.Thread(target=memory.of_piece, args=(made, Shape(1, 32)))
     before = layers._way
-    with one_run():
+    with process_lock():
         estimate.start()
         estimate.join(1.0)
         assert estimate.is_alive()

@@ -20,8 +20,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from dphypo.errors import UnsupportedModelError
+from dphypo.torch.engine.capture import retraced, trace, without_values
 from dphypo.torch.engine.operators import ALLOWED, check_constants, check_graph, check_kernels, constants
-from dphypo.torch.engine.record_graph import retraced, trace, without_values
 from dphypo.torch.engine.rewrites import Capture, key_randomness, make_total
 
 A = torch.ops.aten

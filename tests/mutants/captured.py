@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "memory that was never written is read",
         "a captured graph reads what it has written",
-        "torch/engine/record_graph.py",
+        "torch/engine/capture.py",
         "{A.empty.memory_format, A.empty_like.default,",
         "{A.empty_like.default,",
         (f"{_OPERATORS}::test_memory_that_was_never_written_is_zero",),
@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "a graph holds the tensors of the model's code themselves",
         "what trains was captured once: no code changes it afterwards",
-        "torch/engine/record_graph.py",
+        "torch/engine/capture.py",
         "        graph.register_buffer(name, value.detach().clone())\n",
         "        graph.register_buffer(name, value.detach())\n",
         (f"{_HOSTILE}::test_tensors_that_the_code_uses_are_copied_when_it_is_captured",),

@@ -1,7 +1,7 @@
 """One value per record: the losses that per-record gradients differentiate, and the terms that scores add up.
 
 To the last bit, a record's term of a score depends only on that record and the model. The model in evaluation mode and
-the loss are captured as a graph of one record (``engine/record_graph.py``), which is applied to batches of one size,
+the loss are captured as a graph of one record (``engine/capture.py``), which is applied to batches of one size,
 the last one padded. Some matrix products round a row differently depending on its place in the batch. This is tested on
 made-up records; where it happens, each record goes through the graph alone.
 """
@@ -31,11 +31,11 @@ from dphypo.torch import engine
 from dphypo.torch.data import DatasetRecords, Domain, TorchRecords, as_records, is_single
 from dphypo.torch.engine import batch_rows, program, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.capture import RecordGraph, place_of, reads_values
 from dphypo.torch.engine.clipped_sum import Layout, Shape, trained
 from dphypo.torch.engine.device import device_of
 from dphypo.torch.engine.operators import check_kernels
 from dphypo.torch.engine.program import precision
-from dphypo.torch.engine.record_graph import RecordGraph, place_of, reads_values
 from dphypo.torch.engine.trainable import code_of, given_by, random_weights, same_everywhere, whole
 from dphypo.torch.fields import Called, called, plain
 from dphypo.training.persons import I64

@@ -39,9 +39,9 @@ from dphypo.torch import engine, hyperparameters, saver
 from dphypo.torch.data import DigestRequest, Domain, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.engine import distributed, memory
 from dphypo.torch.engine.batch_rows import Batch
-from dphypo.torch.engine.device import one_run, padded_attention, seed_everywhere
+from dphypo.torch.engine.capture import RecordGraph
+from dphypo.torch.engine.device import padded_attention, process_lock, seed_everywhere
 from dphypo.torch.engine.operators import check_constants
-from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.engine.trainable import share_frozen
 from dphypo.torch.fields import called, plain
 from dphypo.torch.record_values import TorchModel, captured, classes_of, keeping, per_record
@@ -104,7 +104,7 @@ def everything_else(
     """
     kept = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     plain = torch.autocast(device.type, enabled=False)
-    with one_run(), padded_attention(), kept, plain, contextlib.ExitStack() as after:
+    with process_lock(), padded_attention(), kept, plain, contextlib.ExitStack() as after:
         after.callback(torch.set_num_threads, torch.get_num_threads())
         after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
         after.callback(random.setstate, random.getstate())

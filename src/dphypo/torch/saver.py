@@ -31,8 +31,8 @@ from torch.nn import functional
 from dphypo._validate import printable
 from dphypo.errors import FileError, UnsupportedModelError
 from dphypo.torch import runs
+from dphypo.torch.engine.capture import RecordGraph
 from dphypo.torch.engine.operators import ALLOWED, constants, name_of
-from dphypo.torch.engine.record_graph import RecordGraph
 from dphypo.torch.engine.trainable import tensors_of
 from dphypo.torch.fields import Fields, plain
 

@@ -15,18 +15,18 @@ from torch import nn
 
 Read = TypeVar("Read")
 _AUTOCAST = "cpu", "cuda"
-_ONE_RUN = threading.RLock()
+_PROCESS = threading.RLock()
 # A child that was forked while another thread held the lock would wait for ever.
-os.register_at_fork(after_in_child=lambda: globals().update(_ONE_RUN=threading.RLock(), _FAST_LOCK=threading.Lock()))
+os.register_at_fork(after_in_child=lambda: globals().update(_PROCESS=threading.RLock(), _FAST_LOCK=threading.Lock()))
 _FAST: list[bool] = []
 _FAST_LOCK = threading.Lock()
 # cuBLAS reads this when it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-def one_run() -> threading.RLock:
+def process_lock() -> threading.RLock:
     """The lock of whoever changes what belongs to the whole process: generators, threads, algorithms."""
-    return _ONE_RUN
+    return _PROCESS
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -128,7 +128,7 @@ def pinned(threads: int) -> Iterator[None]:
     These settings belong to the whole process, so only one thread of a process is in here at a time.
     """
     backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
-    with one_run(), padded_attention(), contextlib.ExitStack() as after:
+    with process_lock(), padded_attention(), contextlib.ExitStack() as after:
         if gc.get_freeze_count() == 0:  # a full collection in the middle of a short run takes longer than the run
             gc.freeze()
             after.callback(gc.unfreeze)

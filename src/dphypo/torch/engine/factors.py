@@ -18,9 +18,9 @@ import torch
 from torch import fx
 
 from dphypo.torch.engine import layers
+from dphypo.torch.engine.capture import insert
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.layers import Singles, held, wide
-from dphypo.torch.engine.record_graph import insert
 
 A = torch.ops.aten
 _VIEWS = {A.t.default, A.reshape.default, A.transpose.int, A.permute.default, A.unsqueeze.default}

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import layers
 from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
-from dphypo.torch.engine.device import one_run
+from dphypo.torch.engine.device import process_lock
 from dphypo.torch.engine.program import Program
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
@@ -59,7 +59,7 @@ class Alive(TorchDispatchMode):
 @contextlib.contextmanager
 def _one_way() -> Iterator[None]:
     """Let products be plain ones: which way changes no bit is found by numbers. No other thread trains meanwhile."""
-    with one_run():
+    with process_lock():
         kept = layers._way, layers.steady
         layers._way, layers.steady = lambda *_: torch.mm, lambda *_: True  # type: ignore[assignment]
         try:

@@ -23,13 +23,13 @@ from torch._ops import OpOverload
 from torch.func import vmap
 
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch.engine import batch_rows, factors, kernels, layers, operators, record_graph, trainable
+from dphypo.torch.engine import batch_rows, capture, factors, kernels, layers, operators, trainable
 from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.capture import Augment, RecordGraph, retraced, without_values
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.device import products
 from dphypo.torch.engine.factors import Part
 from dphypo.torch.engine.layers import product, product_by_run, steady_product
-from dphypo.torch.engine.record_graph import Augment, RecordGraph, retraced, without_values
 from dphypo.training.poisson_draws import MULTIPLE
 
 A = torch.ops.aten
@@ -74,8 +74,8 @@ def flatten(
     some += [without_values(one, runs, rows) for one in record]
     with warnings.catch_warnings(action="ignore"):  # of operators that are looped over
         made = retraced(graph, over_both, some)
-    record_graph.put_on(made, device)
-    record_graph.plain(made)
+    capture.put_on(made, device)
+    capture.plain(made)
     operators.check_graph(made, frozenset(layers.EAGER))
     _simplify(made.graph)
     if by_run:

@@ -20,9 +20,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import batch_rows, factors, layers
 from dphypo.torch.engine.batch_rows import Batch, Loss
+from dphypo.torch.engine.capture import RecordGraph, refuse_average, without_checkpoints
 from dphypo.torch.engine.clipped_sum import Layout, Shape, Sums, trained
 from dphypo.torch.engine.device import products
-from dphypo.torch.engine.record_graph import RecordGraph, refuse_average, without_checkpoints
 
 if TYPE_CHECKING:
     from dphypo.torch.engine.program import Pass, Program
