@@ -215,7 +215,8 @@ def _first_difference(found: str, expected: str) -> str:
 def _of_version(document: Json) -> str:
     versions, here = document.get("versions"), metadata.version("dphypo")
     wrote = versions.get("dphypo") if isinstance(versions, Mapping) else None
-    return "" if wrote == here else f" (dphypo {printable(wrote, 30)} wrote it, and {here} may word it differently)"
+    by = "another version" if wrote is None else f"dphypo {printable(wrote, 30)}"
+    return "" if wrote == here else f" ({by} wrote it, and {here} may word it differently)"
 
 
 def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:

@@ -410,6 +410,9 @@ class InputScale(Survey):
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         return tuple(replace(term, counts=True) for term in super().terms(space, last=last, alone=alone))
 
+    def __str__(self) -> str:
+        return repr(self.mechanism)
+
     def publishes(self) -> dict[str, Any]:
         bounds = {"of": "ln(norm / centre)", "centre": CENTRE, "cut off at": REACH, "divisor": self.mechanism.records}
         assert isinstance(self.mechanism, ScaleOfInputs)
