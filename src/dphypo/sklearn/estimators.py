@@ -575,7 +575,10 @@ class FittedEstimator(TorchModel):
     def __init__(self, model: Any) -> None:
         self._schema, self._last, _ = split_pipeline(model)
         if not isinstance(self._last, _DPSGDEstimator):
-            raise TypeError(f"model is a {type(self._last).__name__}, which is no DPSGDClassifier or DPSGDRegressor")
+            raise TypeError(
+                f"model is a {type(self._last).__name__}: give a DPSGDClassifier or a DPSGDRegressor, or a pipeline of "
+                "a Schema and one of these"
+            )
         check_is_fitted(self._last, "model_")
         super().__init__(self._last.model_, self._last.loss())
         self.model = model
