@@ -776,6 +776,19 @@ def test_what_threads_leave_behind_that_read_records_is_put_back() -> None:
         torch.set_default_dtype(torch.float32)
 
 
+def test_what_reading_a_record_for_its_side_leaves_behind_is_put_back() -> None:
+    """A score by name reads every record, to hash it."""
+    before = settings()
+    like: dict[str, Any] = {"example": (torch.zeros(4), torch.zeros(())), "loss": first_output}
+    try:
+        one_step(before_times(1.5), INPUTS, TARGETS, COUNT, data=LeavesInThreads(COUNT), **like).parts(
+            as_records(LeavesInThreads(COUNT), like["example"]), 0.2
+        )
+        assert settings() == before
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def settings() -> tuple[Any, ...]:
     return *precision(), torch.get_default_dtype(), *map(torch.is_autocast_enabled, ("cpu", "cuda"))
 

@@ -21,6 +21,7 @@ from dphypo.torch import hyperparameters, runs
 from dphypo.torch import runs as torch_runs
 from dphypo.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
 from dphypo.torch.engine import distributed
+from dphypo.torch.engine.device import with_settings_kept
 from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.torch.runs import TorchRun
 from dphypo.torch.saver import Safetensors, build
@@ -232,7 +233,7 @@ class DPSGD(GradientTraining):
         side = records.origin.side
         if isinstance(records, DatasetRecords):
             how: dict[str, Any] = {"share": share, "workers": records.workers, "person": records.person}
-            parts = split_within(side, records.dataset, **how)
+            parts = with_settings_kept(partial(split_within, side, records.dataset, **how))
             training, held_out = (
                 replace(records, dataset=part, origin=Origin.of(part), person=part.person) for part in parts
             )
