@@ -100,8 +100,8 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     built = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=900, check=False)
     assert built.returncode == 0, built.stderr
     assert script("check_site").problems(tmp_path) == []
-    member = (tmp_path / "api" / "generated" / "dphypo.torch.engine.Clipping.html").read_text(encoding="utf-8")
-    assert "+ 0.01): one hyperparameter less" in member, "what is before a colon is no type"
+    member = (tmp_path / "api" / "generated" / "dphypo.band.Problem.html").read_text(encoding="utf-8")
+    assert "r_i = π_i / p_i: the density π of the sampler" in member, "what is before a colon is no type"
 
 
 def test_every_tutorial_checks_that_its_result_is_near_the_truth():

@@ -132,7 +132,8 @@ def test_a_model_that_is_given_is_copied():
 
 
 MEASURED = """
-import resource, sys, torch
+import sys, torch
+from pathlib import Path
 from torch import nn
 from dphypo.torch.engine import Program, Run, Setting, Tensors, memory, train
 from dphypo.torch.engine.clipped_sum import Shape
@@ -144,7 +145,7 @@ program = Program.of(build(), loss, (torch.zeros(1, 64), torch.zeros(1, dtype=to
 data = Tensors(torch.randn(8000, 64), torch.randint(10, (8000,)))
 run = Run(seed=1, records=8000, rate=0.5, steps=1, batch_size=4000, noise_multiplier=1.0, max_grad_norm=1.0,
           learning_rate=0.1)
-peak = lambda: 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+peak = lambda: 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])  # of no parent
 before = peak()
 train(program, build, data, [run], Setting(physical_batch_size=int(sys.argv[1])))
 print(peak() - before, memory.needed(program, int(sys.argv[1])))
