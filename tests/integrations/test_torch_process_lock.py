@@ -64,7 +64,7 @@ def test_without_the_lock_threads_would_disturb_each_other(monkeypatch: pytest.M
             return found
 
     alone = draws(False)
-    monkeypatch.setattr(runs, "one_run", contextlib.nullcontext)
+    monkeypatch.setattr(runs, "process_lock", contextlib.nullcontext)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(draws, (True, True)))
     assert found != [alone, alone]
