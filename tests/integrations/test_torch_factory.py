@@ -15,7 +15,7 @@ from torch import nn
 import dphypo
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import PrivateLoss
-from dphypo.torch.saver import Safetensors, SavedGraph
+from dphypo.torch.saver import Safetensors, SavedGraph, build
 
 BACKBONE = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
 MADE: list[nn.Module] = []
@@ -67,6 +67,13 @@ def test_a_run_does_not_depend_on_the_runs_before(name: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(weights(mechanism({}, seed=1).model), first, strict=True))
     for model, values in zip(watched, before, strict=True):
         assert all(torch.equal(*pair) for pair in zip(weights(model), values, strict=True))
+
+
+def test_a_built_model_shares_no_tensor_with_what_its_factory_gives() -> None:
+    given = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+    built = build(lambda: given, {})
+    theirs = {value.data_ptr() for value in given.state_dict().values()}
+    assert not theirs & {value.data_ptr() for value in built.state_dict().values()}
 
 
 class Keeps(nn.Module):

@@ -293,7 +293,7 @@ MUTANTS = (
         "torch/saver.py",
         "    given = factory(**arguments)\n",
         "    given = factory(**arguments)\n    if arguments is not None:\n        return given\n",
-        (f"{_FACTORY}::test_a_run_does_not_depend_on_the_runs_before",),
+        (f"{_FACTORY}::test_a_built_model_shares_no_tensor_with_what_its_factory_gives",),
     ),
     Mutant(
         "the factory is not asked again after a run",
@@ -360,7 +360,7 @@ MUTANTS = (
         "torch/record_values.py",
         "        if not all(self._same_places(some) for some in self._tried(code)):\n",
         "        if size < 1:\n",
-        (f"{_SCORE}::test_what_a_record_adds_does_not_depend_on_the_others_to_the_bit",),
+        ("integrations/test_torch_hostile.py::test_places_of_scores_are_compared_at_three_draws_of_weights",),
     ),
     Mutant(
         "records outside the domain are used",
