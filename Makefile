@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE :=  # tests start many processes: each would compile everything again
 .DEFAULT_GOAL := help
-.PHONY: help demo public test test-fast test-long lint wheel audit mutants bench docs paper clean
+.PHONY: help demo public test test-fast test-kernels test-long lint wheel audit mutants bench docs paper clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,10 @@ test: $(STAMP)  ## the whole test suite
 FAST := accounting band laws mechanisms noise samplers space study
 test-fast: $(STAMP)  ## the mathematics and studies: under a minute, for the inner loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(FAST:%=tests/%) $(OPTIONS)
+
+test-kernels: $(STAMP)  ## the kernels of a GPU on this CPU, in Triton's interpreter; downloads 300 MB, once
+	test -d $(VENV)/triton || $(PIP) --no-deps --target $(VENV)/triton triton==3.9.0
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/$(VENV)/triton $(BIN)/python -m pytest tests/engine/test_engine_device.py $(OPTIONS)
 
 public: $(STAMP)
 	-$(BIN)/python examples/public_files.py
