@@ -20,8 +20,7 @@ from dphypo.accounting.events import ideal
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Mechanism, Saver
 from dphypo.mechanisms.mechanism import attempt
-from dphypo.torch import DPSGD, PublicAccuracy
-from dphypo.torch import runs as _seeds
+from dphypo.torch import DPSGD, PublicAccuracy, own_loop
 from dphypo.torch.saver import GRAPH, Safetensors, metadata
 
 RNG = np.random.default_rng(0)
@@ -295,14 +294,14 @@ def test_failures_inside_a_run_are_outcomes_and_an_unfit_model_is_not() -> None:
 
 def test_the_state_of_pytorchs_generator_is_what_the_seeding_expects() -> None:
     """If PyTorch changes its layout, seeding refuses rather than use fewer bits."""
-    generator = _seeds.noise(1, torch.device("cpu"))
+    generator = own_loop.noise_generator(1, torch.device("cpu"))
     draws = torch.randn(200_000, generator=generator)
     assert abs(draws.mean().item()) < 5.5 / np.sqrt(200_000)
     assert abs(draws.var().item() - 1) < 5.5 * np.sqrt(2 / 200_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_seeds, "_STATE_BYTES", 16)
+        patch.setattr(own_loop, "_STATE_BYTES", 16)
         with pytest.raises(RuntimeError, match="refuses"):
-            _seeds.noise(1, torch.device("cpu"))
+            own_loop.noise_generator(1, torch.device("cpu"))
 
 
 def test_regression() -> None:

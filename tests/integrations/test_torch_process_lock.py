@@ -17,7 +17,8 @@ from torch.utils.data import Dataset
 
 import dphypo
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch import PrivateAccuracy, runs
+from dphypo.torch import PrivateAccuracy
+from dphypo.torch.engine import device
 
 
 def restless() -> nn.Module:
@@ -55,7 +56,7 @@ def test_without_the_lock_threads_would_disturb_each_other(monkeypatch: pytest.M
     both = threading.Barrier(2, timeout=30)
 
     def draws(meet: bool) -> list[float]:
-        with runs.everything_else(7, torch.device("cpu")):
+        with device.seeded(7, torch.device("cpu")):
             if meet:
                 both.wait()
             found = torch.rand(4).tolist()
@@ -64,7 +65,7 @@ def test_without_the_lock_threads_would_disturb_each_other(monkeypatch: pytest.M
             return found
 
     alone = draws(False)
-    monkeypatch.setattr(runs, "process_lock", contextlib.nullcontext)
+    monkeypatch.setattr(device, "process_lock", contextlib.nullcontext)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(draws, (True, True)))
     assert found != [alone, alone]

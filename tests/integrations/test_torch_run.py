@@ -19,7 +19,9 @@ from scipy import stats
 from support.torch_witness import Net, Witness, looks_right, no_gradient, numbered, p_values, watching
 
 from dphypo.accounting.events import ideal
-from dphypo.torch import DPSGD, runs
+from dphypo.torch import DPSGD
+from dphypo.torch.engine import device
+from dphypo.torch.own_loop import noise_generator
 from dphypo.training.poisson_draws import BatchSampler
 
 COUNT = 120
@@ -149,8 +151,8 @@ def test_a_wrong_charge_is_caught() -> None:
 
 
 def test_the_noise_stream_is_independent_of_the_sampling_stream_and_of_the_next_seed() -> None:
-    draws = [torch.randn(4000, generator=runs.noise(seed, torch.device("cpu"))) for seed in (8, 9)]
-    words = runs.words(8, "sampling").draw(4000)
+    draws = [torch.randn(4000, generator=noise_generator(seed, torch.device("cpu"))) for seed in (8, 9)]
+    words = device.words(8, "sampling").draw(4000)
     draws.append(torch.from_numpy(stats.norm.ppf((words >> np.uint64(11)).astype(float) * 2.0**-53)).float())
     correlations = np.corrcoef(torch.stack(draws).numpy())[np.triu_indices(3, 1)]
     assert np.abs(correlations).max() < 5.5 / math.sqrt(4000)

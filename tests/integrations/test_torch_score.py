@@ -16,9 +16,9 @@ import dphypo
 from dphypo.accounting.composition import Sides
 from dphypo.accounting.events import ideal
 from dphypo.errors import UnsupportedModelError
-from dphypo.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, runs, split_by_hash
+from dphypo.torch import DPSGD, PrivateAccuracy, PrivateLoss, PublicAccuracy, split_by_hash
 from dphypo.torch.data import as_records
-from dphypo.torch.engine.device import pinned
+from dphypo.torch.engine.device import pinned, seeded
 from dphypo.torch.record_values import per_record, values
 
 RNG = np.random.default_rng(1)
@@ -124,7 +124,7 @@ def test_padding_of_one_record_changes_no_other() -> None:
     assert len(found) == 201
     assert np.array_equal(found[:200], wanted)
     assert not any(trained.fast)
-    for place in (pinned(1), runs.everything_else(0, torch.device("cpu"))):
+    for place in (pinned(1), seeded(0, torch.device("cpu"))):
         with place:
             assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled() is before is True

@@ -18,10 +18,9 @@ from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, sampled_gauss
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 from dphypo.torch import hyperparameters, runs
-from dphypo.torch import runs as torch_runs
 from dphypo.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
 from dphypo.torch.engine import distributed
-from dphypo.torch.engine.device import with_settings_kept
+from dphypo.torch.engine.device import seeded, with_settings_kept
 from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
 from dphypo.torch.runs import TorchRun
 from dphypo.torch.saver import Safetensors, build
@@ -207,7 +206,7 @@ class DPSGD(GradientTraining):
         )
         if not named or not hyperparameters.complete(self.model, self.fixed):
             return None
-        with runs.everything_else(0, torch.device("cpu"), self.threads, "weights"):
+        with seeded(0, torch.device("cpu"), self.threads, "weights"):
             model = build(self.model, hyperparameters.of_factory(self.model, self.fixed))
         return taken_by(model, self.target)
 
@@ -321,7 +320,7 @@ class DPSGD(GradientTraining):
 
     def serve(self, mechanisms: Sequence[Mechanism] = ()) -> None:
         """In a launched process that does not lead: serve the runs of the one that does, then exit."""
-        torch_runs.serve_leader([one for one in mechanisms or [self] if isinstance(one, DPSGD)])
+        runs.serve_leader([one for one in mechanisms or [self] if isinstance(one, DPSGD)])
 
     def default_space(self) -> Space:
         """The space that is searched if none is given: the learning rate, with a prior from public values.
@@ -396,7 +395,7 @@ class DPSGD(GradientTraining):
 
     def make(self, params: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Outcome | Exception]:
         """Execute runs, together where possible; an exception of a run takes the place of its outcome."""
-        return torch_runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
+        return runs.make([self._run(one, seed) for one, seed in zip(params, seeds, strict=True)])
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Outcome:
         """Train for two steps on a few made-up records, to find errors in the model, the loss or the score."""

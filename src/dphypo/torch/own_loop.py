@@ -44,17 +44,17 @@ from dphypo.accounting.composition import EVERYONE, account_published
 from dphypo.accounting.profiles import round_epsilon
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.sampled_gaussian import OwnRun
-from dphypo.torch import engine, runs
-from dphypo.torch.engine.device import padded_attention
+from dphypo.torch import engine
+from dphypo.torch.engine.device import padded_attention, words
 from dphypo.training.persons import PersonKeys, Persons, words_of
 from dphypo.training.split import fields_of
 
 
 def poisson_batches(size: int, run: OwnRun) -> Iterator[npt.NDArray[np.int64]]:
     """The records of each step, each independently with probability ``rate``; ``size`` is private."""
-    words = runs.words(run.seed, "sampling")
+    source = words(run.seed, "sampling")
     for _ in range(run.steps):
-        yield noise.poisson_sample(run.rate, words, size)
+        yield noise.poisson_sample(run.rate, source, size)
 
 
 def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> list[torch.Tensor]:
@@ -76,6 +76,38 @@ def clipped_sum(grad_samples: Sequence[torch.Tensor], max_grad_norm: float) -> l
         grad_samples = [torch.where(beside(finite, g), g, 0.0) for g in grad_samples]
     # No matrix product: its precision is a setting of the process.
     return [(beside(factors, g) * g).sum(0) for g in grad_samples]
+
+
+# Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
+_STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 3, 624
+
+
+def noise_generator(seed: int, device: torch.device) -> torch.Generator:
+    """The generator of a run's Gaussian noise, on the device where the noise is drawn.
+
+    PyTorch's generator on the CPU is a Mersenne twister that ``manual_seed`` fills from only the low 32 bits of the
+    seed: four billion noise streams, few enough to try them all. Here its whole state is filled with words, so that all
+    bits of the seed count.
+
+    >>> cpu = torch.device("cpu")
+    >>> one, other = (torch.rand(3, generator=noise_generator(seed, cpu)) for seed in (7, 7 + 2**32))
+    >>> torch.equal(one, other)
+    False
+    """
+    generator = torch.Generator(device)
+    source = words(seed, "noise")
+    generator.manual_seed(int(source.draw(1)[0]) >> 1)
+    if device.type != "cpu":
+        return generator  # CUDA's Philox takes all 64 bits of its seed
+    state = np.frombuffer(generator.get_state().numpy().tobytes(), dtype="<u8").copy()
+    if state.nbytes != _STATE_BYTES:
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
+            f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to use fewer"
+        )
+    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = source.draw(_WORDS // 2).view(np.uint32)
+    generator.set_state(torch.from_numpy(state.view(np.uint8)))
+    return generator
 
 
 def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -189,7 +221,7 @@ def make_private(
         noise_multiplier=run.noise_multiplier,
         max_grad_norm=_validate.positive(max_grad_norm=max_grad_norm),
         expected_batch_size=loader.batch_size,
-        generator=runs.noise(run.seed, next(model.parameters()).device),
+        generator=noise_generator(run.seed, next(model.parameters()).device),
     )
     accountant = RDPAccountant()
     private.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=run.rate))
@@ -334,7 +366,7 @@ class _Poisson(Sampler[list[int]]):
         canaries = CANARIES.get()
         self._count, total = count, count + (0 if canaries is None else len(canaries.included))
         self._steps, self._left = run.steps, enumerate(poisson_batches(total, run))
-        self._word = runs.words(run.seed, "rows").draw(1).view(np.int64)
+        self._word = words(run.seed, "rows").draw(1).view(np.int64)
         self.sizes: deque[_Size] = deque()
 
     def __iter__(self) -> Iterator[list[int]]:

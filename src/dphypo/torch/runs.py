@@ -1,12 +1,8 @@
 """Runs of :class:`DPSGD`, one or many: build the models, train them, score them.
 
-All random streams of a run are derived from its seed. A run draws randomness for five purposes, each with a stream of
-:class:`dphypo.noise.Words` of its own: which records it may use, which are in each batch, the Gaussian noise, the noise
-on a score, and everything else (initial weights, dropout). The first four carry the privacy guarantee.
-
-PyTorch's generator on the CPU, from which Opacus's noise comes, is a Mersenne twister that ``manual_seed`` fills from
-only the low 32 bits of the seed: four billion noise streams, few enough to try them all. Here its whole state comes
-from such words, so that all bits of the seed count.
+Everything random in a run comes from its seed, with a separate stream of :class:`dphypo.noise.Words` for each purpose.
+The engine draws batches, dither and noise from streams of its own. Here the global generators are seeded, for what
+carries no guarantee: the untrained model, the trial on made-up records, and what a score itself draws.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import random
 import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,14 +28,13 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Outcome, SampledGaussian
 from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
 from dphypo.mechanisms.mechanism import current_follower
-from dphypo.noise import Words
 from dphypo.search.rates import some_rows
 from dphypo.torch import engine, hyperparameters, saver
 from dphypo.torch.data import DigestRequest, Domain, PersonRows, TensorRecords, TorchRecords, as_records
 from dphypo.torch.engine import distributed, memory
 from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.capture import RecordGraph
-from dphypo.torch.engine.device import padded_attention, process_lock, seed_everywhere
+from dphypo.torch.engine.device import seeded
 from dphypo.torch.engine.operators import check_constants
 from dphypo.torch.engine.trainable import share_frozen
 from dphypo.torch.fields import called, plain
@@ -51,67 +45,6 @@ from dphypo.training.poisson_draws import piece_size, shared_piece
 
 if TYPE_CHECKING:
     from dphypo.torch.dpsgd import DPSGD
-
-# Layout of a CPU generator's state: seed, (left, seeded), next, the twister's 624 words, then cached normals.
-_STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 3, 624
-
-
-def words(seed: int, purpose: str) -> Words:
-    """The words for one purpose of a run, such as "sampling", "noise" or "score"."""
-    return Words.of_seed(seed).stream(purpose)
-
-
-def noise(seed: int, device: torch.device) -> torch.Generator:
-    """The stream of the Gaussian noise, on the device the noise is drawn on.
-
-    >>> cpu = torch.device("cpu")
-    >>> torch.equal(torch.rand(3, generator=noise(7, cpu)), torch.rand(3, generator=noise(7 + 2**32, cpu)))
-    False
-    """
-    generator = torch.Generator(device)
-    source = words(seed, "noise")
-    generator.manual_seed(int(source.draw(1)[0]) >> 1)
-    if device.type != "cpu":
-        return generator  # CUDA's Philox takes all 64 bits of its seed
-    state = np.frombuffer(generator.get_state().numpy().tobytes(), dtype="<u8").copy()
-    if state.nbytes != _STATE_BYTES:
-        raise RuntimeError(
-            f"PyTorch {torch.__version__} keeps {state.nbytes} bytes of generator state where {_STATE_BYTES} were "
-            f"expected: this version of dphypo cannot seed it with more than 32 bits, and refuses to use fewer"
-        )
-    state[_FIRST_WORD : _FIRST_WORD + _WORDS] = source.draw(_WORDS // 2).view(np.uint32)
-    generator.set_state(torch.from_numpy(state.view(np.uint8)))
-    return generator
-
-
-def seed_global(seed: int, purpose: str = "everything else") -> None:
-    """Seed the global generators of PyTorch, numpy and Python."""
-    source = words(seed, purpose)
-    seed_everywhere(int(source.draw(1)[0]) >> 1)
-    np.random.seed(source.draw(4).view(np.uint32))  # noqa: NPY002
-    random.seed(source.draw(4).tobytes())
-
-
-@contextlib.contextmanager
-def everything_else(
-    seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else"
-) -> Iterator[None]:
-    """Seed the global generators (initial weights, dropout, augmentation), then restore them.
-
-    The generators and PyTorch's number of threads belong to the whole process, so only one thread is in this block at a
-    time: runs in several threads take turns, and each gives the same result as alone. The caller's autocast, which
-    would round sums, and attention that looks at the whole batch are switched off.
-    """
-    kept = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    plain = torch.autocast(device.type, enabled=False)
-    with process_lock(), padded_attention(), kept, plain, contextlib.ExitStack() as after:
-        after.callback(torch.set_num_threads, torch.get_num_threads())
-        after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
-        after.callback(random.setstate, random.getstate())
-        torch.set_num_threads(threads)
-        seed_global(seed, purpose)
-        yield
-
 
 _UNTRAINED = 0  # the seed of the untrained model that all runs of an architecture share
 
@@ -274,7 +207,7 @@ class TorchRun:
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """A block in which only the seed decides what happens, whatever other threads of the process do."""
-        return everything_else(self.seed, self._device, self.mechanism.threads, purpose)
+        return seeded(self.seed, self._device, self.mechanism.threads, purpose)
 
     def restored(self, task: Task) -> tuple[list[nn.Module], engine.Program, TorchRecords]:
         """The untrained models of a leader's task, on this device; their program, and the records."""

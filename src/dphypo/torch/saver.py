@@ -30,8 +30,8 @@ from torch.nn import functional
 
 from dphypo._validate import printable
 from dphypo.errors import FileError, UnsupportedModelError
-from dphypo.torch import runs
 from dphypo.torch.engine.capture import RecordGraph
+from dphypo.torch.engine.device import seeded
 from dphypo.torch.engine.operators import ALLOWED, constants, name_of
 from dphypo.torch.engine.trainable import tensors_of
 from dphypo.torch.fields import Fields, plain
@@ -89,7 +89,7 @@ class Safetensors:
         trained = {name for name, one in model.named_parameters(remove_duplicate=False) if one.requires_grad}
         if self.factory is None or trained >= {name for name, _ in model.named_parameters()}:
             return {}
-        with runs.everything_else(0, torch.device("cpu"), torch.get_num_threads(), "frozen weights"):
+        with seeded(0, torch.device("cpu"), torch.get_num_threads(), "frozen weights"):
             state = self._untrained(arguments).state_dict()
         own = model.state_dict()
         return {

@@ -1,4 +1,7 @@
-"""What would let a run or a record depend on others is held: threads, algorithms, generators, padding."""
+"""Pins everything that could make one run or record depend on another: generators, threads, algorithms, padding.
+
+These settings belong to the whole process: what changes them holds :func:`process_lock`, and restores them.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,21 @@ import contextlib
 import gc
 import itertools
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import nn
+
+from dphypo.noise import Words
 
 Read = TypeVar("Read")
 _AUTOCAST = "cpu", "cuda"
 _PROCESS = threading.RLock()
-# A child that was forked while another thread held the lock would wait for ever.
+# Without new locks, a child that is forked while another thread holds them would wait forever.
 os.register_at_fork(after_in_child=lambda: globals().update(_PROCESS=threading.RLock(), _FAST_LOCK=threading.Lock()))
 _FAST: list[bool] = []
 _FAST_LOCK = threading.Lock()
@@ -25,17 +32,17 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def process_lock() -> threading.RLock:
-    """The lock of whoever changes what belongs to the whole process: generators, threads, algorithms."""
+    """The lock to hold while settings of the whole process are changed: generators, threads, algorithms."""
     return _PROCESS
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model is; the CPU if it holds no tensor."""
+    """The device of a model; the CPU if it holds no tensor."""
     return next((value.device for value in itertools.chain(model.parameters(), model.buffers())), torch.device("cpu"))
 
 
 def seed_everywhere(seed: int) -> None:
-    """Seed PyTorch's generators. ``torch.manual_seed`` would queue a traceback for every device that is not there."""
+    """Seed PyTorch's generators. ``torch.manual_seed`` would queue a traceback for every device that is missing."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
@@ -43,8 +50,34 @@ def seed_everywhere(seed: int) -> None:
         torch.mps.manual_seed(seed)
 
 
+def words(seed: int, purpose: str) -> Words:
+    """The random words for one purpose of a run, such as "sampling" or "score"."""
+    return Words.of_seed(seed).stream(purpose)
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: torch.device, threads: int = 1, purpose: str = "everything else") -> Iterator[None]:
+    """A block in which the seed alone decides what PyTorch's, numpy's and Python's generators draw; restores them.
+
+    Only one thread of the process is in this block at a time, so runs in several threads take turns, and each gives the
+    same result as alone. The caller's autocast, which would round sums, is switched off.
+    """
+    kept = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    full_precision = torch.autocast(device.type, enabled=False)
+    with process_lock(), padded_attention(), kept, full_precision, contextlib.ExitStack() as after:
+        after.callback(torch.set_num_threads, torch.get_num_threads())
+        after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        after.callback(random.setstate, random.getstate())
+        torch.set_num_threads(threads)
+        source = words(seed, purpose)
+        seed_everywhere(int(source.draw(1)[0]) >> 1)
+        np.random.seed(source.draw(4).view(np.uint32))  # noqa: NPY002
+        random.seed(source.draw(4).tobytes())
+        yield
+
+
 def products() -> tuple[Any, ...]:
-    """The backends of PyTorch that have a precision for products in single precision."""
+    """PyTorch's backends whose single-precision products have a configurable precision."""
     backends: Any = torch.backends
     return backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv
 
@@ -63,9 +96,9 @@ def _settings() -> tuple[Any, ...]:
 
 
 def with_settings_kept(read: Callable[[], Read]) -> Read:
-    """Call code that reads a record; put back the settings of PyTorch that it changes, and leave modes that it enters.
+    """Call code that reads a record; restore the settings of PyTorch that it changes, and leave modes that it enters.
 
-    They would decide how other records are computed, or whether a run fails.
+    They would affect how other records are processed, or make a run fail.
     """
     before = _settings()
     try:
@@ -103,11 +136,10 @@ def _restore(
 
 @contextlib.contextmanager
 def padded_attention() -> Iterator[None]:
-    """Switch off the fast path of ``nn.TransformerEncoder``, which the padding of all records of a batch decides about.
+    """Switch off the fast path of ``nn.TransformerEncoder``, which depends on the padding of all records of a batch.
 
-    If every padding is at the end, the fast path leaves it out, and the outputs there are zero. One record with padding
-    elsewhere would change the outputs of all others. The setting belongs to the whole process: the last thread to leave
-    puts it back.
+    If every record is padded at its end, the fast path skips the padding, and the outputs there are zero. One record
+    with padding elsewhere would change the outputs of all others. The last thread that leaves restores the setting.
     """
     attention = torch.backends.mha
     with _FAST_LOCK:
@@ -117,7 +149,7 @@ def padded_attention() -> Iterator[None]:
         yield
     finally:
         with _FAST_LOCK:
-            last = _FAST.pop()  # the one that is left at the end is what the first thread found
+            last = _FAST.pop()  # the last one is the setting that the first thread found
             attention.set_fastpath_enabled(last if not _FAST else False)
 
 
@@ -125,7 +157,7 @@ def padded_attention() -> Iterator[None]:
 def pinned(threads: int) -> Iterator[None]:
     """Make results repeatable: they depend neither on the order of threads nor on a choice of algorithms.
 
-    These settings belong to the whole process, so only one thread of a process is in here at a time.
+    Only one thread of the process is in this block at a time.
     """
     backend, fill = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
     with process_lock(), padded_attention(), contextlib.ExitStack() as after:
