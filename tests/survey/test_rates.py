@@ -19,7 +19,7 @@ from dphypo import noise
 from dphypo.accounting import verify
 from dphypo.entropy import Seeded
 from dphypo.mechanisms import SampledGaussian
-from dphypo.mechanisms.sampled_gaussian import CAP, natural_rate, rate_of_drift
+from dphypo.mechanisms.sampled_gaussian import CAP, rate_of_drift
 from dphypo.noise.vectors import noise_of_vectors
 from dphypo.search import rates
 from dphypo.search.proposer import Parabola
@@ -111,7 +111,7 @@ def test_a_linear_model_with_little_noise_ends_with_small_steps() -> None:
 
     made = dpsgd(noise_multiplier=0.5, batch_size=200, score=lambda model: 0.0)
     run = made.cost.run({})
-    assert natural_rate(run, batch_size=200) > rates.LITTLE_NOISE
+    assert rate_of_drift(1.0, run, batch_size=200) > rates.LITTLE_NOISE
     assert schedule(made)(0.0) == 1.0
     assert schedule(made)(0.75) == pytest.approx(rates.END + 0.25 * (1 - rates.END))
     begins = made._run({DRIFT: 0.3, "clipping": "normalise"})._told(run)[0]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphypo.mechanisms.mechanism import Mechanism, or_none
+from dphypo.mechanisms.mechanism import Mechanism, or_none, same_twice
 
 SIZE = 32
 """Bytes of a digest, and of a fingerprint."""
@@ -33,10 +33,9 @@ def fingerprint(mechanisms: Iterable[Mechanism], key: bytes) -> bytes:
     known: dict[Any, int] = {}  # mechanisms share records: each is hashed once
 
     def of_use(use: str, records: Any) -> int:
-        columns = isinstance(records, Mapping)
-        same = use, *(map(id, records.values()) if columns else [id(records)])
+        same = use, *(map(id, records.values()) if isinstance(records, Mapping) else [id(records)])
         if same not in known:
-            known[same] = sum_of_rows(key, use, records) if columns else sum_of_digests(key, use, records.digests())
+            known[same] = sum_of(key, use, records)
         return known[same]
 
     found, alive = b"", []  # objects that are alive have distinct ids
@@ -48,9 +47,16 @@ def fingerprint(mechanisms: Iterable[Mechanism], key: bytes) -> bytes:
     return found
 
 
-def sum_of_digests(key: bytes, use: str, digests: Digests, start: int = 0) -> int:
-    """The sum over records of a data set, the first of which is number ``start``."""
-    return _sum(key, [use, "data set"], ((b"" if one is None else one) for one in digests), start)
+def sum_of(key: bytes, use: str, records: Any) -> int:
+    """The sum over records in the form of ``held_records``."""
+    if isinstance(records, Mapping):
+        return sum_of_rows(key, use, records)
+    return sum_of_digests(key, use, records.digests())
+
+
+def sum_of_digests(key: bytes, use: str, digests: Digests) -> int:
+    """The sum over records of a data set."""
+    return _sum(key, [use, "data set"], ((b"" if one is None else one) for one in digests), 0)
 
 
 def sum_of_rows(key: bytes, use: str, columns: Mapping[str, Any], start: int = 0) -> int:
@@ -187,17 +193,15 @@ def _parts(*parts: bytes | memoryview) -> bytes:
 def read_twice(read: Callable[[int], Any], count: int, workers: int = 0, *, again: bool = True) -> list[bytes | None]:
     """The digest of each record that ``read`` returns; None if it cannot be read, or differs the second time."""
 
-    def digest(index: int) -> bytes | None:
-        return or_none(lambda: hashlib.blake2b(encoded(read(index)), digest_size=SIZE).digest())
+    steady = same_twice if again else or_none
 
-    def both(index: int) -> bytes | None:
-        first = digest(index)
-        return first if not again or first == digest(index) else None
+    def digest(index: int) -> bytes | None:
+        return steady(lambda: hashlib.blake2b(encoded(read(index)), digest_size=SIZE).digest())
 
     if workers < 1:
-        return list(map(both, range(count)))
+        return list(map(digest, range(count)))
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(both, range(count)))
+        return list(pool.map(digest, range(count)))
 
 
 class DataSet:

@@ -64,6 +64,12 @@ def or_none(call: Callable[[], Found]) -> Found | None:
         return None
 
 
+def same_twice(read: Callable[[], Found]) -> Found | None:
+    """What ``read`` returns; None if it raises, or returns something else the second time."""
+    first, again = or_none(read), or_none(read)
+    return first if first == again else None
+
+
 def is_signal(error: BaseException) -> bool:
     """Whether a signal that ends the process raised an exception. Signals reach only the main thread.
 
@@ -128,13 +134,15 @@ class Outcome:
     @classmethod
     def of(cls, returned: object) -> Outcome:
         """What a training function returned, as an outcome: an ``Outcome``, or a ``(model, score)`` pair."""
-        pair = _pair(returned)
-        if pair is None:
+        given: Mapping[str, float] = {}
+        if isinstance(returned, Outcome):
+            if returned.failure is not None:
+                return cls.failed(returned.failure)
+            model, score, given = returned.model, returned.score, returned.metrics
+        elif isinstance(returned, tuple) and len(returned) == 2:
+            model, score = returned
+        else:
             return cls.failed(_NEITHER)
-        if isinstance(returned, Outcome) and returned.failure is not None:
-            return cls.failed(returned.failure)
-        model, score = pair
-        given = returned.metrics if isinstance(returned, Outcome) else {}
         try:
             value, metrics = _number(score), {str(name): _number(one) for name, one in given.items()}
         except OverflowError:
@@ -152,14 +160,6 @@ class Outcome:
 
     def __repr__(self) -> str:
         return "Outcome(secret)"
-
-
-def _pair(returned: Any) -> tuple[Any, Any] | None:
-    if isinstance(returned, Outcome):
-        return returned.model, returned.score
-    if isinstance(returned, tuple) and len(returned) == 2:
-        return returned
-    return None
 
 
 def _number(score: Any) -> float:
@@ -204,6 +204,17 @@ CALIBRATE = "calibrate"
 """In place of the noise of a score: the noise is to be solved for."""
 SILENT = 1e6
 """Noise at which a score costs nothing."""
+
+
+def read_cap(person: object, rows_per_person: int | None) -> int | None:
+    """The argument ``rows_per_person``, checked; None if rows are not grouped by ``person``."""
+    if person is not None:
+        most = ROWS_PER_PERSON if rows_per_person is None else rows_per_person
+        return _validate.integer(at_least=1, rows_per_person=most)
+    if rows_per_person is not None:
+        remedy = "it is for persons: pass person= to say which person each row belongs to"
+        raise _validate.fail("rows_per_person", rows_per_person, remedy)
+    return None
 
 
 @dataclass(frozen=True)
@@ -710,7 +721,7 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
 def _interruptible() -> Iterator[None]:
     """Distinguish an interrupt from the keyboard from one that a run raises. A child that is forked here ends here."""
     process, before = os.getpid(), signal.getsignal(signal.SIGINT)
-    # In other threads there are no signals, and somebody may have seen to them.
+    # Other threads receive no signals, and the program may have a handler of its own.
     ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
 
     def stop(number: int, frame: object) -> None:

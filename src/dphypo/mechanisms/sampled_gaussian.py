@@ -1,4 +1,4 @@
-"""The event of DP-SGD, built here alone: a number of Poisson-sampled Gaussian mechanisms; its short versions.
+"""The event of DP-SGD, a number of Poisson-sampled Gaussian mechanisms, and shorter runs; no other file builds it.
 
 :class:`OwnTraining` turns your own training loop into a mechanism.
 
@@ -25,7 +25,7 @@ from dphypo._validate import full_name
 from dphypo.accounting.composition import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.fingerprint import held
-from dphypo.mechanisms.mechanism import ROWS_PER_PERSON, Mechanism, check_signature
+from dphypo.mechanisms.mechanism import Mechanism, check_signature, read_cap
 from dphypo.mechanisms.savers import Plain, Saver
 
 
@@ -224,12 +224,7 @@ class OwnTraining(Mechanism):
     rows_per_person: int | None = None
 
     def __post_init__(self) -> None:
-        if self.person is None and self.rows_per_person is not None:
-            remedy = "it is for persons: say whose rows are whose with person="
-            raise _validate.fail("rows_per_person", self.rows_per_person, remedy)
-        if self.person is not None:
-            most = ROWS_PER_PERSON if self.rows_per_person is None else self.rows_per_person
-            object.__setattr__(self, "rows_per_person", _validate.integer(at_least=1, rows_per_person=most))
+        object.__setattr__(self, "rows_per_person", read_cap(self.person, self.rows_per_person))
         if not callable(self.train):
             raise _validate.fail("train", self.train, "give a function train(params, *, seed, run) -> (model, score)")
         check_signature(self.train, "seed", "run")
@@ -339,12 +334,6 @@ It has the schedule of a run of that many steps, and averages weights if the run
 
 CAP = 5.0
 """The largest learning rate of a network with hidden layers, for gradients of norm one and without momentum."""
-
-
-def natural_rate(run: SampledGaussian, *, batch_size: float, momentum: float = 0.0) -> float:
-    """ρ = B·(1 − μ)/(σ·√T): the learning rate of drift 1, for gradients of norm one and a constant rate."""
-    kept = 1.0 - _validate.within(0.0, 1.0, closed="left", momentum=momentum)
-    return batch_size * kept / (run.noise_multiplier * math.sqrt(run.steps))
 
 
 def rate_of_drift(

@@ -45,8 +45,8 @@ layers. For SGD with either clipping, and for Adam."""
 SPREAD = {"normalise": 0.35, "clip": 0.51, "adam": 0.56}
 """The standard deviation of the logarithm of the best drift about the predicted one."""
 LITTLE_NOISE = 20.0
-"""The ρ = B·(1 − μ)/(σ·√T) from which on the learning rate of a linear model decreases during a run: there stability
-limits it, not noise."""
+"""The learning rate of drift 1, B·(1 − μ)/(σ·√T), from which on that of a linear model decreases during a run: there
+stability limits it, not noise."""
 END, FURTHER = 0.25, 1.25
 """There it ends at this part of what it begins with, and the drift is this many times as large
 (``python -m paper rates-shapes``)."""

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Outcome, SampledGaussian
-from dphypo.mechanisms.fingerprint import SIZE, sum_of_digests, sum_of_rows
+from dphypo.mechanisms.fingerprint import SIZE, sum_of
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.search.rates import some_rows
 from dphypo.torch import engine, hyperparameters, saver
@@ -223,8 +223,7 @@ class TorchRun:
         if self.mechanism.in_shards:
             return len(self.mechanism.data)
         if name not in kept:
-            columns = isinstance(held, Mapping)
-            kept[name] = sum_of_rows(key, "train", held) if columns else sum_of_digests(key, "train", held.digests())
+            kept[name] = sum_of(key, "train", held)
         return cast(int, kept[name])
 
     def _built(self) -> nn.Module:

@@ -24,14 +24,13 @@ from dphypo.accounting.composition import Sides
 from dphypo.entropy import SEED_BITS
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
-from dphypo.mechanisms.mechanism import RunKind
-from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, natural_rate, rate_of_drift
+from dphypo.mechanisms.mechanism import RunKind, read_cap
+from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, rate_of_drift
 from dphypo.search import rates
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 from dphypo.training import cost
 from dphypo.training.cost import CALIBRATE, NoiseMultiplier, TrainingCost, learning_rates
-from dphypo.training.persons import read_cap
 from dphypo.training.scores import (
     Metrics,
     RecordScore,
@@ -234,7 +233,7 @@ class GradientTraining(Mechanism):
         first = type(self.data) is not type(data)  # copies of a mechanism hold records that were read
         cap = read_cap(data.person, self.rows_per_person)
         if first and cap is None and self.persons is not None:
-            raise _validate.fail("persons", self.persons, "say whose rows are whose, person=; else declare records=")
+            raise _validate.fail("persons", self.persons, "it is for persons: pass person= too, or declare records=")
         if first and cap is not None and self.records is not None:
             raise _validate.fail("records", self.records, "records are persons here: declare their number, persons=")
         if cap is not None and self.persons is not None:
@@ -490,7 +489,7 @@ class GradientTraining(Mechanism):
         size, momentum = given.get("batch_size", self.batch_size), given.get("momentum") or 0.0
         more: dict[str, Any] = {"batch_size": size, "momentum": momentum}
         schedule = self.schedule
-        if name == "sgd" and self.decreases(given, params, natural_rate(run, **more)):
+        if name == "sgd" and self.decreases(given, params, rate_of_drift(1.0, run, **more)):
             schedule, drift = DECREASING, rates.FURTHER * drift
         more |= {"schedule": schedule, "hidden": self.hidden(params), "adam": name != "sgd"}
         rate = rate_of_drift(drift, run, max_grad_norm=given["max_grad_norm"], **more)

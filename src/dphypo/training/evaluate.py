@@ -45,8 +45,8 @@ def private_test(
     """Score a released model once on private records, with noise that costs (ε, δ).
 
     **Guarantee.** The number is (ε, δ)-DP under adding or removing one of these records, or one person with all their
-    rows where ``person=`` says whose rows are whose. If a record also trained the model, the two costs compose: give
-    both the same ``ledger``, or use ``dphypo compose``.
+    rows if ``person=`` says which person each row belongs to. If a record also trained the model, the two costs
+    compose: give both the same ``ledger``, or use ``dphypo compose``.
 
     Args:
         model: a release, or its model: of PyTorch, or an estimator of ``dphypo.sklearn``.

@@ -1,6 +1,6 @@
-"""Persons with several rows: whose row a row is, and which rows of a person a step or a score uses.
+"""Persons with several rows: the person of each row, and which rows of a person a step or a score uses.
 
-Keys are read one by one and compared exactly, so that one person's key cannot change whose rows the others' are. A row
+Keys are read one by one and compared exactly, so that one person's key cannot change the persons of other rows. A row
 whose key is missing, or is neither a whole number nor a text, counts for nothing. Whole numbers are below 2⁵³: one
 missing key turns a column of integers into doubles, which hold these exactly and no larger ones. No error, file or log
 shows a key.
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphypo import _validate
-from dphypo.mechanisms.mechanism import ROWS_PER_PERSON, or_none
+from dphypo.mechanisms.mechanism import same_twice
 from dphypo.noise import Words
 
 GRID = 2**12
@@ -30,11 +30,11 @@ Flags = npt.NDArray[np.bool_]
 _EXACT = 2**53  # doubles hold whole numbers below it, each its own
 _MISSING = frozenset({"", "nan", "NaN", "None", "<NA>", "NaT"})  # as libraries write a missing value
 _GOLDEN = 0x9E3779B97F4A7C15
-_REMEDY = "give whole numbers or texts, one per row, that say whose row it is"
+_REMEDY = "give whole numbers or texts, one per row, that identify the person"
 
 
 class PersonKeys:
-    """Whose row each row is: the bytes of a key, with its kind in front; None for a row that counts for nothing."""
+    """The person of each row: the bytes of a key, after its kind; None for a row that counts for nothing."""
 
     def __init__(self, rows: npt.NDArray[np.object_]) -> None:
         self.rows = rows
@@ -122,8 +122,7 @@ class PersonKeys:
 
 def _twice(person: Callable[[Any], Any], record: Callable[[int], Any], at: int) -> bytes | None:
     """The key of a record that is read; None if it reads differently the second time."""
-    first, again = (or_none(lambda: _key(person(record(at)))) for _ in range(2))
-    return first if first == again else None
+    return same_twice(lambda: _key(person(record(at))))
 
 
 def _column(person: Any) -> Any:
@@ -250,16 +249,3 @@ def words_of(runs: I64, step: int, persons: I64) -> I64:
     """The word of each person of each run, [runs, persons], at a step: from one word a run."""
     keys = _mixed(runs.view(np.uint64)[:, None] + np.uint64(step * _GOLDEN % 2**64))
     return _mixed(keys ^ (persons.astype(np.uint64) + np.uint64(1))).view(np.int64)
-
-
-def read_cap(keys: PersonKeys | None, rows_per_person: int | None) -> int | None:
-    """How many rows of a person are used at a time; None where rows are not grouped."""
-    if keys is None:
-        if rows_per_person is not None:
-            raise _validate.fail(
-                "rows_per_person", rows_per_person, "it is for persons: say whose rows are whose with person="
-            )
-        return None
-    if rows_per_person is None:
-        return ROWS_PER_PERSON
-    return _validate.integer(at_least=1, rows_per_person=rows_per_person)

@@ -34,8 +34,9 @@ from dphypo import _validate, noise
 from dphypo.accounting import RoundedDp
 from dphypo.accounting.composition import Sides, read_sides
 from dphypo.errors import UnreachableError, UnsupportedModelError
+from dphypo.mechanisms.mechanism import read_cap
 from dphypo.training import cost
-from dphypo.training.persons import GRID, I64, PersonKeys, person_cells, person_means, read_cap
+from dphypo.training.persons import GRID, I64, PersonKeys, person_cells, person_means
 from dphypo.training.split import Origin
 
 Floats = npt.NDArray[np.float64]
@@ -236,8 +237,8 @@ class RecordScore(ABC):
             :func:`split_by_hash` know it. Without one, a record may train and score, and the two compose.
         records: the number of records, a public constant; by default the length of ``data``, which declares it public.
         example: one made-up record, as for ``DPSGD``.
-        person: whose row each row is, as for ``DPSGD``, where records are persons and ``records`` is their number. A
-            person counts with the mean over the drawn rows. Parts of a split by person know it.
+        person: which person each row belongs to, as for ``DPSGD``. Records are then persons, ``records`` is their
+            number, and a person counts with the mean over the drawn rows. Parts of a split by person know it.
         rows_per_person: at most this many rows of a person, drawn afresh, are used; 8 if nothing is said.
     """
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from dphypo import _validate
 from dphypo.accounting import Split
 from dphypo.accounting.composition import EVERYONE, Role, Side, Sides, read_sides
-from dphypo.mechanisms.mechanism import is_signal, or_none
+from dphypo.mechanisms.mechanism import is_signal, or_none, same_twice
 from dphypo.training.persons import PersonKeys
 
 _WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(("none", "nan", "nat", "<na>", ""), math.nan)}
@@ -200,7 +200,7 @@ class SideRecords(tuple[Any, Any]):
     split: Sides
     side: Side
     person: PersonKeys | None
-    """Whose row each row is, if persons were split."""
+    """The person of each row, if persons were split."""
 
     def __new__(
         cls, inputs: Any, targets: Any, split: Sides, side: Side, person: PersonKeys | None = None
@@ -268,7 +268,7 @@ def split_by_hash(
         share: about how much to set apart.
         key: another key gives another split.
         workers: how many threads read a data set.
-        person: whose row each row is: an array or a column of keys, the name of a field, or a function of a record. A
+        person: which person each row belongs to: keys, the name of a field, or a function of a record. A
             hash of the person's key decides, and all rows of a person are in one part. Rows whose key is missing are in
             neither. Give a secret ``key``: anyone who knows it and a person's key knows that person's part.
 
@@ -326,15 +326,14 @@ def _records(dataset: Any, workers: int) -> list[bytes | None]:
         raise _validate.fail("inputs", type(dataset).__name__, "give inputs and targets, or a data set read by index")
 
     def read(index: int) -> bytes | None:
-        first, again = (or_none(lambda: structure_bytes(dataset[index])) or b"" for _ in range(2))
-        return first if first == again else None
+        return same_twice(lambda: or_none(lambda: structure_bytes(dataset[index])) or b"")
 
     with ThreadPoolExecutor(max(1, workers)) as pool:
         return list(pool.map(read, range(len(dataset))))
 
 
 def _keys(inputs: Any, targets: Any, person: Any) -> PersonKeys:
-    """Whose row each row is."""
+    """The person of each row."""
     count = len(inputs) if targets is None else _count("inputs", inputs)
     if targets is not None and count != (others := _count("targets", targets)):
         raise ValueError(f"there are {count} inputs and {others} targets: give as many of each")
