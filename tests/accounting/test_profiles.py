@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
+from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
@@ -90,6 +91,24 @@ def test_an_rdp_profile_lies_above_the_gaussian_it_comes_from():
     exact = ndtr(1 / (2 * sigma) - EPSILONS * sigma) - np.exp(EPSILONS) * ndtr(-1 / (2 * sigma) - EPSILONS * sigma)
     assert (profile.delta(EPSILONS) >= exact).all()
     assert (profile.delta(EPSILONS) <= 1.0).all()
+
+
+@pytest.mark.parametrize("order", [1024.0, 1e10, 1e13, 1e17, 1e300])
+def test_an_rdp_profile_is_not_below_its_formula_at_a_large_order(order):
+    """(α−1)(r − ε) is then a small difference of large numbers."""
+
+    def curve(r):
+        return Curve(np.array([order]), np.array([r]))
+
+    for r in (0.1, 1.0, 7.3, 100.0):
+        with ctx.workprec(2500):
+            alpha, rest = arb(order), 1 - 1 / arb(order)
+            for exponent in np.linspace(0.0, 60.0, 61).tolist():
+                epsilon = max(0.0, float(r + (exponent - math.log(order)) / (order - 1)))
+                exact = ((alpha - 1) * (arb(r) - arb(epsilon) + rest.log())).exp() / alpha
+                found = float(curve(r).delta(epsilon))
+                assert found >= exact or found >= (1 - (-arb(r)).exp()).sqrt() * (1 - arb(2) ** -50)
+    assert float(curve(1.0).delta(math.inf)) == 0.0
 
 
 def test_supremum_and_infimum_are_pointwise():

@@ -81,6 +81,19 @@ def test_uncut(shape: float, mean: float) -> None:
         assert off(law.log_pmf(np.array([float(k)]))[0], truth) < 3e-13
 
 
+@pytest.mark.parametrize("shape", [999.0, 1001.0, 1e4, 1e6])
+@pytest.mark.parametrize("mean", [1.01, 2.0, 30.0, 1000.0, 5000.0])
+def test_masses_of_concentrated_laws(shape: float, mean: float) -> None:
+    """Theorems 4′ and H allow for a relative error of 1e-11."""
+    law = NegativeBinomial(shape, mean=mean)
+    ks = np.unique([law.quantile(q) for q in (1e-9, 0.001, 0.5, 0.999, 1 - 1e-9)])
+    theta, gamma = mp.mpf(shape), mp.mpf(law.gamma)
+    for k, mass in zip(ks.tolist(), law.pmf(ks), strict=True):
+        log = mp.loggamma(k + theta) - mp.loggamma(theta) - mp.loggamma(k + 1) + k * mp.log1p(-gamma)
+        truth = mp.exp(log) / mp.expm1(-theta * mp.log(gamma))
+        assert abs(mp.mpf(float(mass)) / truth - 1) < (4e-12 if shape < 1000 else 2e-13)
+
+
 @pytest.mark.parametrize("shape", reference.SHAPES)
 @pytest.mark.parametrize("mean", [1.01, 30.0, 1e6])
 def test_a_cap_lists_the_law_given_that_it_holds(shape: float, mean: float) -> None:

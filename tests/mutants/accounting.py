@@ -242,6 +242,22 @@ MUTANTS = (
         "        return self\n",
         ("laws/test_laws.py::test_capped_is_not_taken_for_the_law_it_was_cut_from",),
     ),
+    Mutant(
+        "the rounding of a large order is cut off",
+        "an RDP curve bounds δ at every order in floating point",
+        "accounting/profiles.py",
+        "np.minimum(np.abs(fall), 1e300)",
+        "np.minimum(np.abs(fall), 1e9)",
+        ("accounting/test_profiles.py::test_an_rdp_profile_is_not_below_its_formula_at_a_large_order",),
+    ),
+    Mutant(
+        "the masses of a concentrated law lose digits",
+        "bounds allow for the rounding of P[T = k]",
+        "laws/negative_binomial.py",
+        "        if self.shape > _LARGE_SHAPE:\n",
+        "        if self.shape > 10 * LARGEST_SHAPE:\n",
+        ("laws/test_laws_accuracy.py::test_masses_of_concentrated_laws",),
+    ),
     # History-only policies.
     Mutant(
         "blocks before the first that is not 0 add nothing",

@@ -208,7 +208,7 @@ class Curve:
         slopes, intercepts, meet = self._lines
         line = np.searchsorted(meet, eps)
         fall = slopes[line] * eps
-        rounding = 1e-14 * np.minimum(np.abs(fall), 1e9)
+        rounding = 1e-14 * np.minimum(np.abs(fall), 1e300)  # finite at infinite ε too
         best = np.minimum(fall + intercepts[line] + rounding, 0.0)
         half = np.sqrt(-np.expm1(-np.min(self.epsilons)))
         return np.asarray(np.where(eps >= 0, np.minimum(np.exp(best), half), np.exp(best)))
