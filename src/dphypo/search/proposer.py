@@ -236,8 +236,13 @@ def _seen(params: Sequence[Params], scores: Floats, space: Space) -> History:
 
 
 def middle(space: Space) -> dict[str, Any]:
-    """The middle of the prior: the median of every parameter."""
-    return space.from_unit(np.full((1, len(space.parameters)), 0.5))[0]
+    """The middle of the prior: the median of every parameter, a number to the nine digits that a prior is drawn to."""
+    params = space.from_unit(np.full((1, len(space.parameters)), 0.5))[0]
+    for parameter in space.parameters:
+        value = params.get(parameter.name)
+        if isinstance(value, float) and not isinstance(parameter.dimension, Finite):
+            params[parameter.name] = nearest_value(parameter.dimension, float(f"{value:.9g}"))
+    return params
 
 
 def point_of(space: Space, params: Mapping[str, Any]) -> dict[str, Any]:
