@@ -62,7 +62,7 @@ def chance(correct: int, guesses: int, canaries: int, needed: Needed) -> float:
     """An upper bound on the probability of at least this many correct guesses, if a mechanism is as ``needed`` says.
 
     >>> randomised_response = Tradeoff(np.array([1.0]), np.array([0.0])).rates_needed()
-    >>> exact = float(binom.sf(89, 100, math.e / (1 + math.e)))  # each bit is told rightly with e/(1 + e)
+    >>> exact = float(binom.sf(89, 100, math.e / (1 + math.e)))  # each bit is guessed with e/(1 + e)
     >>> exact <= chance(90, 100, 100, randomised_response) < 2 * exact
     True
     """
@@ -75,7 +75,7 @@ def chance(correct: int, guesses: int, canaries: int, needed: Needed) -> float:
 
 
 def _ends(holds: Callable[[float], bool], low: float, high: float, halvings: int) -> tuple[float, float]:
-    """Between which two numbers a condition that holds at ``low``, and not at ``high``, ends."""
+    """Bisection: two close numbers; a condition is true at the first, as at ``low``, and not at the second."""
     for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -253,7 +253,7 @@ Records = tuple[Any, ...]
 """Arrays or tensors with one row per record."""
 _LONG = 1e3  # of a gradient canary, before it is clipped
 _SHARED = 0.5  # a correlation of neighbouring steps from which on they seem to share noise
-_MOST_MARKS = 5e8  # numbers that tell records which canary they are
+_MOST_MARKS = 5e8  # numbers that mark which canary each record is
 _FAR = 100.0  # standard deviations of the noise
 _QUARTER = 0.31864  # of all standard normal numbers, a quarter is smaller in size
 

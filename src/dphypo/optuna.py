@@ -193,7 +193,7 @@ class OptunaSurvey:
         """``study.optimize(objective)`` for the declared trials that remain.
 
         An exception in the objective is a failed trial. Its message is not kept, because it may quote a record. If no
-        trial remains, a warning says so, and a finished script goes on to its :meth:`last_run`.
+        trial remains, a warning says so, and a finished script continues with its :meth:`last_run`.
 
         Args:
             study: a study without trials, or one that this survey has begun.
@@ -324,7 +324,7 @@ class OptunaSurvey:
         return claims
 
     def _refuse_unpaid(self, claims: TrialClaims) -> None:
-        """Refuse a study with a trial that holds more numbers than were declared, however they came there."""
+        """Refuse a study with a trial that holds more numbers than were declared, however they got there."""
         if self.score_event is None:
             return
         for trial in claims.trials:

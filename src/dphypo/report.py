@@ -192,7 +192,7 @@ def _is_report(path: Path) -> bool:
 INSTALL = f"pip install dphypo-{__version__}-py3-none-any.whl"
 WHERE = "Get the wheel from the person who gave you the release, or build it in dphypo's repository with make wheel."
 _MOST_ROWS = 300
-_ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution", "pure": "pure ε"}
+_ACCOUNTANTS = {"rdp": "Rényi curve", "pld": "privacy loss distribution"}
 
 
 def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:

@@ -32,7 +32,7 @@ def test_theorem_1_is_papernot_and_steinkes_when_the_search_is_uniform(shape, me
     ours = dp_library.curve(DP_SGD, ADD)
     assert ours is not None
     law = NegativeBinomial(shape, mean=mean)
-    found = theorem1_2_paper.theorem_1(ours, shape=shape, gamma=law.gamma, mean=law.mean, band=UNIFORM)
+    found = theorem1_2_paper.theorem_1(ours, law, UNIFORM)
     # dp_accounting solves for γ only to a relative 1e-9, and (1+θ) log(1/γ) carries that over.
     np.testing.assert_allclose(found.epsilons, theirs._rdp, rtol=1e-9, atol=1e-8)
 
@@ -42,17 +42,16 @@ def test_theorem_1_is_exact_where_gamma_is():
     theirs.compose(dp_accounting.dp_event.RepeatAndSelectDpEvent(DP_SGD, 64.0, 1.0))
     ours = dp_library.curve(DP_SGD, ADD)
     assert ours is not None
-    found = theorem1_2_paper.theorem_1(ours, shape=1.0, gamma=1 / 64, mean=64.0, band=UNIFORM)
+    found = theorem1_2_paper.theorem_1(ours, Geometric(gamma=1 / 64), UNIFORM)
     np.testing.assert_allclose(found.epsilons, theirs._rdp, rtol=1e-9)
 
 
 def test_the_band_enters_theorem_1_as_the_paper_says():
     orders, rdp = np.array([2.0, 3.0, 8.0]), np.array([0.2, 0.3, 0.8])
     curve = Curve(orders, rdp)
-    settings = {"shape": 1.0, "gamma": 0.1, "mean": 10.0}
-    band = Band(0.75, 2)
-    without = theorem1_2_paper.theorem_1(curve, band=UNIFORM, **settings).epsilons
-    found = theorem1_2_paper.theorem_1(curve, band=band, **settings).epsilons
+    law, band = Geometric(gamma=0.1), Band(0.75, 2)
+    without = theorem1_2_paper.theorem_1(curve, law, UNIFORM).epsilons
+    found = theorem1_2_paper.theorem_1(curve, law, band).epsilons
     expected = rdp + (without - rdp) + (orders / (orders - 1) + 2) * band.log_ratio
     assert (found <= expected + 1e-9).all()
     assert found[-1] == pytest.approx(expected[-1], rel=1e-9)

@@ -135,7 +135,7 @@ MUTANTS = (
         "E[T] is dropped from Theorem 1",
         "the Rényi bound has log E[T]/(α−1)",
         "accounting/theorems/theorem1_2_paper.py",
-        " + math.log(mean) / (alpha - 1)\n",
+        " + math.log(runs.mean) / (alpha - 1)\n",
         "\n",
         ("accounting/test_paper_theorems.py::test_theorem_1_is_papernot_and_steinkes_when_the_search_is_uniform",),
     ),

@@ -1,4 +1,4 @@
-"""The one solver for noise: which noise makes the declared parts cost ε at δ.
+"""The solver for noise: the noise with which the declared parts cost ε at δ.
 
 Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. The
 answer has itself been accounted for, so it never costs more than ε, and hardly less. Answers can be stored in a
@@ -331,9 +331,9 @@ class Knob(Generic[Costly]):
         return found
 
     def _bracket(self, epsilon: float) -> tuple[Calibration[Costly] | None, Calibration[Costly]]:
-        """The last value that meets the target and the first that does not, found by growing steps from the start.
+        """The last value within the target and the first beyond it, found by growing steps from the start.
 
-        ``None`` if not even the largest value meets it; the same value twice if the smallest does.
+        ``None`` if even the largest value is beyond it; the same value twice if even the smallest is within it.
         """
         current = self._at(self.start)
         inside = round_epsilon(current.epsilon) <= epsilon

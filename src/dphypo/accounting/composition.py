@@ -55,7 +55,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Split:
-    """A rule that puts each record on one of two sides. It looks at that record alone: not at its place, not at others.
+    """A rule that assigns each record to one of two sides by that record alone: not by its position, nor by others.
 
     Args:
         how: how the side of a record is decided, in words. ``split_by_hash`` fills in this and the rest.
@@ -63,8 +63,8 @@ class Split:
         share: about how much is set apart for scoring.
         key: SHA-256 of the key, in hexadecimal.
         data: the public name of the data set, where several are used together.
-        of: a random name of one call of ``split_by_hash``, or of one document, which is no part of any document. Splits
-            of different records are different ones, whatever is stated of them.
+        of: a random name of one call of ``split_by_hash``, or of one document; it is never written down. Splits of
+            different records differ, whatever else they state.
 
     >>> by_number, by_key = Split("patients whose number ends in 9 score").sides, Split("hash", key="ab").sides
     >>> by_number.training.apart_from(by_number.scoring), by_number.training.apart_from(by_key.scoring)
@@ -190,7 +190,7 @@ class PublishedRuns:
 
     @cached_property
     def run(self) -> OneRun:
-        """What is known of one of the runs."""
+        """The privacy of one of the runs."""
         return describe(self.events, self.relation, self.grid)
 
     def rdp(self, alpha: npt.ArrayLike) -> Floats:
@@ -212,9 +212,9 @@ def account_published(
     relation: Relation = ADD_OR_REMOVE_ONE,
     grid: float = dp_library.DEFAULT_GRID,
 ) -> PublishedRuns:
-    """``count`` runs whose results are all published, to be composed with others; all that are declared are paid for.
+    """``count`` runs whose results are all published, to be composed with others. Every declared run is paid for.
 
-    ``event`` is what is known of one run; or a list, if the privacy of a run depends on λ (the pointwise worst counts).
+    ``event`` is that of one run, or a list if the privacy of a run depends on λ (the pointwise worst counts).
     """
     events, count = read_events(event, relation), _validate.integer(at_least=1, count=count)
     return _published(events, count, relation, _validate.positive(grid=grid))

@@ -83,9 +83,8 @@ def _clean(pmf: object, convolutions: int) -> Discrete:
 
     The transform of one step is off by about 2⁻⁵³ at every frequency, its n-th power by n times that, and so is every
     bin of the result, relative to the largest: measured against exact convolution, by 0.3 to 0.9 of n · 2⁻⁵³ · the
-    largest mass, and a sum over a tail by at most 0.17 of that for every bin. A quarter goes to the infinite loss.
-    Bins that came out negative become zero, and twice their sum is the least that goes there. Mass that is missing
-    goes there too (``Discrete``).
+    largest mass, and a sum over a tail by at most 0.17 of that for every bin. The infinite loss gets a quarter of it,
+    and at least twice the sum of the negative bins, which become zero. ``Discrete`` adds missing mass to it.
     """
     dense = pmf.to_dense_pmf()  # type: ignore[attr-defined]
     masses = np.asarray(dense._probs, dtype=np.float64)
@@ -160,7 +159,7 @@ def sensitivity(leaf: DpEvent) -> float:
 
 
 def is_known(event: DpEvent, relation: Relation) -> bool:
-    """Whether an accountant knows the event; nothing is composed to find out."""
+    """Whether an accountant supports the event; nothing is computed."""
     if isinstance(event, dp_event.PoissonSampledDpEvent) and relation is Relation.ADD_OR_REMOVE_ONE:
         return is_known(event.event, relation)
     return bool(PLDAccountant(relation).supports(event) or RdpAccountant(neighboring_relation=relation).supports(event))
@@ -241,7 +240,7 @@ def to_pld(
 ) -> PrivacyLossDistribution:
     """The distribution that dominates a search or a run, by its profile from D to D′ and, if it differs, from D′ to D.
 
-    ``sharper`` are further bounds on the same search, each in the same directions; the smallest counts at every ε.
+    ``sharper`` are further bounds on the same search, each in the same directions; the smallest is used at every ε.
     """
     # What is left of δ at the upper end of the grid becomes infinite loss, so any end is valid.
     last = max(end(profile, _TAIL, LARGEST_LOG, room=1e-6) for profile in profiles)
@@ -287,8 +286,8 @@ def _on_grid(search: Profile, grid: float, count: int) -> Floats:
 def _convolve(long: Floats, short: Floats) -> Floats:
     """``np.convolve(long, short, mode="valid")``, in pieces.
 
-    It takes one inner product for each value, which the linear algebra library hands to threads from 10 000 terms on:
-    the many small tasks take seconds, or minutes on a busy machine. Pieces below that are not handed out.
+    numpy computes one inner product for each value. From 10 000 terms on, its linear algebra library uses threads: so
+    many small tasks take seconds, or minutes on a busy machine. Shorter pieces stay in one thread.
     """
     size = len(long) - len(short) + 1
     value = np.zeros(size)

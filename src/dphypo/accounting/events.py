@@ -1,4 +1,4 @@
-"""Canonical events: what is known about the privacy of one run.
+"""Canonical events: statements about the privacy of one run.
 
 Every event passes :func:`canonical` before an accountant sees it, and certificates are written from what it returns.
 An accountant may treat 3 and 3.0 differently, or ignore an event whose sampling rate is 30. Canonical events hold only
@@ -135,7 +135,7 @@ Event: TypeAlias = dp_accounting.DpEvent | PureDp | ApproximateDp | RdpCurve | R
 
 
 def canonical(event: object) -> Event:
-    """The event with plain, validated values, however deeply it is nested; whatever else it holds is refused by name.
+    """The event with plain, validated values, however deeply it is nested; anything else in it is refused by name.
 
     Numbers become floats (integers and numpy scalars too), counts become integers, sequences become tuples. Noise is
     finite and positive, a rate lies in [0, 1], a count is 1 or greater. A boolean is never a number here.
@@ -314,7 +314,7 @@ def _written(value: Any) -> Any:
 
 
 def _read(value: Any, depth: int) -> Any:
-    """What JSON holds; the gate has yet to check it."""
+    """An event, or a value inside one, as JSON states it; :func:`canonical` checks it afterwards."""
     if depth > MOST_DEPTH:
         raise ValueError(f"the event is nested deeper than {MOST_DEPTH}")
     if isinstance(value, Mapping):

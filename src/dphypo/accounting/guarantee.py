@@ -135,7 +135,7 @@ class Guarantee(Accounted):
 
     @cached_property
     def run(self) -> OneRun:
-        """What is known of one run, without its slack."""
+        """The privacy of one run, without its slack."""
         return describe(self.events, self.relation, self.grid)
 
     def epsilon(self, delta: float) -> float:
@@ -229,9 +229,9 @@ class Guarantee(Accounted):
 
     @cached_property
     def sharper(self) -> dict[str, tuple[Profile, ...]]:
-        """The bounds that only some policies have, by name, each in the directions of :attr:`searches`.
+        """The bounds that hold for some policies only, by name, each in the directions of :attr:`searches`.
 
-        Without a band there is nothing to adapt, and Theorem 4 is the smallest.
+        If the band contains only the prior, a policy has no choice, and Theorem 4 is the smallest.
         """
         of, first = (self.runs, self.band), self.first_from_prior
         found: dict[str, tuple[SearchProfile | HistoryProfile, ...]] = {}
@@ -267,8 +267,8 @@ class Guarantee(Accounted):
 
     @cached_property
     def _searches_by_both(self) -> tuple[SearchProfile, ...]:
-        curves = [] if self.run.curve is None else [self.run.curve]
-        ways = ([infimum((profile, *curves)) for profile in way] for way in self.run.ways)
+        assert self.run.curve is not None
+        ways = ([infimum((profile, self.run.curve)) for profile in way] for way in self.run.ways)
         return tuple(SearchProfile(forward, reverse, self.runs, self.band) for forward, reverse in ways)
 
     @cached_property

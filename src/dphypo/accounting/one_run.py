@@ -1,4 +1,4 @@
-"""What is known of the privacy of one run: its profile in both directions, its RDP curve, its pure ε.
+"""The privacy of one run: its profile in both directions, its RDP curve, and its pure ε.
 
 **Proposition D**, a run on one Poisson subsample of the records, of rate q. If (P, Q) dominates the run on what it is
 given, the pair ((1−q)Q + qP, Q) dominates the whole. Its divergences are those of (P, Q) at another order:
@@ -6,7 +6,7 @@ given, the pair ((1−q)Q + qP, Q) dominates the whole. Its divergences are thos
     remove:  H_{e^ε}((1−q)Q + qP ‖ Q) = q H_{(e^ε − 1 + q)/q}(P ‖ Q),  or 1 − e^ε where that order is not positive;
     add:     H_{e^ε}(Q ‖ (1−q)Q + qP) = a H_{e^ε q/a}(Q ‖ P) with a = 1 − (1−q)e^ε,  or 0 where a is not positive.
 
-The run must not know how large the subsample is, other than through its own privacy. Proof: docs/theory/tools.md.
+The run may depend on the size of the subsample only as its own privacy allows. Proof: docs/theory/tools.md.
 
 **Lemma (slack)**, what a run with rounded noise adds to that of its event, charged on the final δ. If on each of two
 neighbours the release A is within total variation S of a release I that is (ε, δ)-DP, A is (ε, δ + (1 + e^ε)·S)-DP for
@@ -56,7 +56,7 @@ class OneRun:
 
     @cached_property
     def curve(self) -> Curve | None:
-        """The RDP curve, where there is one: computed when it is asked for."""
+        """The RDP curve, if there is one; it is computed on first use."""
         return self.make_curve()
 
     @property
@@ -79,7 +79,7 @@ class OneRun:
 
 
 def read_events(event: Event | Sequence[Event], relation: Relation) -> tuple[Event, ...]:
-    """One event or several in canonical form; what no accountant knows is refused before anything is computed."""
+    """One event or several in canonical form; one that no accountant supports is refused at once."""
     events = tuple(canonical(one) for one in (event if isinstance(event, (list, tuple)) else [event]))
     if not isinstance(relation, dp_accounting.NeighboringRelation):
         raise TypeError(f"relation = {relation!r} is not a dp_accounting.NeighboringRelation")
@@ -92,7 +92,7 @@ def read_events(event: Event | Sequence[Event], relation: Relation) -> tuple[Eve
 
 
 def describe(events: Sequence[Event], relation: Relation, grid: float = dp_library.DEFAULT_GRID) -> OneRun:
-    """What is known of a run whose event is one of several: one for each λ, or one for all; without any slack."""
+    """The privacy of a run whose event is one of these (one for each λ, or one for all), without its slack."""
     return _worst([_describe_one(ideal(canonical(event)), relation, grid) for event in events])
 
 

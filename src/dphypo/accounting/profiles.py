@@ -176,14 +176,19 @@ class Curve:
         return float(found), float(order)
 
     @property
+    def usable(self) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
+        """Which orders are greater than 1 and have a finite ε; these orders, and their ε."""
+        chosen = (self.orders > 1) & np.isfinite(self.epsilons)
+        return chosen, self.orders[chosen], self.epsilons[chosen]
+
+    @property
     def bottom(self) -> float:
         return -self.top
 
     @property
     def top(self) -> float:
         # Where the best order gives δ = 1e-30.
-        usable = (self.orders > 1) & np.isfinite(self.epsilons)
-        alpha, r = self.orders[usable], self.epsilons[usable]
+        _, alpha, r = self.usable
         return float(np.min(r + np.log1p(-1 / alpha) + (30 * math.log(10) - np.log(alpha)) / (alpha - 1)))
 
     def delta(self, epsilon: npt.ArrayLike) -> Floats:
@@ -198,8 +203,7 @@ class Curve:
 
         A line that rounding drops only makes the minimum larger.
         """
-        usable = (self.orders > 1) & np.isfinite(self.epsilons)
-        alpha, r = self.orders[usable], self.epsilons[usable]
+        _, alpha, r = self.usable
         slopes, intercepts = (alpha - 1)[::-1] * -1.0, ((alpha - 1) * (r + np.log1p(-1 / alpha)) - np.log(alpha))[::-1]
         # The flattest is the smallest at the left.
         return with_switches(slopes, intercepts, lower_hull(slopes, intercepts)[::-1])
@@ -218,7 +222,7 @@ class Curve:
         return np.append(self.epsilons, np.inf)[np.searchsorted(self.orders, orders, side="left")]
 
     def around(self, *orders: float) -> Curve:
-        """The curve with more orders between the neighbours of each given one; itself, if it cannot tell more."""
+        """The curve with more orders between the neighbours of each given one; itself if ``at`` is not known."""
         if self.at is None:
             return self
         at, last = np.searchsorted(self.orders, orders), len(self.orders) - 1
@@ -341,7 +345,7 @@ def round_up(value: float, decimals: int) -> float:
 
 
 def show_epsilon(epsilon: float, digits: int = 6) -> str:
-    """ε in so many significant digits, never less than it is. What a reader is told is an upper bound, too.
+    """ε rounded up to so many significant digits: what is printed is an upper bound too.
 
     >>> show_epsilon(6.83512, 4), show_epsilon(0.1), show_epsilon(12.34562), show_epsilon(math.inf)
     ('6.836', '0.1', '12.3457', 'inf')
@@ -351,7 +355,7 @@ def show_epsilon(epsilon: float, digits: int = 6) -> str:
 
 
 def show_delta(delta: float, digits: int = 6) -> str:
-    """δ, or another probability that is an upper bound, never less than it is.
+    """δ, or another probability that is an upper bound, rounded up.
 
     >>> show_delta(1e-5), show_delta(1 / 70_000), show_delta(2.14e-5, 2)
     ('1e-05', '1.42858e-05', '2.2e-05')

@@ -1,8 +1,8 @@
 """Verification: recompute a certificate, compare it with an explicit attack, and say what is wrong, if anything.
 
-Files are of unknown origin: there are limits on everything that could make a reader slow, large or misled, and one
-budget of work for a whole document, which is estimated and refused before anything is computed. What is refused raises
-a ``FileError``, whose text can be shown on a terminal.
+Files are of unknown origin. Everything that could make a reader slow, exhaust its memory or mislead it has a limit. The
+work for a whole document has a budget: it is estimated, and refused if it is too much, before anything is computed. A
+refusal is a ``FileError``, whose text is safe to print on a terminal.
 """
 
 from __future__ import annotations
@@ -57,7 +57,12 @@ if TYPE_CHECKING:
 
 _LARGER = 1e-4  # relative: other stated numbers may be slightly larger
 _SMALLER_DELTA = (1e-3, 1e-11)  # relative and absolute: a δ of 1e-11 is at the noise of Fourier transforms
-_NOT_COMPARED = {"versions", "declared", "release", "signature"}  # the folder of a release has a hash of the first two
+_ADDED = {
+    "versions",
+    "declared",
+    "release",
+    "signature",
+}  # after a search was approved
 _MOST_PROBLEMS = 20
 _BEFORE, _SHOWN = 40, 90  # letters before a difference of texts, and of each text
 BUDGET = 30.0
@@ -239,9 +244,6 @@ def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:
                 yield f"public.releases[{number}].{name}: the certificate says {stated!r}, recomputed it is {cost:.6g}"
 
 
-_ADDED = {"release", "declared", "signature", "versions"}  # after a search was approved
-
-
 def _not_as_approved(document: Json, approved: Json) -> Iterator[str]:
     """Where a certificate differs from the one that was approved before the search ran."""
     now, before = (
@@ -254,7 +256,7 @@ def _not_as_approved(document: Json, approved: Json) -> Iterator[str]:
 
 
 def _shortened(problems: list[str]) -> list[str]:
-    """Where ε itself is wrong, the numbers that follow from it are not listed one by one."""
+    """The problems; if ε itself is wrong, without a line for each number that follows from it."""
     kept = [one for one in problems if not one.startswith(("bounds", "profile", "one_run", "attacker", "statement"))]
     left = len(problems) - len(kept)
     if left < 2 or not any(one.startswith("epsilon:") for one in kept):
@@ -601,7 +603,7 @@ def _differences(found: Any, expected: Any, least: Mapping[str, float], path: st
         if not isinstance(found, Mapping):
             yield f"{path}: {json.dumps(found)} should be an object"
             return
-        for key in sorted({*expected, *found} - (_NOT_COMPARED if not path else set())):
+        for key in sorted({*expected, *found} - (_ADDED if not path else set())):
             line = f"{path}.{key}" if path else str(key)
             if key not in found:
                 yield f"{line}: is missing"

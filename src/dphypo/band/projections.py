@@ -115,9 +115,9 @@ def crossing(
     """Where ``evaluate`` crosses zero between ``low`` and ``high``: Newton's method inside a shrinking bracket.
 
     ``evaluate(x)`` gives the value and the slope there; the value is below zero left of the crossing and above zero
-    right of it. Newton's step is exact on the linear piece that holds the root. Where a step leaves the bracket, or the
+    right of it. Newton's step is exact on the linear piece that contains the root. If a step leaves the bracket, or the
     last two have not halved the value, the bracket is halved instead: in turn at its mean, which suits a root of
-    ordinary size, and at the float half way through the floats it holds, after at most 64 of which no float is left.
+    ordinary size, and in float order, which takes at most 64 steps.
     """
     x, by_mean = min(max(start, low), high), True
     older = previous = math.inf
@@ -152,7 +152,7 @@ def clipped(
     """u_i = clip(offset_i + x slope_i, low, high) with the x for which Σ p_i u_i = 1; every slope_i > 0.
 
     The sum does not decrease in x and is linear between the breakpoints (low − offset_i) / slope_i and
-    (high − offset_i) / slope_i. Newton's method finds the piece that holds the root and ends on it exactly, in a few
+    (high − offset_i) / slope_i. Newton's method finds the piece that contains the root and ends on it exactly, in a few
     passes over the cells, which is cheaper than sorting the breakpoints.
     """
     low, high = problem.low, problem.high
@@ -187,9 +187,8 @@ TRACE = 2.0**-500
 class KL:
     """Minimise KL(π, f), or KL(f, π), over the band: both give f_i = clip(s π_i, c p_i, C p_i).
 
-    The s is the one for which the masses sum to one. Where π_i = 0 a trace of the prior stands in for it, so that an s
-    exists even when all other cells are at C p_i: the cells without weight then share what is left in proportion to
-    their prior masses.
+    With this s the masses sum to one. Where π_i = 0, a trace of the prior replaces it, so that an s exists even if all
+    other cells are at C p_i: the cells without weight then share the rest in proportion to their prior masses.
 
     >>> from dphypo.band import Band
     >>> Band(0.5, 2).project([6, 2, 1], projection=KL()).round(4)
@@ -313,8 +312,8 @@ class Mixed:
         def norm(kappa: float) -> tuple[float, float]:
             """n(κ) = ‖f(κ) − π‖ and dn/dκ, each search for x starting where the one before ended.
 
-            Inside the band √(b² + 4κr) u′ = r + u x′, by differentiating the quadratic in κ; the other cells stand
-            still, and Σ p u′ = 0 gives x′.
+            Inside the band √(b² + 4κr) u′ = r + u x′, by differentiating the quadratic in κ; the other cells do
+            not move, and Σ p u′ = 0 gives x′.
             """
             nonlocal x
             x = _solve(problem, kappa, x)

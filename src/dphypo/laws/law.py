@@ -1,10 +1,10 @@
-"""A law of T, the secret number of runs: what it offers, how T is drawn from it, and laws that are lists.
+"""A law of T, the secret number of runs: its interface, exact draws of T, and laws that are lists.
 
-**Exact draws.** T, and its quantiles, are found by inverting its distribution function in ball arithmetic. U is uniform
+**Exact draws.** T and its quantiles are found by inverting its distribution function in ball arithmetic. U is uniform
 in [0, 1) and never rounded: after b bits it is known to lie in [n, n+1)/2^b. T is the smallest k with P[T > k] ≤ U.
-FLINT's balls enclose P[T > k] with certainty, so a comparison that is decided is right. One that is not decided reveals
-more bits of U and computes with more of its own. Each value of T thus has its stated probability exactly, into the
-farthest tail, where a walk along a float distribution function would stop at 1 − 2⁻⁵³.
+FLINT's balls enclose P[T > k] with certainty, so a decided comparison is right. An undecided one draws more bits of U
+and computes with a higher precision. Each value of T thus has exactly its stated probability, even in the farthest
+tail, where the inverse of a floating-point distribution function would stop at 1 − 2⁻⁵³.
 """
 
 from __future__ import annotations
@@ -231,7 +231,8 @@ class Pmf(Law):
         return like(self._log_derivative(at_x(x)[0]), x)
 
     def log_g(self, v: npt.ArrayLike) -> Floats:
-        return like(self._log_derivative(at_v(v)[0]), v)
+        with np.errstate(divide="ignore"):
+            return like(self._log_derivative(np.log1p(-_validate.fractions(v=v).ravel())), v)
 
     def _log_derivative(self, log_x: Floats) -> Floats:
         some = self._values > 0
@@ -322,13 +323,6 @@ def at_x(x: npt.ArrayLike) -> tuple[Floats, Floats]:
         return np.log(flat), 1 - flat
 
 
-def at_v(v: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """(log(1 − v), v), as one-dimensional arrays."""
-    flat = _validate.fractions(v=v).ravel()
-    with np.errstate(divide="ignore"):
-        return np.log1p(-flat), flat
-
-
 def like(values: Floats, argument: npt.ArrayLike) -> Floats:
     """``values`` in the form of ``argument``: a number for a number, an array of its shape for an array."""
     return values.reshape(np.shape(argument))[()]
@@ -338,7 +332,7 @@ def log_sum_exp(terms: Floats) -> Floats:
     """log Σ exp along the last axis."""
     top = terms.max(axis=-1, keepdims=True)
     anchor = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore", over="ignore"):  # beside an infinite term the others may overflow
+    with np.errstate(divide="ignore", over="ignore"):  # next to an infinite term, others may overflow
         total = np.log(np.exp(terms - anchor).sum(axis=-1))
     return np.asarray(total + anchor[..., 0])
 

@@ -52,7 +52,7 @@ def slack(draws: float, sigma: float) -> float:
     """An upper bound on the total variation between this many draws and as many exact ones.
 
     A mechanism that is (ε, δ)-DP with exact draws is (ε, δ + (1 + e^ε)·slack)-DP with these. ``draws`` may be an
-    expected number, where how many are made is random and independent of what they are.
+    expected number, if the number of draws is random and independent of their values.
 
     >>> slack(1e12, 2.0**14) < 1e-21
     True

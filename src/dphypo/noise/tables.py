@@ -8,9 +8,9 @@ Total variation from ⌊N + ½⌋: the 2m thresholds inside are off by at most 2
 0 or 1, the errors fall off monotonically from at most 2⁻¹²⁹ on either side. So it is at most (2m + 2)·2⁻¹²⁹
 (docs/theory/engine.md).
 
-A few tables are kept in memory, the large ones on disk. A file holds the SHA-256 of what it should be and the
-thresholds themselves. One that does not match (another σ, another version, a damaged disk) is built again. Where
-nothing can be written, tables stay in memory.
+A few tables are kept in memory, and large ones on disk. A file has the thresholds and their SHA-256. A table that does
+not match it (another σ, another version, a damaged disk) is rebuilt. If the disk cannot be written, tables stay in
+memory.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dphypo.noise.words import Words
 
 Rows = npt.NDArray[np.float64]
 BETA = 2.0**-60
-"""β: with this probability the dither falls such that a record moves the sum by more than is paid for."""
+"""β: the probability that the dither lets a record move the sum by more than is paid for."""
 _TURN = math.sqrt(60 * math.log(2))  # √ln(1/β)
 _FIRST = 2.0**13  # a deviation
 _LEVELS = 256  # s/σ is at least this, and 2√d
@@ -111,7 +111,7 @@ def rounded(total: I64, bits: int, dither: Words) -> I64:
 
 
 def slack_of_vector_sum(size: int, sigma: float) -> float:
-    """The slack of one sum: noise from 128-bit tables, and a dither that falls badly (β).
+    """The slack of one sum: that of noise from 128-bit tables, and β of the dither.
 
     >>> slack_of_vector_sum(1000, 40.0) < 1e-18
     True

@@ -461,7 +461,7 @@ def _tell_outside(schema: Schema, X: Any) -> None:
 
 
 def check_estimator(estimator: Any, X: Any) -> None:
-    """TypeError unless an estimator is one of ours, alone or behind a :class:`Schema`: one message of all problems."""
+    """Refuse an estimator unless it is one of ours, alone or after a :class:`Schema`; the error lists all problems."""
     _, last, _ = split_pipeline(estimator)
     steps: list[tuple[str, Any]] = []
     problems: list[str] = []

@@ -269,7 +269,7 @@ def is_frame(values: object) -> bool:
 
 
 def refuse_times(table: Any, *, texts: bool = True) -> None:
-    """TypeError for a column of times, which would all count as missing; a warning for texts unless ``texts``.
+    """Refuse a column of times, which would all count as missing; warn of texts unless ``texts``.
 
     An array has one type for all columns.
     """

@@ -1,8 +1,7 @@
-"""The search space, and where a search rule may put mass: fresh Sobol points from the prior, or all cells of a grid.
+"""The search space, and the points to which a sampler gives weights: fresh Sobol points, or all cells of a grid.
 
-Rows of the unit cube, of parameters and of features belong together. The cube has a coordinate for every parameter;
-that of an inactive one is ignored, and its features rest at a neutral constant: the parent's features say that it is
-inactive.
+Rows of the unit cube, of parameters and of features correspond. The cube has a coordinate for every parameter. That of
+an inactive one is ignored, and its features are neutral constants: the parent's features show that it is inactive.
 
 A prior may be one around a point (:class:`Around`): a floor of the original prior, and a kernel for each parameter.
 """
@@ -237,7 +236,12 @@ class Space:
 
     def from_unit(self, unit: npt.ArrayLike) -> list[dict[str, Any]]:
         """The parameters at points of the unit cube: the prior's quantiles."""
-        points = interior(_finite_rows(len(self._parameters), unit=unit))
+        given, columns = np.asarray(unit, dtype=np.float64), len(self._parameters)
+        if given.ndim != 2 or given.shape[1] != columns:
+            raise ValueError(f"unit has shape {given.shape}: give rows of {columns} columns")
+        if not np.isfinite(given).all():
+            raise ValueError("unit has numbers that are not finite: give finite numbers only")
+        points = interior(given)
         rows: list[dict[str, Any]] = [{} for _ in points]
         for column, parameter in enumerate(self._parameters):
             where = np.flatnonzero(is_active(parameter, self._parameters, points))
@@ -299,17 +303,6 @@ class Space:
                 above = self._parameters[parent]
                 result += f".when({above.name!r}, {values_of(above, cases)!r}, {entries})"
         return result + ("" if self._around is None else str(self._around))
-
-
-def _finite_rows(columns: int, **named: npt.ArrayLike) -> Floats:
-    """Rows of as many finite numbers as there are columns."""
-    ((name, given),) = named.items()
-    rows = np.asarray(given, dtype=np.float64)
-    if rows.ndim != 2 or rows.shape[1] != columns:
-        raise ValueError(f"{name} has shape {rows.shape}: give rows of {columns} columns")
-    if not np.isfinite(rows).all():
-        raise ValueError(f"{name} has numbers that are not finite: give finite numbers only")
-    return rows
 
 
 @dataclass(frozen=True, eq=False)

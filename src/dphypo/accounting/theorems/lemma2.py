@@ -74,7 +74,7 @@ class Tau:
     Args:
         reverse: the profile of one run from D′ to D, that is, opposite to the direction being bounded.
         band: the band (c, C).
-        forward: the profile from D to D′; without it the complement is known as well as 1 − τ(v) can be computed.
+        forward: the profile from D to D′; without it, the complement is computed as 1 − τ(v).
     """
 
     def __init__(self, reverse: RunProfile, band: Band, forward: RunProfile | None = None) -> None:

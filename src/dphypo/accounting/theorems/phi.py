@@ -1,9 +1,9 @@
 """φ(z) = max over v of (g(v) − z g(τ(v)))₊, certified: how selecting the best of T runs changes the losses of one run.
 
 g(v) = f′(1−v), where f is the probability generating function of T. A maximum over a grid of v would not be an upper
-bound. On a *cell* [v_i, v_{i+1}] the line a_i − z b_i with a_i = g(v_i), b_i = g(τ(v_{i+1})) is one, because g
-decreases and τ increases. So φ is bounded by the upper envelope of these lines, whatever the cells; cells whose lines
-are on the envelope are split until they are narrow, the others are left alone. Why: docs/theory.md, "Selection".
+bound. On a *cell* [v_i, v_{i+1}] the line a_i − z b_i with a_i = g(v_i), b_i = g(τ(v_{i+1})) is an upper bound, because
+g decreases and τ increases. So the upper envelope of these lines bounds φ, whatever the cells are. Cells whose lines
+are on the envelope are split until they are narrow. Proof: docs/theory.md, section "Selection".
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ def _relative(log_a: Floats, log_b: Floats) -> tuple[Floats, Floats]:
 
 
 def _spread(first: Decreasing, second: Decreasing, tau: Tau) -> Floats:
-    """A first grid of points, from v = 0 to v = 1, on which log g(v) + log g(τ(v)) falls by about as much in each cell.
+    """Points from v = 0 to v = 1 such that log g(v) + log g(τ(v)) falls by about the same amount in each cell.
 
-    A point s stands for v = e^s/2 where s ≤ 0, and for 1 − v = e^(−s)/2 where s ≥ 0: it is accurate at both ends.
+    A point s means v = e^s/2 if s ≤ 0, and 1 − v = e^(−s)/2 if s ≥ 0: both ends are accurate.
     """
     coarse = np.linspace(-_FAR, _FAR, 801)
     log_g, log_g_tau = _log_g(first, second, tau, coarse)
     fall = -(log_g + log_g_tau)
-    # What falls further is bounded together. All of it may be zero, if τ is 1 throughout and P[T = 1] = 0.
+    # Where it falls further, one line bounds all cells. All of g(τ) is zero if τ is 1 throughout and P[T = 1] = 0.
     fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) - 2.5 * math.log(_TINY))
     cells = int(np.clip((fall[-1] - fall[0]) / (2 * _WIDTH), *_FIRST_CELLS))
     even = np.interp(np.linspace(fall[0], fall[-1], cells), np.maximum.accumulate(fall), coarse)
@@ -113,7 +113,7 @@ def _spread(first: Decreasing, second: Decreasing, tau: Tau) -> Floats:
 
 
 def _log_g(first: Decreasing, second: Decreasing, tau: Tau, points: Floats) -> tuple[Floats, Floats]:
-    """log g(v), and a lower bound on log g(P′⁺): by τ(v), or by the complement where that tells more."""
+    """log g(v), and a lower bound on log g(P′⁺): the larger of those by τ(v) and by the complement."""
     v, x = 0.5 * np.exp(np.minimum(points, 0.0)), 0.5 * np.exp(-np.maximum(points, 0.0))
     v, x = np.where(points > 0, 1.0 - x, v), np.where(points < 0, 1.0 - v, x)
     log_g = np.where(points > 0, first.log_pgf_derivative(x), first.log_g(v))
@@ -123,7 +123,7 @@ def _log_g(first: Decreasing, second: Decreasing, tau: Tau, points: Floats) -> t
 
 
 def _lines(first: Decreasing, second: Decreasing, tau: Tau, points: Floats) -> tuple[Floats, Floats, Floats]:
-    """log a_i, log b_i of every cell, rounded up and down, and how much a cell gives away to its neighbours' ends."""
+    """log a_i and log b_i of every cell, rounded up and down; and its width, by how much both logarithms fall in it."""
     log_g, log_g_tau = _log_g(first, second, tau, points)
     log_a, log_b = log_g[:-1] + _SLACK, log_g_tau[1:] - _SLACK
     with np.errstate(invalid="ignore"):  # −∞ − (−∞) where both ends have underflowed

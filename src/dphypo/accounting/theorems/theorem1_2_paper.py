@@ -17,25 +17,22 @@ from dphypo.laws import Law, NegativeBinomial
 _SLACK = 1e-12
 
 
-def theorem_1(curve: Curve, *, shape: float, gamma: float, mean: float, band: Band) -> Curve:
+def theorem_1(curve: Curve, runs: NegativeBinomial, band: Band) -> Curve:
     """Theorem 1 (RDP): if every run is (α, ε)-RDP and (α̂, ε̂)-RDP, the search is (α, ε′)-RDP with
 
     ε′ = ε + (1+θ)(1−1/α̂) ε̂ + (α/(α−1) + 1 + θ) L + (1+θ) log(1/γ)/α̂ + log(m)/(α−1).
 
-    The minimum is taken over the orders α̂ ≥ 1 of the curve; the result is infinite at α ≤ 1, and a smaller value at a
+    The minimum is taken over the orders α̂ ≥ 1 of the curve. The result is infinite at α ≤ 1. A smaller value at a
     larger order is carried down, since Rényi divergences do not decrease in the order. With c = C = 1 it is Theorem 2
     of Papernot and Steinke (ICLR 2022).
     """
-    L = band.log_ratio
-    orders, epsilons = curve.orders, curve.epsilons
-    choice = (1 + shape) * np.min(_hat_terms(curve, gamma))
-    bound = np.full(len(orders), np.inf)
-    usable = (orders > 1) & np.isfinite(epsilons)
-    alpha = orders[usable]
-    bound[usable] = (
-        epsilons[usable] + choice + (alpha / (alpha - 1) + 1 + shape) * L + math.log(mean) / (alpha - 1)
-    ) * (1 + _SLACK)
-    return Curve(orders, not_decreasing(orders, bound))
+    theta, L = runs.shape, band.log_ratio
+    choice = (1 + theta) * np.min(_hat_terms(curve, runs.gamma))
+    bound = np.full(len(curve.orders), np.inf)
+    usable, alpha, epsilon = curve.usable
+    total = epsilon + choice + (alpha / (alpha - 1) + 1 + theta) * L + math.log(runs.mean) / (alpha - 1)
+    bound[usable] = total * (1 + _SLACK)
+    return Curve(curve.orders, not_decreasing(curve.orders, bound))
 
 
 def _hat_terms(curve: Curve, gamma: float) -> Floats:
@@ -58,7 +55,7 @@ def renyi_curve(run: OneRun, runs: Law, band: Band) -> Curve | None:
     """The RDP curve of the search by Theorem 1, if it applies."""
     if run.curve is None or not isinstance(runs, NegativeBinomial):
         return None
-    return theorem_1(run.curve, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
+    return theorem_1(run.curve, runs, band)
 
 
 def pure_epsilon(run: OneRun, runs: Law, band: Band) -> float:
@@ -70,13 +67,11 @@ def pure_epsilon(run: OneRun, runs: Law, band: Band) -> float:
 
 def epsilon(run: OneRun, runs: Law, band: Band, delta: float) -> float | None:
     """ε at δ by the better of both theorems, if one applies. Theorem 1 is minimised between the curve's orders too."""
-    pure, coarse = pure_epsilon(run, runs, band), renyi_curve(run, runs, band)
-    if coarse is None or run.curve is None or not isinstance(runs, NegativeBinomial):
+    pure = pure_epsilon(run, runs, band)
+    if run.curve is None or not isinstance(runs, NegativeBinomial):
         return None if math.isinf(pure) else pure
-    value, order = coarse.epsilon(delta)
+    value, order = theorem_1(run.curve, runs, band).epsilon(delta)
     if 0 < value < math.inf:
         order_hat = float(run.curve.orders[np.argmin(_hat_terms(run.curve, runs.gamma))])
-        around = run.curve.around(order, order_hat)
-        finer = theorem_1(around, shape=runs.shape, gamma=runs.gamma, mean=runs.mean, band=band)
-        value = min(value, finer.epsilon(delta)[0])
+        value = min(value, theorem_1(run.curve.around(order, order_hat), runs, band).epsilon(delta)[0])
     return min(value, pure)

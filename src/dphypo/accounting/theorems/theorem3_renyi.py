@@ -31,9 +31,8 @@ _SLACK = 1e-9
 def renyi(curve: Curve, phi: Phi, band: Band, zero: float) -> Curve:
     """The smaller of Theorems 3 and 3b at every order α > 1 of a run's curve, ∞ at α ≤ 1. ``zero`` is P[T = 0]."""
     bound = np.full(len(curve.orders), np.inf)
-    usable = (curve.orders > 1) & np.isfinite(curve.epsilons)
-    alpha = curve.orders[usable]
-    moment = (alpha - 1) * curve.epsilons[usable]
+    usable, alpha, epsilon = curve.usable
+    moment = (alpha - 1) * epsilon
     best = np.minimum(_theorem_3(alpha, moment, phi, band), _theorem_3b(alpha, moment, phi, band))
     total = np.logaddexp(best, np.log(zero)) if zero > 0 else best
     bound[usable] = np.maximum(total, 0.0) / (alpha - 1) * (1 + _SLACK) + _SLACK

@@ -378,21 +378,21 @@ _INTERESTING = (1e-9, 1e-3)  # the δ for which cells are made narrow
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work the bound is worth: more of anything only tightens it."""
+    """How much work to spend on the bound. More of anything only tightens it."""
 
     atoms: int = 320  # losses of the dominating pair
     coarse_atoms: int = 96  # the same while cells are looked for
     cells: int = 48  # of v
     depth: float = 14.0  # sums reach down to −depth; to twice as much, and so on, where δ would stay above 1e-9
-    tail: float = 1e-10  # P[T > K] that is given up, and added to δ
+    tail: float = 1e-10  # P[T > K], which is added to δ
 
 
 @dataclass(frozen=True, eq=False)
 class HistoryProfile:
     """δ_A(ε) of a search with a history-only policy, in one direction, D to D′: a profile, so that it composes.
 
-    The first four arguments are those of Theorem 4, ``first_from_prior`` is n₀. Where floats cannot certify a pair
-    there is a ``LatticeError``.
+    The first four arguments are those of Theorem 4, and ``first_from_prior`` is n₀. If floats cannot certify a pair,
+    a ``LatticeError`` is raised.
     """
 
     forward: RunProfile
@@ -462,7 +462,7 @@ class HistoryProfile:
 
     @cached_property
     def _bottom(self) -> float:
-        """How far below 0 points are needed: as far as the trial finds payoffs, and by the largest loss more for Y."""
+        """How far below 0 the lattice must reach: as far as the trial finds payoffs, plus the largest loss for Y."""
         _, lattice, value = self._trial
         seen = lattice.first + int(np.argmax(np.max(value[..., :-1], axis=(0, 1)) > _UNSEEN))
         return min(self._depth, (self._coarse.last + 2 - seen) * lattice.step)
@@ -480,19 +480,21 @@ class HistoryProfile:
             level = replace(level, effort=replace(level.effort, depth=2 * level.effort.depth, atoms=atoms))
             try:
                 more_epsilon, more_delta, left = level._to_depth
-            except LatticeError:  # what was found before is a bound without it
+            except LatticeError:  # the shallower lattices are bounds without it
                 break
             epsilon, delta = _corners(np.append(epsilon, more_epsilon), np.append(delta, more_delta))
         return epsilon, delta
 
     @property
     def _cut(self) -> bool:
-        """Whether sums of losses may get further than the lattice."""
+        """Whether sums of losses may reach beyond the lattice."""
         return self._reach[0] > self.effort.depth
 
     @cached_property
     def _to_depth(self) -> tuple[Floats, Floats, float]:
-        """ε on a lattice of this depth, and δ there, at the corners of the hull; and what no depth takes off δ."""
+        """ε on a lattice of this depth, and δ there, at the corners of the hull; and the part of δ that depth cannot
+        reduce.
+        """
         pair = self._coarse
         if np.count_nonzero(pair.on) > _FEW:  # a pure run has two losses, which a coarse lattice holds exactly
             pair = self._pair
@@ -526,7 +528,7 @@ class HistoryProfile:
 
     @cached_property
     def _reach(self) -> tuple[float, float]:
-        """How far up sums S of T losses get: until P[S > s], and until e^(−s) P[S > s], is as good as 0, by Chernoff.
+        """How far sums S of T losses reach, by Chernoff: until P[S > s], and until e^(−s) P[S > s], is negligible.
 
         Payoffs below minus the first are negligible; above the second they are nearly those at s = ∞.
         """
@@ -552,7 +554,7 @@ class HistoryProfile:
         return recursion(self._law[0], lattice, survivors, corners(self.band), self.first_from_prior)
 
     def _weights(self, pair: LatticePair, lattice: Lattice, value: Floats) -> Floats:
-        """How much of δ each cell answers for: the largest share at any ε at which δ is of interest."""
+        """The share of δ that each cell contributes: the largest at any ε at which δ is of interest."""
         winner = np.argmax(value, axis=0)
         masses = np.array([mass for _, _, mass in corners(self.band)])
         best = masses[:, None] * np.max(value, axis=0)
@@ -575,7 +577,7 @@ def _shifts(pair: LatticePair, lattice: Lattice, best: Floats) -> tuple[npt.NDAr
 
 
 def _split(cells: Floats, weights: Floats, most: int) -> Floats:
-    """Cut the cells that answer for most of δ, and their neighbours, so that none answers for much."""
+    """Cut the cells that contribute most to δ, and their neighbours, so that no cell contributes much."""
     near = np.maximum(weights, 0.5 * np.maximum(np.append(weights[1:], 0.0), np.append(0.0, weights[:-1])))
     pieces = np.ones(len(weights), dtype=np.int64)
     room = min(most + 1 - len(weights), max(len(weights) // 2, 4))
@@ -597,7 +599,7 @@ def _corners(epsilon: Floats, delta: Floats) -> tuple[Floats, Floats]:
 
 
 def _spread(runs: Law, tau: Tau, cells: int) -> Floats:
-    """Ends of cells on which log g(v) + log g(τ(v)), g(v) = f′(1 − v), falls by about as much in each."""
+    """Ends of cells in each of which log g(v) + log g(τ(v)), g(v) = f′(1 − v), falls by about the same amount."""
     coarse = np.geomspace(1e-9, 1.0, 600)
     fall = -(runs.log_g(coarse) + runs.log_g(tau(coarse)))
     fall = np.minimum(fall, (fall[0] if np.isfinite(fall[0]) else 0.0) + 60.0)
