@@ -218,4 +218,20 @@ MUTANTS = (
         "        pass\n",
         (f"{_HOSTILE}::test_what_reading_a_record_leaves_behind_changes_no_other",),
     ),
+    Mutant(
+        "reading a record may flush subnormal numbers of all to zero",
+        "reading a record changes nothing for the others",
+        "torch/engine/device.py",
+        "        _NORMAL * 0.5 * 2.0 != _NORMAL,  # whether",
+        "        False,  # whether",
+        (f"{_HOSTILE}::test_what_reading_a_record_leaves_behind_changes_no_other",),
+    ),
+    Mutant(
+        "a batch holds the memory that its records were read into",
+        "reading a record changes nothing for the others",
+        "torch/data.py",
+        "self.example[0].dtype, copy=True), targets.to(self.example[1].dtype, copy=True)\n",
+        "self.example[0].dtype), targets.to(self.example[1].dtype)\n",
+        (f"{_HOSTILE}::test_a_data_set_may_read_all_records_into_one_memory",),
+    ),
 )

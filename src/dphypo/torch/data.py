@@ -22,6 +22,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,8 @@ class Domain:
     def read(self, inputs: torch.Tensor, targets: torch.Tensor) -> Batch | None:
         """A record read by itself, in the types of the domain and on the CPU; None if it is outside the domain.
 
-        Such records are stacked into batches, where a record of another type would change the type of all.
+        Such records are stacked into batches, where a record of another type would change the type of all. They are
+        copied, because a data set may give the same memory for the next record.
         """
         for part, shown in zip((inputs, targets), self.example, strict=True):
             kinds = part.dtype.is_floating_point, shown.dtype.is_floating_point
@@ -156,7 +158,7 @@ class Domain:
         if not self.contains(inputs, targets):
             return None
         inputs, targets = inputs.detach().cpu(), targets.detach().cpu()
-        return inputs.to(self.example[0].dtype), targets.to(self.example[1].dtype)
+        return inputs.to(self.example[0].dtype, copy=True), targets.to(self.example[1].dtype, copy=True)
 
 
 def _tokens(model: nn.Module, inputs: torch.Tensor, place: slice) -> int | None:
@@ -517,7 +519,7 @@ def as_records(
         return data
     origin = Origin.of(data)
     if keys is None and person is not None:
-        data, example, keys = _keyed(data, example, person, target, taken)
+        data, example, keys = with_settings_kept(partial(_keyed, data, example, person, target, taken))
     how: dict[str, Any] = {"target": target, "collate": collate, "workers": workers, "public": public, "taken": taken}
     found = _rows(data, example, origin, **how)
     return found if keys is None else replace(found, person=PersonKeys.of(keys, len(found)))

@@ -10,6 +10,7 @@ import gc
 import itertools
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -22,6 +23,12 @@ from dphypo.noise import Words
 
 Read = TypeVar("Read")
 _AUTOCAST = "cpu", "cuda"
+_FLAGS = (  # of kernels: each decides bits
+    *("cudnn_enabled", "cudnn_benchmark", "cudnn_deterministic", "mkldnn_enabled", "mkldnn_deterministic"),
+    *("nnpack_enabled", "cublas_allow_fp16_accumulation", "cublas_allow_fp16_reduced_precision_reduction"),
+    "cublas_allow_bf16_reduced_precision_reduction",
+)
+_NORMAL = sys.float_info.min
 _PROCESS = threading.RLock()
 # Without new locks, a child that is forked while another thread holds them would wait forever.
 os.register_at_fork(after_in_child=lambda: globals().update(_PROCESS=threading.RLock(), _FAST_LOCK=threading.Lock()))
@@ -90,6 +97,8 @@ def _settings() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_deterministic_debug_mode(),
         torch.is_grad_enabled(),
+        tuple(getattr(torch._C, f"_get_{name}")() for name in _FLAGS),
+        _NORMAL * 0.5 * 2.0 != _NORMAL,  # whether subnormal numbers are zeros
         torch._C._len_torch_dispatch_stack(),
         torch._C._len_torch_function_stack(),
     )
@@ -115,6 +124,8 @@ def _restore(
     kind: torch.dtype,
     strict: int,
     grad: bool,
+    flags: tuple[Any, ...],
+    flush: bool,
     modes: int,
     functions: int,
 ) -> None:
@@ -128,6 +139,9 @@ def _restore(
     torch.set_default_dtype(kind)
     torch.set_deterministic_debug_mode(strict)
     torch.set_grad_enabled(grad)
+    torch.set_flush_denormal(flush)
+    for name, value in zip(_FLAGS, flags, strict=True):
+        getattr(torch._C, f"_set_{name}")(*(value if isinstance(value, tuple) else (value,)))
     for device, enabled in zip(_AUTOCAST, autocast, strict=True):
         torch.set_autocast_enabled(device, enabled)
     for one, precision in zip(products(), precisions, strict=True):
