@@ -24,7 +24,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import layers
 from dphypo.torch.engine.clipped_sum import Shape, Sums, Weights, add_clipped
 from dphypo.torch.engine.device import process_lock
-from dphypo.torch.engine.program import Program
+from dphypo.torch.engine.program import Pass, Program
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
 
@@ -72,20 +72,21 @@ def of_piece(program: Program, shape: Shape) -> int:
     """Bytes that are alive at most while a piece of this shape is differentiated, clipped and added up."""
     layout, device = program.layout, next(program.model.parameters()).device
     program = dataclasses.replace(program, flat={})  # products remember the way in which they were found
-    bound = program.bound(torch.empty((shape.runs, layout.width), dtype=layout.dtype, device=device), shape)
+    rows = torch.empty((shape.runs, layout.width), dtype=layout.dtype, device=device)
+    held = program.bound(rows, shape).held  # the graph is made here: it cannot be among fake tensors
     grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=1.0, size=layout.size, terms=1, largest_batch=1)
     weights = Weights([grid] * shape.runs, normalise=False, device=device)
-    rows = [part[:1].expand(shape.rows, *part.shape[1:]) for part in program.example]
+    batch = [part[:1].expand(shape.rows, *part.shape[1:]) for part in program.example]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), _one_way():
-        held = [mode.from_tensor(one) for one in bound.held]
-        trained = mode.from_tensor(torch.empty((shape.runs, layout.width), dtype=layout.dtype, device=device))
-        sums = Sums(trained)
-        given = [mode.from_tensor(one).clone() for one in rows]
+        held = [mode.from_tensor(one) for one in held]
+        rows = mode.from_tensor(rows)
+        sums = Sums(rows)
+        inputs, targets = (mode.from_tensor(one).clone() for one in batch)
         keys = torch.zeros((shape.runs, shape.records * shape.views), dtype=torch.int64, device=device)
         valid = torch.ones((shape.runs, shape.records), dtype=torch.bool, device=device)
-        passed = bound.on(trained, held)
-        with Alive(sums.rows, trained, *held) as alive:
-            parts, _ = passed.parts(given[0], given[1], keys)
+        bound = Pass(program, rows, shape, held)
+        with Alive(sums.rows, rows, *held) as alive:
+            parts, _ = bound.parts(inputs, targets, keys)
             add_clipped(parts, valid, weights, sums)
     return int(alive.most)
 

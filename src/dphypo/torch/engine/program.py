@@ -7,7 +7,6 @@ matrices is a call of its own, with the same shapes as if the run were alone.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import operator
@@ -503,33 +502,27 @@ class Program:
 
 
 class Pass:
-    """Passes of one shape: from records to the parts of their gradients."""
+    """Passes of one shape: from records to the parts of their gradients.
 
-    def __init__(self, program: Program, rows: torch.Tensor, shape: Shape) -> None:
+    ``held`` replaces the tensors that runs share, which are those of the program's model.
+    """
+
+    def __init__(
+        self, program: Program, rows: torch.Tensor, shape: Shape, held: Sequence[torch.Tensor] | None = None
+    ) -> None:
         self.program, self.shape = program, shape
         layout, record = program.layout, program.record
         trained = [layout.values(rows, place) for place in range(len(layout.names))]
-        given = trainable.given_by(program.model, record)
-        at_once = 1 if program.alone else shape.records * shape.views
-        self._key = key = (shape.runs, at_once)
+        self.held = trainable.given_by(program.model, record) if held is None else held
+        key = (shape.runs, 1 if program.alone else shape.records * shape.views)
         if key not in program.flat:
             one = [part[0] for part in program.example]
             one += [torch.empty(size, device=rows.device) for size in record.uniforms]
-            program.flat[key] = flatten(record.graph, trained, given, one, *key)
+            program.flat[key] = flatten(record.graph, trained, self.held, one, *key)
         self._gradients = factors.Gradients(layout, program.parts)
         self._sizes = [(shape.runs, shape.rows // shape.runs, *part.shape[1:]) for part in program.example]
         self.graph, bind = program.flat[key]
-        self.held = given
         self._run = bind(*trained, *self.held)
-
-    def on(self, rows: torch.Tensor, held: Sequence[torch.Tensor]) -> Pass:
-        """The same pass at other parameters, and on other tensors that runs share."""
-        made = copy.copy(self)
-        layout = self.program.layout
-        trained = [layout.values(rows, place) for place in range(len(layout.names))]
-        made._run = self.program.flat[self._key].bind(*trained, *held)
-        made._gradients = factors.Gradients(layout, self.program.parts)
-        return made
 
     def parts(
         self,
