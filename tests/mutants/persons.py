@@ -54,9 +54,9 @@ MUTANTS = (
     Mutant(
         "the same rows are drawn at every step",
         "which rows of a person are used is drawn afresh",
-        "torch/engine/run.py",
-        "return batch_rows.keys_of_rows(keys, step[:, None, None], numbers)",
-        "return batch_rows.keys_of_rows(keys, 0, numbers)",
+        "torch/engine/batch_rows.py",
+        "keys_of_rows(keys, steps[:, None, None], numbers)",
+        "keys_of_rows(keys, 0, numbers)",
         (f"{_PERSONS}::test_which_rows_are_used_is_drawn_afresh_at_every_step",),
     ),
     Mutant(

@@ -1,9 +1,9 @@
 """The rows of Poisson batches, in pieces of fixed shape, read ahead (``poisson_draws.py`` draws the batches).
 
-The random numbers of models and augmentations are a record's own, keyed by run, step, record and view. They do not
-depend on who else is in the batch. They are no noise, and come from SplitMix64, a hash of 64 bits. A record that is
-added in front of others changes their numbers: it changes nothing that is released because masks of all numbers are
-alike, which takes these words as ideal, as those of the noise are.
+Models and augmentations draw random numbers for each record separately, keyed by run, step, record and view. They do
+not depend on the other records of the batch. They are not noise, and come from SplitMix64, a hash of 64 bits. A record
+that is added in front of others changes their numbers. This does not change the distribution of what is released: masks
+have the same distribution whatever their record's number is, if these words are ideal, as those of the noise are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
+from dphypo import noise
 from dphypo.training.poisson_draws import BatchSampler, draw, filled
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
@@ -32,12 +33,17 @@ def mix(values: torch.Tensor) -> torch.Tensor:
     return values ^ ((values >> 31) & 0x1FFFFFFFF)
 
 
+def keys_of_runs(words: Sequence[noise.Words], stream: str, device: torch.device) -> torch.Tensor:
+    """A key for each run, [runs, 1], from one of its streams."""
+    return torch.tensor([[int(one.stream(stream).draw(1)[0]) >> 1] for one in words], device=device)
+
+
 def keys_of_rows(
     run_keys: torch.Tensor, step: int | torch.Tensor, records: torch.Tensor, views: int = 1
 ) -> torch.Tensor:
-    """A word for each row of a step, [runs, records × views].
+    """A key for each row of a step, [runs, records × views].
 
-    ``run_keys`` is [runs, 1], ``records`` holds the records' numbers, [runs, records].
+    ``run_keys`` is [runs, 1], and ``records`` are the records' numbers, [runs, records].
     """
     steps = torch.as_tensor(step, dtype=torch.int64, device=records.device)
     keys = mix(mix(run_keys + steps * _GOLDEN) ^ (records + 1))
@@ -47,7 +53,7 @@ def keys_of_rows(
 
 
 def uniforms(keys: torch.Tensor, call: int, each: int) -> torch.Tensor:
-    """[*keys, each] numbers of [0, 1), multiples of 2⁻²⁴, for the call of this number, from 1 on."""
+    """Numbers in [0, 1), multiples of 2⁻²⁴, [*keys, each]; ``call`` says which call asks for them, from 1 on."""
     start = mix(keys ^ (call * _GOLDEN % 2**62))
     count = torch.arange(1, each + 1, device=start.device) * _GOLDEN
     return ((mix(start[..., None] + count) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
@@ -56,7 +62,7 @@ def uniforms(keys: torch.Tensor, call: int, each: int) -> torch.Tensor:
 Batch = tuple[torch.Tensor, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """A function of outputs and targets that gives one value per record."""
-_WORDS, _BYTES = 2**16, 2**19  # drawn and read at a time, about
+_WORDS, _BYTES = 2**16, 2**19  # about how many words are drawn, and how many bytes are read, at a time
 
 
 class Records(Protocol):
@@ -65,15 +71,15 @@ class Records(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, numbers: torch.Tensor, valid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Inputs, targets and which rows count, one for each number.
+        """Inputs, targets, and which rows count: one row for each number.
 
-        Rows that are not valid may hold anything, and do not count; a valid one counts if its record can be used.
+        A valid row counts if its record can be used. Rows that are not valid do not count, and may hold anything.
         """
 
 
 @runtime_checkable
 class Grouped(Protocol):
-    """Records of several rows each, such as persons: a record's rows are its views, each with a weight."""
+    """Records of several rows each, such as persons: the rows of a record are its views."""
 
     def __len__(self) -> int: ...
 
@@ -82,13 +88,13 @@ class Grouped(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Inputs and targets, [numbers × views, ...], and which of these rows count, [numbers, views].
 
-        Which rows of a record they are is a function of its word, which is keyed by run, step and record.
+        A record's word decides which of its rows are used; it is keyed by run, step and record.
         """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tensors:
-    """Records held as two tensors, all of which can be used."""
+    """Records in two tensors; all of them can be used."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
@@ -104,10 +110,10 @@ class Tensors:
 
 
 class Piece(NamedTuple):
-    """Rows of all runs, [runs × records, ...]; their records' numbers, and which count, [runs, records].
+    """Rows of all runs, [runs × records, ...]; their records' numbers, and which records count, [runs, records].
 
-    Of records with rows of their own, rows are [runs × records × views, ...], with the weights of the rows in their
-    record, [runs, records, views].
+    For records of several rows, rows are [runs × records × views, ...], and ``weights``, [runs, records, views], are
+    those of the rows in the mean of their record.
     """
 
     inputs: torch.Tensor
@@ -118,10 +124,10 @@ class Piece(NamedTuple):
 
 
 class Batches:
-    """The rows of the runs' steps, in pieces of ``size`` records a run; drawn and read some steps ahead.
+    """The rows of each step, in pieces of ``size`` records a run, drawn and read some steps ahead.
 
-    A step has as many pieces as its batch fills, those of the run with the largest batch: nothing is cut off.
-    ``mine`` says which of so many pieces are read: all of them, or this process's.
+    The run with the largest batch decides how many pieces a step has: nothing is cut off. ``mine`` returns which of
+    a number of pieces this process reads. ``keys``, [runs, 1], decide which rows of :class:`Grouped` records are used.
     """
 
     def __init__(
@@ -131,19 +137,19 @@ class Batches:
         size: int,
         example: Batch,
         steps: int,
-        words: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        keys: torch.Tensor,
         mine: Callable[[int], Sequence[int]] = range,
         shards: int = 1,
     ) -> None:
         bytes_of_piece = len(samplers) * size * sum(part.numel() * part.element_size() for part in example)
         ahead = max(1, min(32, _WORDS // max(1, len(records)))), _BYTES // bytes_of_piece
-        # It knows nothing of this object: the rows that it holds go when this goes, not when garbage is collected.
         drawn = partial(draw, samplers, size=size, shards=shards)
-        self._begin = partial(_read, records, drawn, example[0].device, ahead, words, mine, steps)
+        # The generator has no reference to this object: its rows are freed with it, without garbage collection.
+        self._begin = partial(_read, records, drawn, ahead, keys, mine, steps)
         self._steps = self._begin(0)
 
     def skip(self, steps: int) -> None:
-        """Pass over the first steps, before any is asked for: they are drawn, and not read."""
+        """Skip the first steps, before any is asked for: they are drawn, and not read."""
         self._steps = self._begin(steps)
 
     def pieces(self) -> list[Piece]:
@@ -154,15 +160,14 @@ class Batches:
 def _read(
     records: Records | Grouped,
     draw_some: Callable[[int], tuple[Any, Any]],
-    device: torch.device,
     ahead: tuple[int, int],
-    words: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    keys: torch.Tensor,
     mine: Callable[[int], Sequence[int]],
     left: int,
     skipped: int,
 ) -> Iterator[list[Piece]]:
-    """Step after step: some steps are drawn at a time, and some of their pieces are read at a time."""
-    begun = 0
+    """Yield the pieces of each step: some steps are drawn at a time, and some of those are read at a time."""
+    begun = 0  # steps that were drawn
     while True:
         steps = max(1, min(ahead[0], left))
         left -= steps
@@ -170,26 +175,26 @@ def _read(
         own, passed = list(mine(drawn[0].shape[1])), min(steps, skipped)
         skipped -= passed
         numbers, valid = (part[passed:, own] for part in drawn)
-        each = max(1, ahead[1] // max(1, filled(valid).sum(1).max(initial=0)))  # steps that are read at a time
+        each = max(1, ahead[1] // max(1, filled(valid).sum(1).max(initial=0)))  # steps to read at a time
         for first in range(0, len(valid), each):
             some = slice(first, first + each)
             step, piece = filled(valid[some]).nonzero()
-            chosen, counts = (torch.from_numpy(part[some][step, piece]).to(device) for part in (numbers, valid))
-            of_steps = partial(words, begun + passed + first + torch.from_numpy(step))
-            made = _pieces(records, chosen, counts, of_steps)
+            chosen, counts = (torch.from_numpy(part[some][step, piece]).to(keys.device) for part in (numbers, valid))
+            pieces = _pieces(records, chosen, counts, keys, begun + passed + first + torch.from_numpy(step))
             for at in range(len(valid[some])):
-                yield [one for own_step, one in zip(step, made, strict=True) if own_step == at]
-            del made  # before the next are read
+                yield [one for own_step, one in zip(step, pieces, strict=True) if own_step == at]
+            del pieces  # before the next are read
         begun += steps
 
 
 def _pieces(
-    records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, words: Callable[..., torch.Tensor]
+    records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, keys: torch.Tensor, steps: torch.Tensor
 ) -> list[Piece]:
-    """Some pieces, numbers of records [pieces, runs, size], whose rows are read together."""
+    """Some pieces, whose rows are read together; numbers of records are [pieces, runs, size], and steps [pieces]."""
     if not len(numbers):
         return []
-    whole = gathered(records, numbers, valid, words(numbers) if isinstance(records, Grouped) else None)
+    words = keys_of_rows(keys, steps[:, None, None], numbers) if isinstance(records, Grouped) else None
+    whole = gathered(records, numbers, valid, words)
     rows = [part.reshape(len(numbers), -1, *part.shape[1:]) for part in whole[:2]]
     rest = [part for part in whole[2:] if part is not None]
     return [Piece(*one) for one in zip(*rows, *rest, strict=True)]
@@ -198,20 +203,19 @@ def _pieces(
 def gathered(
     records: Records | Grouped, numbers: torch.Tensor, valid: torch.Tensor, words: torch.Tensor | None = None
 ) -> Piece:
-    """The rows of some numbers, [..., records]; of grouped records, whose rows are drawn by words."""
+    """The rows of the records of some numbers, [..., records]; ``words`` are needed for :class:`Grouped` records."""
     if words is None:
         inputs, targets, counts = cast(Records, records).rows(numbers.reshape(-1), valid.reshape(-1))
         return Piece(inputs, targets, numbers, counts.view(valid.shape))
-    some = cast(Grouped, records).views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
-    inputs, targets, counts = some
+    inputs, targets, counts = cast(Grouped, records).views(numbers.reshape(-1), valid.reshape(-1), words.reshape(-1))
     return averaged(inputs, targets, numbers, counts.view(*valid.shape, -1))
 
 
 def averaged(inputs: torch.Tensor, targets: torch.Tensor, numbers: torch.Tensor, counts: torch.Tensor) -> Piece:
-    """Rows whose average is their record's: those that count, [..., records, views], have equal weights.
+    """Weight the rows of each record for their mean: those that count, [..., records, views], have equal weights.
 
-    In the place of the others is the first row of the same record that counts, with weight zero, so that what a record
-    adds is a function of its own rows. A record without any does not count.
+    The others are replaced by the first row of the same record that counts, with weight zero: so a record's
+    contribution is a function of its own rows. A record without a row that counts does not count.
     """
     views = counts.shape[-1]
     own = torch.arange(views, device=counts.device).expand(counts.shape)
