@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,20 @@ def test_a_record_that_reads_differently_counts_for_nothing() -> None:
     assert mechanism.fitting_records() == {"train": (200, 300)}
     steady = as_records(data, (torch.zeros(5), 0)).held()
     assert [place for place, digest in enumerate(steady.digests()) if digest is None] == list(range(100))
+
+
+def test_the_threads_that_read_records_also_read_them_for_their_digests() -> None:
+    """Before, one thread read all records for the fingerprint, whatever ``workers`` was."""
+
+    class Meeting(Rows):
+        def __getitem__(self, index: int) -> Any:
+            two_threads.wait()
+            return super().__getitem__(index)
+
+    two_threads = threading.Barrier(2, timeout=30)
+    alone = as_records(Rows(RAW[:6]), (torch.zeros(5), 0)).held().digests()
+    assert as_records(Meeting(RAW[:6]), (torch.zeros(5), 0), workers=2).held().digests() == alone
+    assert None not in alone
 
 
 def test_records_are_read_twice_once_for_all_runs_and_scores() -> None:

@@ -13,8 +13,8 @@ MUTANTS = (
         "rows are sampled instead of persons",
         "a step samples persons: all rows of a person count, or none",
         "torch/runs.py",
-        "    return rows if persons is None else PersonRows(rows, persons.grouped(program.views))\n",
-        "    return rows\n",
+        "    return records if persons is None else PersonRows(records, persons.grouped(program.views))\n",
+        "    return records\n",
         (f"{_PERSONS}::test_persons_are_sampled_and_not_rows", _STEP),
     ),
     Mutant(

@@ -21,7 +21,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -223,21 +223,16 @@ def _within(values: torch.Tensor, size: int | torch.Tensor | None) -> torch.Tens
 
 
 @dataclass(frozen=True, repr=False)
-class TensorRecords:
-    """Inputs and targets held as two tensors; ``example`` is a batch of one made-up record.
+class TensorRecords(Tensors):
+    """Inputs and targets in two tensors; ``example`` is a batch of one made-up record.
 
     ``person`` identifies the person of each row, if a record is all rows of a person.
     """
 
-    inputs: torch.Tensor
-    targets: torch.Tensor
     example: Batch
     origin: Origin = Origin()  # noqa: RUF009 - a frozen value
     fields: Fields | None = None
     person: PersonKeys | None = None
-
-    def __len__(self) -> int:
-        return len(self.inputs)
 
     @property
     def size(self) -> int:
@@ -271,10 +266,6 @@ class TensorRecords:
         keys = {} if self.person is None else {"person": self.person.rows}
         return {"inputs": self.inputs, "targets": self.targets, **keys}
 
-    def for_engine(self) -> Tensors:
-        """The rows as the engine reads them."""
-        return Tensors(self.inputs, self.targets)
-
 
 @dataclass(frozen=True, repr=False)
 class DatasetRecords:
@@ -295,18 +286,17 @@ class DatasetRecords:
     columns: frozenset[str] | None = None
     person: PersonKeys | None = None
     shards: int | None = None
-    readings: _Readings | None = None  # shared by copies
+    _digests: _Digests = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.readings is None or not self.readings.of(self):
-            object.__setattr__(self, "readings", _Readings(self))
+        object.__setattr__(self, "_digests", _Digests(self))
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     @property
     def read_from(self) -> Any:
-        """The source of the records, which is the same for copies of them."""
+        """The data set itself, by which copies are recognised."""
         return self.dataset
 
     @property
@@ -314,21 +304,18 @@ class DatasetRecords:
         """How many records there are: rows, or persons."""
         return len(self) if self.person is None else self.person.count
 
-    def held(self) -> _Readings:
-        """The records, for a fingerprint."""
-        assert self.readings is not None
-        return self.readings
-
-    def for_engine(self) -> DatasetRecords:
-        """The rows as the engine reads them."""
-        return self
+    def held(self) -> _Digests:
+        """The digests of the records, for a fingerprint."""
+        return self._digests
 
     def to(self, device: torch.device) -> DatasetRecords:
         return self
 
     def within(self, domain: Domain) -> DatasetRecords:
         """The records, of which a batch contains only those in the domain."""
-        return replace(self, domain=domain)
+        inside = replace(self, domain=domain)
+        object.__setattr__(inside, "_digests", self._digests)  # each record is read for its digest once
+        return inside
 
     def reader(self, domain: Domain) -> Callable[[Indices], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Returns inputs and targets for record numbers, and which of them are in the domain."""
@@ -362,39 +349,36 @@ class DatasetRecords:
         return with_settings_kept(in_threads)  # a thread may put back what another one has changed
 
     def _record(self, index: int) -> Batch | None:
-        if self.domain is None:
+        if (domain := self.domain) is None:
             return self._read(index)
-        domain = self.domain
-        if self.held().digest(index) is None:
+        if self._digests.of(index) is None:
             return None
         return or_none(lambda: domain.read(*self._read(index)))
 
     def _read(self, index: int) -> Batch:
-        inputs, targets = _record(index, *_way(self))
+        inputs, targets = self.reading()(index)
         if (inputs.shape[:1], targets.shape[:1]) != ((1,), (1,)):
             raise ValueError("a record is not one record")
         return inputs, targets
 
+    def reading(self) -> Callable[[int], Batch]:
+        """A function that reads the record of an index as a batch of one."""
+        return partial(_record, self.dataset, self.collate, self.fields, self.columns)
 
-class _Readings:
+
+class _Digests:
     """The digest of each record of a data set, computed when first needed; None for a record that does not count.
 
     If records are in shards, each launched process reads only its own.
     """
 
     def __init__(self, records: DatasetRecords) -> None:
-        self._way, self._workers, self._person = _way(records), records.workers, records.person
-        self._shards = records.shards
+        self._dataset, self._record, self._workers = records.dataset, records.reading(), records.workers
+        self._collated, self._person, self._shards = records.collate is not None, records.person, records.shards
         self._known: dict[int, bytes | None] = {}
-        self._others = False  # whether those of other processes are known
+        self._complete = False  # whether those of other processes are known
 
-    def of(self, records: DatasetRecords) -> bool:
-        """Whether these are readings of such records."""
-        mine = (*self._way, self._person, self._shards)
-        theirs = (*_way(records), records.person, records.shards)
-        return all(one is two for one, two in zip(mine, theirs, strict=True))
-
-    def digest(self, index: int) -> bytes | None:
+    def of(self, index: int) -> bytes | None:
         """The digest of one record; an error if another process has it."""
         if index >= len(self._own):  # the data set was longer, or is now
             return None
@@ -408,12 +392,12 @@ class _Readings:
 
     def digests(self) -> list[bytes | None]:
         """The digests of all records. In a launched process, which then leads, the other processes send theirs."""
-        team = None if self._shards is None or self._others else distributed.world()
-        count = len(self._way[0])
+        team = None if self._shards is None or self._complete else distributed.world()
+        count = len(self._dataset)
         if team is not None:
             team.leaders(DigestRequest(count))
             self.answer(team)
-            self._others = True
+            self._complete = True
         self._read_some([index for index in range(count) if index not in self._known])
         return [self._known[index] for index in range(count)]
 
@@ -424,17 +408,17 @@ class _Readings:
             self._known.update(known)
 
     def _read_some(self, indices: Sequence[int]) -> None:
-        again = (
-            not isinstance(self._way[0], SideDataset) or self._way[0].person is not None or self._way[1] is not None
-        )  # a split of records reads twice, and does not collate
+        split = isinstance(self._dataset, SideDataset) and self._dataset.person is None
+        again = not split or self._collated  # a split of records reads them twice itself, before collation
         read, count = (lambda place: self._read(indices[place])), len(indices)
-        found = with_settings_kept(lambda: read_twice(read, count, self._workers, again=again))
+        workers = self._workers if count > 1 else 0
+        found = with_settings_kept(lambda: read_twice(read, count, workers, again=again))
         self._known.update(zip(indices, found, strict=True))
 
     @functools.cached_property
     def _own(self) -> npt.NDArray[np.bool_]:
         """Which records this process reads: those of its shards; for persons, the rows of the persons in its shards."""
-        count, team = len(self._way[0]), distributed.world()
+        count, team = len(self._dataset), distributed.world()
         if self._shards is None or team is None:
             return np.ones(count, dtype=np.bool_)
         numbers, size = np.arange(count), count
@@ -446,7 +430,7 @@ class _Readings:
     def _read(self, index: int) -> Any:
         key = None if self._person is None else self._person.rows[index]
         assert self._person is None or key is not None  # else the row counts for nothing
-        read = _record(index, *self._way)
+        read = self._record(index)
         return read if key is None else (*read, key)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -460,14 +444,9 @@ class DigestRequest:
     records: int
 
 
-def _way(records: DatasetRecords) -> tuple[Any, ...]:
-    """How records are read: the arguments of :func:`_record`, after the index."""
-    return records.dataset, records.collate, records.fields, records.columns
-
-
-def _record(index: int, dataset: Any, *how: Any) -> Batch:
+def _record(dataset: Any, collate: Any, fields: Fields | None, taken: frozenset[str] | None, index: int) -> Batch:
     """The record of an index as a batch of one."""
-    return with_settings_kept(lambda: _batch(dataset[index], *how))
+    return with_settings_kept(lambda: _batch(dataset[index], collate, fields, taken))
 
 
 def _batch(record: Any, collate: Collate | None, fields: Fields | None, taken: frozenset[str] | None = None) -> Batch:

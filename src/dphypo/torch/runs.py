@@ -219,11 +219,11 @@ class TorchRun:
 
     def fingerprint(self, key: bytes) -> int:
         """A fingerprint of the records that train, computed once. For records in shards, only their number."""
-        kept, name, held = self.fits, f"records under {key.hex()}", self.mechanism.data.held()
+        kept, name = self.fits, f"records under {key.hex()}"
         if self.mechanism.in_shards:
             return len(self.mechanism.data)
         if name not in kept:
-            kept[name] = sum_of(key, "train", held)
+            kept[name] = sum_of(key, "train", self.mechanism.data.held())
         return cast(int, kept[name])
 
     def _built(self) -> nn.Module:
@@ -310,8 +310,8 @@ def train(group: Sequence[Begun], share: Share | None = None) -> list[nn.Module]
 
 def _rows(records: TorchRecords, program: engine.Program) -> Any:
     """The records as the engine reads them."""
-    rows, persons = records.for_engine(), records.person
-    return rows if persons is None else PersonRows(rows, persons.grouped(program.views))
+    persons = records.person
+    return records if persons is None else PersonRows(records, persons.grouped(program.views))
 
 
 @contextlib.contextmanager
