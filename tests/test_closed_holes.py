@@ -501,12 +501,12 @@ def test_19_python_in_place_of_functions_of_pytorch(row: Row, monkeypatch: pytes
     from integrations.test_torch_hostile import INPUTS, TARGETS, before, in_batches
     from support.torch_steps import first_output, moved
 
-    from dphypo.torch.engine import program
+    from dphypo.torch.engine import flat_graph
 
     build, function = before(lambda x: x.relu() * 1.5 + 0.25), torch.relu
     monkeypatch.setattr(torch, "relu", lambda *args: in_batches(function(*args)))
     now = moved(build, INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5)
-    monkeypatch.setattr(program, "_binding", lambda target: getattr(torch, target.__name__.partition(".")[0]))
+    monkeypatch.setattr(flat_graph, "_binding", lambda target: getattr(torch, target.__name__.partition(".")[0]))
     was = moved(build, INPUTS, TARGETS, loss=first_output, max_grad_norm=0.5)
     row(19, "one record moves a step by", f"{was:.0f} C", f"{now:.3f} C")
     assert was > 50

@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "functions that Python may have replaced are called in a step",
         "no Python runs on records in training",
-        "torch/engine/program.py",
+        "torch/engine/flat_graph.py",
         "getattr(torch._C._VariableFunctions, name) if",
         "getattr(torch, name) if",
         (f"{_HOSTILE}::test_python_in_place_of_a_function_of_pytorch_sees_no_batch",),

@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         "a copy of the weights is made once",
         "every pass is at the weights of its step",
-        "torch/engine/program.py",
+        "torch/engine/flat_graph.py",
         "and not (kept[source] and _may_copy(node, source)):",
         "and True:",
         (f"{_BITS}::test_weights_may_change_in_place_between_passes[turned]",),

@@ -29,11 +29,12 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch import engine
 from dphypo.torch.data import DatasetRecords, Domain, TorchRecords, as_records, is_single
-from dphypo.torch.engine import batch_rows, program, synthetic_records
+from dphypo.torch.engine import batch_rows, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.capture import RecordGraph, place_of, reads_values
 from dphypo.torch.engine.clipped_sum import Layout, Shape, trained
 from dphypo.torch.engine.device import device_of
+from dphypo.torch.engine.flat_graph import FlatGraph, flatten
 from dphypo.torch.engine.operators import check_kernels
 from dphypo.torch.engine.program import precision
 from dphypo.torch.engine.trainable import code_of, given_by, random_weights, same_everywhere, whole
@@ -271,9 +272,9 @@ class _Captured:
             layout.write(random_weights(layout, like, seed)[0], probe)
             yield self.given(probe)
 
-    def _of(self, size: int, given: list[torch.Tensor]) -> program.FlatGraph:
+    def _of(self, size: int, given: list[torch.Tensor]) -> FlatGraph:
         one = [*(part[0] for part in self._example), *(part[0, 0] for part in self._random)]
-        return program.flatten(self._record.graph, [], given, one, 1, size)
+        return flatten(self._record.graph, [], given, one, 1, size)
 
     @torch.no_grad()
     def __call__(

@@ -41,7 +41,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.torch.engine import operators, rewrites
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.device import padded_attention
-from dphypo.torch.engine.operators import CPU
+from dphypo.torch.engine.operators import CPU, insert
 
 A = torch.ops.aten
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
@@ -82,7 +82,8 @@ class RecordGraph:
         """Trace a model; :class:`UnsupportedModelError` names the line that cannot be traced."""
         model = copy.deepcopy(model)  # a pass may leave fake tensors in it
         trained = [name for name, value in model.named_parameters() if value.requires_grad]
-        given = held_names(model)
+        given = [name for name, value in model.named_parameters() if not value.requires_grad]
+        given += [name for name, _ in model.named_buffers()]
 
         def gradient(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             inputs, target = (part[None].clone() for part in tensors[-2:])  # a pass may write to them
@@ -134,19 +135,12 @@ class RecordGraph:
         uniforms = rewrites.key_randomness(graph)
         held = operators.constants(graph)  # before constants are computed from them
         _shorten_losses(graph)
-        plain(graph)
+        fold(graph)
         _shorten_attention(graph)
         operators.check_graph(graph)
         if (device := example[0].device).type != "cpu":
             put_on(graph, device)
         return cls(graph, tuple(trained), tuple(given), tuple(map(tuple, uniforms)), held)
-
-
-def held_names(model: nn.Module) -> list[str]:
-    """The names of frozen parameters and buffers, which all runs of a group share."""
-    return [name for name, value in model.named_parameters() if not value.requires_grad] + [
-        name for name, _ in model.named_buffers()
-    ]
 
 
 def refuse_average(losses: Any, count: int) -> None:
@@ -391,8 +385,8 @@ def place_of(error: BaseException) -> str:
     return ""
 
 
-def plain(graph: fx.GraphModule) -> None:
-    """Drop what copies, and compute ahead what depends on no record and no parameter."""
+def fold(graph: fx.GraphModule) -> None:
+    """Drop copies, and compute ahead what depends on no record and no parameter."""
     for node in list(graph.graph.nodes):
         if node.target is A._to_copy.default and not isinstance(node.args[0], fx.Node):  # a number, under vmap
             node.target, node.args = A.full.default, ([], node.args[0])
@@ -400,7 +394,7 @@ def plain(graph: fx.GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
-    _fold(graph)
+    _fold_constants(graph)
     graph.graph.eliminate_dead_code()
     graph.graph.lint()
     graph.recompile()
@@ -426,7 +420,7 @@ def _is_copy(node: Any) -> bool:
     return not rest and before is not None and (before.dtype, before.device) == (value.dtype, value.device)
 
 
-def _fold(graph: fx.GraphModule) -> None:
+def _fold_constants(graph: fx.GraphModule) -> None:
     """Replace nodes that depend on constants alone by their values."""
     known: dict[fx.Node, Any] = {}
     for node in graph.graph.nodes:
@@ -446,12 +440,6 @@ def _fold(graph: fx.GraphModule) -> None:
             constant = graph.graph.get_attr(operators.held(graph, value.contiguous()))
         constant.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(constant)
-
-
-def insert(before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-    """A new node in front of another."""
-    with before.graph.inserting_before(before):
-        return operators.called(before.graph, target, args, kwargs)
 
 
 def _shorten_losses(graph: fx.GraphModule) -> None:

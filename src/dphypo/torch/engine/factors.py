@@ -18,9 +18,9 @@ import torch
 from torch import fx
 
 from dphypo.torch.engine import layers
-from dphypo.torch.engine.capture import insert
 from dphypo.torch.engine.clipped_sum import Layout, RecordGradients, Shape
 from dphypo.torch.engine.layers import Singles, held, wide
+from dphypo.torch.engine.operators import insert
 
 A = torch.ops.aten
 _VIEWS = {A.t.default, A.reshape.default, A.transpose.int, A.permute.default, A.unsqueeze.default}
@@ -149,8 +149,7 @@ class _Product:
 
 def split(graph: fx.GraphModule, layout: Layout) -> tuple[Part, ...]:
     """Replace the outputs of a gradient's graph by factors; what they are. The last output stays."""
-    whole = graph.graph
-    (end,) = (node for node in whole.nodes if node.op == "output")
+    end: Any = graph.graph.output_node()
     *outputs, outside = end.args[0]
     finder = _Finder(end)
     products = {place: found for place, node in enumerate(outputs) if (found := finder.products(node))}
@@ -170,8 +169,8 @@ def split(graph: fx.GraphModule, layout: Layout) -> tuple[Part, ...]:
             parts.append(Held(place))
             given.append(node)
     end.args = ((*given, outside),)
-    whole.eliminate_dead_code()
-    whole.lint()
+    graph.graph.eliminate_dead_code()
+    graph.graph.lint()
     graph.recompile()
     return tuple(parts)
 

@@ -121,7 +121,7 @@ def check_graph(gm: fx.GraphModule, ours: frozenset[Any] = frozenset()) -> None:
 def refuse_parts(gm: fx.GraphModule) -> None:
     """Refuse a traced graph that holds anything but tensors."""
     for node in gm.graph.find_nodes(op="get_attr"):
-        found = attribute(gm, node.target)
+        found = getattr(gm, str(node.target))
         if isinstance(found, torch.Generator):
             raise refusal(node, "torch.Generator", "has a state of its own: draw without it, as the seed of a run says")
         if not isinstance(found, torch.Tensor):
@@ -130,7 +130,7 @@ def refuse_parts(gm: fx.GraphModule) -> None:
 
 def constants(gm: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors that a graph holds itself: whoever publishes the model declares them public."""
-    return {str(node.target): attribute(gm, node.target) for node in gm.graph.nodes if node.op == "get_attr"}
+    return {str(node.target): getattr(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
 
 
 def shaped(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -143,6 +143,12 @@ def called(graph: fx.Graph, target: Any, args: Any, kwargs: Any) -> fx.Node:
     node = graph.call_function(target, args, kwargs)
     node.meta["val"] = shaped(target, *fx.node.map_arg((args, kwargs), lambda one: one.meta["val"]))
     return node
+
+
+def insert(before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """A new node before another."""
+    with before.graph.inserting_before(before):
+        return called(before.graph, target, args, kwargs)
 
 
 def held(gm: fx.GraphModule, tensor: torch.Tensor) -> str:
@@ -211,10 +217,3 @@ def name_of(target: Any) -> str:
 
 def refusal(node: fx.Node, name: str, why: str) -> UnsupportedModelError:
     return UnsupportedModelError(f"{where(node)}the operator {name} {why}")
-
-
-def attribute(gm: fx.GraphModule, name: Any) -> Any:
-    value: Any = gm
-    for part in str(name).split("."):
-        value = getattr(value, part)
-    return value
