@@ -351,7 +351,7 @@ def test_a_broken_loop_is_caught(fault, monkeypatch):
     elif fault == "no clipping":
         monkeypatch.setattr(own_loop, "clipped_sum", lambda samples, norm: [0.01 * one.sum(0) for one in samples])
     elif fault == "rows instead of persons":
-        monkeypatch.setattr(own_loop._Held, "_average", lambda self, size: None)
+        monkeypatch.setattr(own_loop.Optimizer, "_average", lambda self, size: None)
     else:
         monkeypatch.setattr(own_loop, "poisson_batches", lambda size, run: [np.arange(size)] * run.steps)
     found = one_run(training, canaries=400, delta=1e-5, entropy=Seeded(2), public=True)

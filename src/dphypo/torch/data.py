@@ -499,22 +499,14 @@ def as_records(
     origin = Origin.of(data)
     if keys is None and person is not None:
         data, example, keys = with_settings_kept(partial(_keyed, data, example, person, target, taken))
-    how: dict[str, Any] = {"target": target, "collate": collate, "workers": workers, "public": public, "taken": taken}
-    found = _rows(data, example, origin, **how)
-    return found if keys is None else replace(found, person=PersonKeys.of(keys, len(found)))
+    found = _rows(data, example, target, collate, workers, public, taken)
+    return replace(found, origin=origin, person=None if keys is None else PersonKeys.of(keys, len(found)))
 
 
 def _rows(
-    data: Any,
-    example: Any,
-    origin: Origin,
-    *,
-    target: str | None,
-    collate: Collate | None,
-    workers: int,
-    public: bool,
-    taken: frozenset[str] | None,
+    data: Any, example: Any, target: str | None, collate: Any, workers: int, public: bool, taken: frozenset[str] | None
 ) -> TorchRecords:
+    """The records, without their origin and their persons."""
     if isinstance(data, TensorRecords | DatasetRecords):
         data = data.dataset if isinstance(data, DatasetRecords) else (data.inputs, data.targets)
     if isinstance(data, IterableDataset):
@@ -537,7 +529,7 @@ def _rows(
         data = fields.pack(tensors)
     if isinstance(data, Dataset) or not isinstance(data, Sequence) or not arrays or collate is not None:
         read = _indexed(data, example, target, collate, public, taken)
-        read = replace(read, origin=origin, workers=_validate.integer(at_least=0, workers=workers))
+        read = replace(read, workers=_validate.integer(at_least=0, workers=workers))
         rehearse(read, lambda record: _one(only(record, taken), collate, read.fields))
         return read
     if len(data) != 2:
@@ -558,7 +550,7 @@ def _rows(
         if part.shape[1:] != shown.shape[1:] or part.is_complex() != shown.is_complex():
             kinds = [f"{tuple(one.shape[1:])} of {one.dtype}" for one in (part, shown)]
             raise ValueError(f"the {name} of data are {kinds[0]}, and those of example are {kinds[1]}: they must agree")
-    return TensorRecords(inputs, targets, like, origin, fields)
+    return TensorRecords(inputs, targets, like, fields=fields)
 
 
 def _keyed(

@@ -21,7 +21,7 @@ from dphypo.torch import hyperparameters, runs
 from dphypo.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
 from dphypo.torch.engine import distributed
 from dphypo.torch.engine.device import seeded, with_settings_kept
-from dphypo.torch.record_values import REGRESSION, TorchModel, per_record
+from dphypo.torch.record_values import TorchModel, is_regression, per_record
 from dphypo.torch.runs import TorchRun
 from dphypo.torch.saver import Safetensors, build
 from dphypo.training.base import GradientTraining
@@ -359,7 +359,7 @@ class DPSGD(GradientTraining):
     @property
     def regression(self) -> bool:
         """Whether the loss is one of PyTorch's for regression."""
-        return self.loss in REGRESSION or type(self.loss) in REGRESSION
+        return is_regression(self.loss)
 
     @property
     def input_size(self) -> int | None:

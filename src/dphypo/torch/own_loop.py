@@ -118,20 +118,6 @@ def gaussian(std: float, like: torch.Tensor, generator: torch.Generator) -> torc
     return torch.normal(0.0, std, like.shape, dtype=torch.float64, device=like.device, generator=generator)
 
 
-class Optimizer(DPOptimizer):  # type: ignore[misc]
-    """Opacus's optimiser, except for its noise, and that gradients that are not finite count as zero."""
-
-    def clip_and_accumulate(self) -> None:
-        for parameter, total in zip(self.params, clipped_sum(self.grad_samples, self.max_grad_norm), strict=True):
-            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
-
-    def add_noise(self) -> None:
-        std = self.noise_multiplier * self.max_grad_norm
-        for parameter in self.params:
-            total = parameter.summed_grad
-            parameter.grad = (total + gaussian(std, total, self.generator)).to(parameter.dtype).view_as(parameter)
-
-
 @dataclass
 class GradientCanaries:
     """The canaries that an audit adds to a loop: each is only a long gradient, along a weight of its own.
@@ -214,7 +200,7 @@ def make_private(
     if canaries is not None:
         canaries.beside(model, optimizer)
     module = prepare_module(model, "hooks", loss_reduction="mean", strict=False)
-    private = _Held(
+    private = Optimizer(
         optimizer,
         sizes=sampler.sizes,
         canaries=canaries,
@@ -276,8 +262,11 @@ def _no_writes_in_forward(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-class _Held(Optimizer):
-    """Takes a step only with the records of the batch that the loader returned for it."""
+class Optimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus's optimiser, which takes a step only with the records of the batch that the loader returned for it.
+
+    Gradients that are not finite count as zero, and noise is drawn in double precision.
+    """
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, *, sizes: deque[_Size], canaries: GradientCanaries | None, **more: Any
@@ -291,7 +280,8 @@ class _Held(Optimizer):
         self._norms.add(float(self.max_grad_norm))
         if self._sizes and self._sizes[0].persons is not None:
             self._average(self._sizes[0])
-        super().clip_and_accumulate()
+        for parameter, total in zip(self.params, clipped_sum(self.grad_samples, self.max_grad_norm), strict=True):
+            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
 
     def _average(self, size: _Size) -> None:
         """Replace the gradients of each person's rows by their average, leaving out rows that are not finite."""
@@ -322,7 +312,10 @@ class _Held(Optimizer):
                 "smaller one. Change it between steps: with BatchMemoryManager, only after the last piece of a batch"
             )
         self._rows, self._norms = 0, set()
-        super().add_noise()
+        std = self.noise_multiplier * self.max_grad_norm
+        for parameter in self.params:
+            total = parameter.summed_grad
+            parameter.grad = (total + gaussian(std, total, self.generator)).to(parameter.dtype).view_as(parameter)
         if self._canaries is not None:
             self._canaries.moves.append(self._canaries.weights.grad.double().cpu().numpy())
 

@@ -158,11 +158,16 @@ _TRIED, _DRAWS = 5, 3  # made-up records; weights at which places are compared
 
 
 @torch.no_grad()
-def classes_of(model: nn.Module, records: TorchRecords) -> int | None:
-    """How many classes the model distinguishes, from its output on made-up records; None if it is not one tensor."""
-    device = device_of(model)
+def outputs_of(model: nn.Module, records: TorchRecords) -> Any:
+    """What the model returns for two made-up records."""
     example = records.example[0]
-    outputs = called(model, records.fields)(torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device))
+    made_up = torch.zeros((2, *example.shape[1:]), dtype=example.dtype, device=device_of(model))
+    return called(model, records.fields)(made_up)
+
+
+def classes_of(model: nn.Module, records: TorchRecords) -> int | None:
+    """How many classes the model distinguishes; None if its output is not one tensor."""
+    outputs = outputs_of(model, records)
     if not isinstance(outputs, torch.Tensor):
         return None
     return int(max(outputs.shape[1] if outputs.dim() > 1 else 2, 2))
@@ -320,10 +325,15 @@ class _Captured:
         )
 
 
-REGRESSION = (
+_REGRESSION = (
     *(functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss),
     *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.GaussianNLLLoss, nn.PoissonNLLLoss),
 )
+
+
+def is_regression(loss: object) -> bool:
+    """Whether a loss is one of PyTorch's for regression."""
+    return loss in _REGRESSION or type(loss) in _REGRESSION
 
 
 class TorchModel(TrainedModel):
@@ -374,13 +384,10 @@ class TorchModel(TrainedModel):
             remedy = "of a single output it is always 0: for a regression give loss=torch.nn.MSELoss()"
             raise _validate.fail("loss", "cross_entropy", remedy)
 
-    @torch.no_grad()
     def targets(self, measure: str, records: TorchRecords) -> Targets:
         inputs, targets = records.example
-        device = device_of(self._called)
-        made_up = torch.zeros((2, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
         try:
-            outputs = called(self._called, records.fields)(made_up)
+            outputs = outputs_of(self._called, records)
         except Exception as error:
             raise not_callable(error, inputs) from error
         if not isinstance(outputs, torch.Tensor):
@@ -389,7 +396,7 @@ class TorchModel(TrainedModel):
                 "with the targets"
             )
         kind = str(targets.dtype).removeprefix("torch.")
-        regression = self._loss in REGRESSION or type(self._loss) in REGRESSION
+        regression = is_regression(self._loss)
         return Targets(tuple(targets.shape[1:]), kind, tuple(outputs.shape[1:]), regression, is_single(outputs))
 
 

@@ -77,9 +77,9 @@ class TorchRun:
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnsupportedModelError` if it cannot be trained."""
         told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
-        built = self._built()
+        model = self._untrained()
+        built = plain(model)
         untrained = saver.fingerprint(built)
-        model = called(built.to(self._device), self.mechanism.data.fields)
         program, records = self._fit(model, views)
         if (kept := self.mechanism.kept) is not None:
             saver.start_from(built, replace(self, seed=_UNTRAINED)._built())
@@ -89,10 +89,9 @@ class TorchRun:
 
     def prepare(self) -> None:
         """Refuse a model that cannot be trained, and remember how to train one that can."""
-        plain_model = self._built()
-        self.refuse_targets(plain_model)
-        built = called(plain_model.to(self._device), self.mechanism.data.fields)
-        self._fit(built, self.mechanism.rows_per_person or self.mechanism.views, refuse=self._refuse_larger)
+        model = self._untrained()
+        self.refuse_targets(plain(model))
+        self._fit(model, self.mechanism.rows_per_person or self.mechanism.views, refuse=self._refuse_larger)
 
     def _refuse_larger(self, program: engine.Program) -> None:
         """Refuse batches, or pieces of them, that need more memory than the device has."""
@@ -177,8 +176,7 @@ class TorchRun:
             inputs = records.inputs.detach().cpu()
             yield from some_rows((inputs.float() if inputs.dtype == torch.bfloat16 else inputs).numpy())
             return
-        model = called(self._built().to(self._device), records.fields)
-        read: Any = self._fit(model, self.mechanism.rows_per_person or self.mechanism.views)[1]
+        read: Any = self._fit(self._untrained(), self.mechanism.rows_per_person or self.mechanism.views)[1]
         for number in range(len(read)):  # one at a time: a record is read by itself
             inputs, _, usable = read.rows(torch.tensor([number]), torch.ones(1, dtype=torch.bool))
             rows = inputs.double().numpy()
@@ -211,10 +209,9 @@ class TorchRun:
 
     def restored(self, task: Task) -> tuple[list[nn.Module], engine.Program, TorchRecords]:
         """The untrained models of a leader's task, on this device; their program, and the records."""
-        models = [self._built() for _ in task.states]
+        models = [self._untrained() for _ in task.states]
         for one, state in zip(models, task.states, strict=True):
-            one.load_state_dict(state)
-        models = [called(one.to(self._device), self.mechanism.data.fields) for one in models]
+            plain(one).load_state_dict(state)
         return models, *self._fit(models[0], task.views)
 
     def fingerprint(self, key: bytes) -> int:
@@ -230,6 +227,10 @@ class TorchRun:
         with self._alone("weights"):
             return saver.build(self.mechanism.model, self._arguments())
 
+    def _untrained(self) -> nn.Module:
+        """The untrained model on its device, as the engine calls it."""
+        return called(self._built().to(self._device), self.mechanism.data.fields)
+
     def _fit(
         self, model: nn.Module, views: int, refuse: Callable[[engine.Program], None] | None = None
     ) -> tuple[engine.Program, TorchRecords]:
@@ -238,7 +239,7 @@ class TorchRun:
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
             if self.seed != _UNTRAINED:  # numbers in a model's code become constants, which no other run decides
-                model = called(replace(self, seed=_UNTRAINED)._built().to(self._device), made.data.fields)
+                model = replace(self, seed=_UNTRAINED)._untrained()
             with replace(self, seed=_UNTRAINED)._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
                 program = captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
