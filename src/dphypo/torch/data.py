@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -415,7 +414,7 @@ class _Digests:
         found = with_settings_kept(lambda: read_twice(read, count, workers, again=again))
         self._known.update(zip(indices, found, strict=True))
 
-    @functools.cached_property
+    @cached_property
     def _own(self) -> npt.NDArray[np.bool_]:
         """Which records this process reads: those of its shards; for persons, the rows of the persons in its shards."""
         count, team = len(self._dataset), distributed.world()
