@@ -44,7 +44,7 @@ from dphypo.accounting.certificate import UNITS
 from dphypo.accounting.composition import EVERYONE, Sides, account_published, read_sides
 from dphypo.entropy import SYSTEM, below
 from dphypo.journal import Ledger
-from dphypo.journal.ledger import Reservation, make_reservation
+from dphypo.journal.ledger import Reservation
 from dphypo.mechanisms import Plain, SampledGaussian, Saver
 from dphypo.mechanisms.sampled_gaussian import COSTS, OwnRun
 from dphypo.search import Release, load_release
@@ -310,7 +310,7 @@ class OptunaSurvey:
     def _reservation(self, study: Study) -> Reservation:
         assert self.ledger is not None
         stated: dict[str, Any] = {"private": True, "delta": self.delta, "unit": self.unit}
-        return make_reservation(self.ledger, self.guarantee, study.study_name, **stated)
+        return Reservation(self.ledger, self.guarantee, study.study_name, **stated)
 
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that this survey did not begin."""

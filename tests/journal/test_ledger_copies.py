@@ -15,7 +15,7 @@ from support.ledger_world import make
 from dphypo import Ledger, account
 from dphypo.errors import LedgerError
 from dphypo.journal.journal import Journal
-from dphypo.journal.ledger import make_reservation
+from dphypo.journal.ledger import Reservation
 from dphypo.journal.store import open_store
 from dphypo.laws import Pmf
 from dphypo.mechanisms import Outcome
@@ -70,7 +70,7 @@ def test_two_copies_that_are_open_at_once_do_not_both_go_on(ledger, tmp_path):
 
 def test_two_copies_never_make_two_releases(ledger, tmp_path):
     def opened(path: Path) -> Journal:
-        reservation = make_reservation(ledger, make().guarantee, "study", private=True)
+        reservation = Reservation(ledger, make().guarantee, "study", private=True)
         journal = Journal(open_store(path), "study", reservation=reservation)
         journal.begin({}, lambda: 1)
         return journal

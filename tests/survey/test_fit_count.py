@@ -17,7 +17,7 @@ from dphypo.accounting.certificate import Certificate
 from dphypo.entropy import Seeded
 from dphypo.errors import LedgerError, UnfitRecordsError
 from dphypo.journal.journal import Journal, Trial
-from dphypo.journal.ledger import make_reservation
+from dphypo.journal.ledger import Reservation
 from dphypo.journal.store import open_store
 from dphypo.search.declaration import DEVIATIONS, SCORE, SLIVER, TRAIN, FitCount, cost_of, total_in_gaussians
 from dphypo.search.tune import NoiseProblem, plan_tuning
@@ -100,7 +100,7 @@ def test_a_search_that_has_run_is_never_charged_for_its_count_alone(tmp_path: Pa
     spent = Composition(count.terms(dpsgd()))
     book = dphypo.Ledger.open(tmp_path / "data.ledger", epsilon=6.0, delta=2e-5)
     for name in ("refused", "has run"):
-        reservation = make_reservation(book, spent.compose(spent), name, private=True)
+        reservation = Reservation(book, spent.compose(spent), name, private=True)
         journal = Journal(open_store(tmp_path / f"{name}.db"), "study", reservation=reservation)
         journal.begin({}, lambda: 1)
         if name == "has run":

@@ -278,10 +278,8 @@ class _Worker:
 class Processes:
     """Executes runs in worker processes, each of which may die without affecting the others."""
 
-    def __init__(
-        self, mechanism: Mechanism, *, workers: int, start_method: str = "spawn", each: Sequence[Mechanism] = ()
-    ) -> None:
-        self._each = each or [mechanism]  # one for each worker, in turn: the same training on different devices
+    def __init__(self, *each: Mechanism, workers: int, start_method: str = "spawn") -> None:
+        self._each = each  # one for each worker, in turn: the same training on different devices
         self._context: Any = multiprocessing.get_context(start_method)
         self._count = workers
         self._early_deaths = 0
@@ -491,7 +489,7 @@ class Groups:
         self._ended: deque[tuple[Trial, Outcome | None]] = deque()
         self._workers: Processes | None = None
         if len(each) > 1:
-            self._workers = Processes(shares[0], workers=len(each), start_method=start_method, each=shares)
+            self._workers = Processes(*shares, workers=len(each), start_method=start_method)
 
     @property
     def idle(self) -> bool:

@@ -260,7 +260,7 @@ class Journal:
                 raise
             self._record = record
             assert record.declaration is not None
-            return {name: value for name, value in record.declaration.items() if name != LEDGER}
+            return record.declaration
 
     def _create(self, record: Record, declaration: dict[str, Any], draw: Callable[[], int]) -> Record:
         if self._reservation is not None:

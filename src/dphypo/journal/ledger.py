@@ -505,7 +505,7 @@ class Ledger:
             connection.execute(update(part).where(*mine).values(closed=True))
             return True
 
-        self._transact(lambda connection: work(connection, self._opened(connection, _read)))
+        self._commit(work, whole=True)
 
     def _rows(self, key: str, name: str) -> tuple[ColumnElement[bool], ...]:
         return part.c.ledger == self._name, part.c.entry == key, part.c.part == name
@@ -523,15 +523,15 @@ class Ledger:
         return f"Ledger({self._store.address!r})"
 
     def _read(self) -> _State:
-        return self._transact(lambda connection: self._opened(connection, _read))
+        return self._commit(lambda _, found: found, whole=True)
 
-    def _commit(self, work: Callable[[Connection, _State], R | None]) -> R:
-        """Read the end of the ledger and change it, in one transaction."""
-        return self._transact(lambda connection: work(connection, self._opened(connection, _read_end)))
+    def _commit(self, work: Callable[[Connection, _State], R | None], *, whole: bool = False) -> R:
+        """Read the ledger, its end or the ``whole``, and change it, in one transaction."""
+        return self._transact(lambda connection: work(connection, self._opened(connection, whole=whole)))
 
-    def _opened(self, connection: Connection, reading: Callable[[Connection, str], _State | None]) -> _State:
+    def _opened(self, connection: Connection, *, whole: bool) -> _State:
         try:
-            found = reading(connection, self._name)
+            found = (_read if whole else _read_end)(connection, self._name)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
             damaged = f"{self._address} is damaged, or was changed by something other than this library"
             raise LedgerError(f"{damaged}: restore an unchanged copy") from None
@@ -609,16 +609,12 @@ def _read(connection: Connection, name: str) -> _State | None:
                 _require(key not in entries)
                 entries[key] = _entry(change.content, terms)
                 spent += entries[key].declared
-            case [kind, key, name_of_part, charged, after] if kind == SETTLE:
-                _require(entries[key].settled is None and name_of_part not in entries[key].released)
-                released = (*entries[key].released, _validate.line(part=name_of_part))
-                entries[key] = replace(entries[key], released=released, settled=_cost(charged, terms))
+            case [kind, key, one, charged, after] if kind == SETTLE:
+                entries[key] = replace(_released(entries[key], one), settled=_cost(charged, terms))
                 _require(_covers(entries[key].declared, entries[key].charged))
                 spent = _sum(entries.values(), terms)
-            case ["release", key, name_of_part, after]:
-                _require(entries[key].settled is None and name_of_part not in entries[key].released)
-                released = (*entries[key].released, _validate.line(part=name_of_part))
-                entries[key] = replace(entries[key], released=released)
+            case ["release", key, one, after]:
+                entries[key] = _released(entries[key], one)
             case _:
                 raise ValueError
         _require(spent == _cost(after, terms))
@@ -630,6 +626,12 @@ def _read(connection: Connection, name: str) -> _State | None:
     _require(closed == {(key, one) for key, entry in entries.items() for one in entry.released})
     _require(all(row.entry in entries and len(str(row.head)) == 64 for row in rows))
     return _State(end, terms, spent, entries)
+
+
+def _released(entry: Entry, part: str) -> Entry:
+    """The entry after one more of its parts has released."""
+    _require(entry.settled is None and part not in entry.released)
+    return replace(entry, released=(*entry.released, _validate.line(part=part)))
 
 
 def _terms(content: Any) -> Terms:
@@ -751,19 +753,34 @@ def _publish(content: bytes, path: Path) -> None:
 
 
 class Reservation:
-    """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it."""
+    """The entry of a search in a ledger, which states its ε at δ. All parts of a search share it.
+
+    Args:
+        ledger: a :class:`Ledger`, or the file or URL of one.
+        guarantee, name, delta, unit: as for :meth:`Ledger.reserve`.
+        private: whether the randomness of the search comes from the operating system; refused otherwise.
+    """
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Ledger | str | Path,
         guarantee: Guarantee | Composition,
         name: str,
+        *,
+        private: bool,
         delta: float | None = None,
         unit: str = "record",
     ) -> None:
-        self._ledger, self._guarantee, self._name, self._delta, self._unit = ledger, guarantee, name, delta, unit
+        if not private:
+            remedy = "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"
+            raise _validate.fail("ledger", ledger, remedy)
+        book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
+        if not isinstance(book, Ledger):
+            raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open created")
+        book.charge(guarantee, unit)  # refuses a guarantee that no filter can hold
+        self._ledger, self._guarantee, self._name, self._delta, self._unit = book, guarantee, name, delta, unit
         self._key: str | None = None
-        self.total = (ledger.epsilon, ledger.delta)
+        self.total = (book.epsilon, book.delta)
 
     def begun(self, declaration: dict[str, Any]) -> dict[str, Any]:
         """The declaration of a new part, with the key of the search; refused if the search does not fit the ledger."""
@@ -807,24 +824,3 @@ class Reservation:
         """Close the entry of a search that ended at the part ``name``; it is charged for the parts ``made``."""
         assert self._key is not None
         self._ledger.settle(self._key, name, head, guarantee, made=made)
-
-
-def make_reservation(
-    ledger: Ledger | str | Path,
-    guarantee: Guarantee | Composition,
-    name: str,
-    *,
-    private: bool,
-    delta: float | None = None,
-    unit: str = "record",
-) -> Reservation:
-    """The reservation for ``ledger=``: a :class:`Ledger`, or the file or URL of one."""
-    if not private:
-        raise _validate.fail(
-            "ledger", ledger, "a search with seeded randomness has no guarantee: leave out the ledger, or the seed"
-        )
-    book: object = Ledger(ledger) if isinstance(ledger, (str, Path)) else ledger
-    if not isinstance(book, Ledger):
-        raise _validate.fail("ledger", ledger, "give a dphypo.Ledger, or the file that Ledger.open created")
-    book.charge(guarantee, unit)  # refuses a guarantee that no filter can hold
-    return Reservation(book, guarantee, name, delta, unit)

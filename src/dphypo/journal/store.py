@@ -154,12 +154,11 @@ def read(connection: Connection, kind: str, name: str) -> tuple[End, list[Change
     rows = connection.execute(select(secret.c.number, short).where(*end.rows(secret), secret.c.piece == 0))
     kept = {number: None if content is None else bytes(content) for number, content in rows}
     for row in connection.execute(select(change).where(*end.rows(change)).order_by(change.c.number)).all():
-        missing = object()
-        found: Any = kept.pop(row.number, missing)
-        if isinstance(found, bytes) and hashlib.sha256(found).hexdigest() != row.digest:
+        is_kept, found = row.number in kept, kept.pop(row.number, None)
+        if found is not None and hashlib.sha256(found).hexdigest() != row.digest:
             raise tampered("a secret value was changed")
         end = _checked(end, row)
-        changes.append(Change(_parsed(row.content), found is not missing, found if isinstance(found, bytes) else None))
+        changes.append(Change(_parsed(row.content), is_kept, found))
     if end.head != head or kept:
         raise tampered("changes were edited, added or removed")
     return end, changes
@@ -627,7 +626,7 @@ class PostgreSQL(Database):
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
         if everything:
-            self._create_anew(connection)
+            self._recreate_tables(connection)
             return
         # VACUUM runs only outside a transaction, which is what AUTOCOMMIT means.
         connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -637,7 +636,7 @@ class PostgreSQL(Database):
             connection.rollback()
             connection.execution_options(isolation_level=connection.default_isolation_level)
 
-    def _create_anew(self, connection: Connection) -> None:
+    def _recreate_tables(self, connection: Connection) -> None:
         """Statistics belong to a table, transaction numbers to a row: new tables with new rows have neither."""
         tables = metadata.sorted_tables
         with connection.begin():

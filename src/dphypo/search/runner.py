@@ -55,7 +55,7 @@ from dphypo.executors import Executor, Withdrawn
 from dphypo.executors.executor import Execution, Groups, GroupSizes, Lost, Processes, checked
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
-from dphypo.journal.ledger import LEDGER, Reservation, make_reservation
+from dphypo.journal.ledger import LEDGER, Reservation
 from dphypo.journal.store import Store, inherited, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
@@ -190,7 +190,7 @@ class Runner:
         if ledger is not None:
             stated: dict[str, Any] = {"private": declaration.private, "delta": declaration.delta}
             entry = _entry_name(name, journal)
-            self._reservation = make_reservation(ledger, declaration.guarantee, entry, **stated, unit=declaration.unit)
+            self._reservation = Reservation(ledger, declaration.guarantee, entry, **stated, unit=declaration.unit)
             self.declaration = replace(declaration, ledger=self._reservation.total)
         self._shared, self._store = isinstance(journal, Store), open_store(journal)
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
@@ -493,7 +493,7 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
         elif len(each) == 1:
             opened = execution.open(each[0])
         else:
-            opened = contextlib.closing(Processes(each[0], workers=execution.workers, each=each, **start))
+            opened = contextlib.closing(Processes(*each, workers=execution.workers, **start))
         with opened as workers:
             yield workers
 
