@@ -37,7 +37,7 @@ def test_what_goes_wrong_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder .*none: make it first"):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*none: create it first"):
         _files.write(tmp_path / "none" / "it.json", b"{}")
 
 
@@ -111,7 +111,7 @@ def test_names_that_no_file_has_are_named(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "a" / "b"
-    with pytest.raises(OSError, match=r"nothing was written to .*/b: .*too long. Make room"):
+    with pytest.raises(OSError, match=r"nothing was written to .*/b: .*too long. Free space"):
         _files.write_folder(target, {"one": b"1", "2" * 300: b"2"})
     assert not target.exists()
     target.mkdir()

@@ -34,15 +34,15 @@ class _MissingFileError(FileError, FileNotFoundError):
 def read(
     path: str | os.PathLike[str], what: str = "file", *, most: int = MOST_BYTES, within: Path | None = None
 ) -> bytes:
-    """The bytes of a regular file, opened once; a ``FileError`` that names it, and ``what`` it should be, otherwise.
+    """Return the bytes of a regular file, or raise a ``FileError`` that names it and ``what`` it should be.
 
-    It has at most ``most`` bytes. A link is followed to another regular file, but not out of the folder ``within``.
+    It may have at most ``most`` bytes. A link may lead to another regular file, but not out of the folder ``within``.
     """
     shown, found = printable(path), Path(path)
     try:
         if within is not None and not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(within)):
             raise FileError(f"{shown}: the {what} is a link to a file outside of its folder")
-        if not stat.S_ISREG(os.stat(found).st_mode):  # before it is opened: that may wait, or start a device
+        if not stat.S_ISREG(os.stat(found).st_mode):  # checked before opening, which may block or start a device
             raise FileError(f"{shown}: the {what} is not a regular file")
         descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
@@ -54,7 +54,7 @@ def read(
         raise _MissingFileError(f"there is no {what} at {shown}") from None
     except OSError as error:
         raise FileError(f"{shown}: the {what} cannot be read ({error.strerror})") from None
-    except ValueError as error:  # a name with a zero in it, or one that no file can have
+    except ValueError as error:  # a name with a null character, or one that no file can have
         raise error if isinstance(error, FileError) else FileError(f"{shown}: no file can have this name") from None
     if opened.st_size > most or len(content) > opened.st_size:
         raise FileError(f"{shown}: the {what} is larger than {most} bytes, or grows")
@@ -71,10 +71,9 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 @contextlib.contextmanager
 def parsing(path: str | os.PathLike[str], wrong: str) -> Iterator[None]:
-    """A block that parses the content of a file: whatever the content makes a parser raise is a ``FileError``.
+    """Convert whatever a parser raises in this block to a ``FileError``, except for a missing package.
 
-    Parsers raise errors of their own, such as ``zlib.error`` and ``SafetensorError``, so every error is caught but a
-    missing package.
+    Parsers raise their own errors, such as ``zlib.error`` and ``SafetensorError``.
     """
     try:
         yield
@@ -119,7 +118,7 @@ def _from_json(data: bytes) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names are all different: a reader might see the first of two, and we the second."""
+    """A JSON object without repeated names: other readers might use the first of two values, and we the second."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -139,7 +138,7 @@ def _constant(text: str) -> float:
 
 
 def read_array(archive: zipfile.ZipFile, name: str, *, limit: int) -> npt.NDArray[Any]:
-    """The array ``name`` of an archive, if it needs at most ``limit`` bytes; ValueError if it is not what it says.
+    """Read the array ``name`` of an archive; a ValueError if it is damaged, or needs more than ``limit`` bytes.
 
     numpy allocates what a header asks for before it reads a byte, so the header is compared with the bytes first.
     """
@@ -180,11 +179,11 @@ def writing(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[byte
 
     Raises:
         FileNotFoundError: there is no such folder.
-        FileExistsError: there is something else than a file.
+        FileExistsError: the path is a folder, a device or a pipe.
     """
     target, name = Path(path), None
     if not is_folder(target.parent):
-        raise FileNotFoundError(f"there is no folder {printable(target.parent)}: make it first")
+        raise FileNotFoundError(f"there is no folder {printable(target.parent)}: create it first")
     try:
         if target.exists() and not target.is_file():
             raise FileExistsError(f"{printable(target)} is not a regular file: give another name")
@@ -203,14 +202,14 @@ def writing(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[byte
 
 
 def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Path:
-    """Write a file, or leave what is there as it is if anything goes wrong; an existing file is replaced."""
+    """Write or replace a file. If anything goes wrong, the old content stays."""
     with writing(path, mode) as file:
         file.write(content)
     return Path(path)
 
 
 def to_json(document: Any) -> bytes:
-    """A document for people and programs to read."""
+    """A document as indented JSON."""
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -219,7 +218,7 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
-    """Write files into a new or empty folder, the last one last; if anything goes wrong, take back all of it.
+    """Write files into a new or empty folder, in order; if anything goes wrong, remove them all.
 
     A folder that holds exactly these files is left as it is.
     """
@@ -242,7 +241,7 @@ def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> 
                 target.rmdir()
         if isinstance(error, OSError):
             raise OSError(
-                error.errno, f"nothing was written to {printable(target)}: {error.strerror}. Make room, and try again"
+                error.errno, f"nothing was written to {printable(target)}: {error.strerror}. Free space and try again"
             ) from None
         raise
     return target

@@ -313,7 +313,7 @@ def full_name(thing: type | object) -> str:
 
 
 def half_way(low: float, high: float) -> float:
-    """The middle of the floats between ``low`` and ``high``: as many lie below it as above, give or take one."""
+    """The midpoint in the order of floats: bisection with it takes at most 64 steps."""
     middle = (_rank(low) + _rank(high)) // 2
     size: float = struct.unpack("<d", struct.pack("<q", abs(middle)))[0]
     return math.copysign(size, middle)

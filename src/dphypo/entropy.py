@@ -54,7 +54,7 @@ class System:
 
 SYSTEM = System()
 SEED_BITS = 256
-"""Of the seed of a run whose words all come from :mod:`dphypo.noise`, which takes seeds of any length."""
+"""The length of the seed of a run that draws only from :mod:`dphypo.noise`, which accepts seeds of any length."""
 _MOST_WORDS = 2**32  # per call
 
 # Threads that share a seeded source must not read the same block. The lock is global so that sources can be pickled.

@@ -29,7 +29,7 @@ class FileError(ValueError):
 class JournalError(RuntimeError):
     """The journal could not be read or written. What was committed before is not lost.
 
-    ``reason`` is what happened in a few words, for messages that say the rest themselves.
+    ``reason`` says what happened in a few words, for use in other messages.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -78,7 +78,7 @@ class UnaccountableError(ValueError):
 
 
 class UnreachableError(ValueError):
-    """No value of the noise, or of whatever is solved for, meets the target."""
+    """No value of the noise, or of whatever is solved for, reaches the target."""
 
 
 class UnfitRecordsError(RuntimeError):

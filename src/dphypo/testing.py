@@ -1,4 +1,4 @@
-"""Checks of a mechanism or a search rule of your own.
+"""Checks for your own mechanisms and search rules.
 
 Run ``check_mechanism`` on public or synthetic records before the first study. A search rule cannot break privacy: the
 band is enforced after it. ``check_sampler`` checks that a search can rely on it.
@@ -76,11 +76,11 @@ def check_mechanism(
         ensure(saved == first.model, "a model that is saved, loaded and saved again is not the same")
         between = _attempt(mechanism, other, below(2**63, entropy))
         again = _attempt(mechanism, params, seed)
-        told = "the same λ and seed gave another model after another run: a run must depend on its λ and seed alone"
-        ensure(not deterministic or (again.score, again.model) == (first.score, first.model), told)
+        otherwise = "the same λ and seed gave another model after another run: a run must depend on λ and seed alone"
+        ensure(not deterministic or (again.score, again.model) == (first.score, first.model), otherwise)
         reseeded = _attempt(mechanism, params, below(2**63, entropy))
-        told = "two seeds gave the same model: the noise of a run must follow its seed"
-        ensure(first.model not in (reseeded.model, between.model), told)
+        otherwise = "two seeds gave the same model: the noise of a run must follow its seed"
+        ensure(first.model not in (reseeded.model, between.model), otherwise)
 
 
 def _check_event(mechanism: Mechanism, space: Space) -> None:
@@ -167,7 +167,7 @@ def _histories(space: Space, longest: int) -> Iterator[tuple[str, History]]:
 
 
 def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: History, when: str) -> Floats:
-    """The weights, after checking all that can be seen of them at once and that the arguments are untouched."""
+    """The weights, after checking their form and that the arguments were left as they were."""
     arrays: list[npt.NDArray[Any]] = [candidates.unit, candidates.masses, candidates.features]
     arrays += [history.features, history.unit, history.scores, history.failed]
     before, params = [array.copy() for array in arrays], tuple(dict(row) for row in history.params)
@@ -179,8 +179,8 @@ def _check_weights(sampler: Sampler, candidates: Candidates | Grid, history: His
     same = all(np.array_equal(new, old, equal_nan=True) for new, old in zip(arrays, before, strict=True))
     ensure(same and tuple(dict(row) for row in history.params) == params, f"it changed its arguments {when}")
     ensure(isinstance(weights, np.ndarray), f"{when} the weights are not an array of numpy")
-    told = f"{when} the weights have shape {weights.shape}, for {len(candidates)} candidates"
-    ensure(weights.shape == (len(candidates),), told)
+    otherwise = f"{when} the weights have shape {weights.shape}, for {len(candidates)} candidates"
+    ensure(weights.shape == (len(candidates),), otherwise)
     ensure(bool(np.isfinite(weights).all()), f"{when} some weights are not finite")
     ensure(bool((weights >= 0).all()), f"{when} some weights are negative")
     ensure(bool((weights > 0).any()), f"{when} every weight is zero, so no candidate can be chosen")
@@ -214,8 +214,8 @@ def _check_repeats(sampler: Sampler, sets: Sequence[Candidates | Grid], history:
         rows = np.random.default_rng(3).permutation(len(history))
         params = [history.params[row] for row in rows]
         turned = History(history.features[rows], history.unit[rows], history.scores[rows], history.failed[rows], params)
-        told = "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time"
-        ensure(_alike(sampler.weights(candidates, turned), expected), told)
+        otherwise = "the order of the runs changes a weight: pass ordered=True if the rule has a notion of time"
+        ensure(_alike(sampler.weights(candidates, turned), expected), otherwise)
 
 
 def _alike(left: Floats, right: Floats) -> bool:

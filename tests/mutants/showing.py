@@ -86,8 +86,8 @@ MUTANTS = (
         "a checkpoint stays",
         "what a last run kept is erased when it has ended",
         "search/runner.py",
-        "            if self.last_run:\n                erase(self.checkpoint)\n",
-        "            if self.last_run:\n                pass\n",
+        "            if self.runs.single:\n                erase(self.checkpoint)\n",
+        "            if self.runs.single:\n                pass\n",
         ("survey/test_checkpoint.py::test_a_run_killed_at_any_step_goes_on_there[after-7-8]",),
     ),
     Mutant(

@@ -95,7 +95,7 @@ def test_the_end_of_the_name_is_the_format(figure, tmp_path, name, magic):
 def test_an_unknown_format_and_a_missing_folder_are_refused(figure, tmp_path):
     with pytest.raises(ValueError, match=r"path = '.*a\.gif' is not valid: the name must end with one of \.png"):
         plots.save(figure, tmp_path / "a.gif")
-    with pytest.raises(FileNotFoundError, match="make it first"):
+    with pytest.raises(FileNotFoundError, match="create it first"):
         plots.save(figure, tmp_path / "nowhere" / "a.png")
     assert list(tmp_path.iterdir()) == []
 

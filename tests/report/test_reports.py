@@ -196,7 +196,7 @@ def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_
     with pytest.raises(FileExistsError, match="is not a report of a release: give a new name"):
         write(page, other)
     assert other.read_text() == "<html>mine</html>"
-    with pytest.raises(FileNotFoundError, match="make it first"):
+    with pytest.raises(FileNotFoundError, match="create it first"):
         write(page, tmp_path / "nowhere" / "report.html")
     with pytest.raises(FileExistsError):
         write(page, tmp_path)

@@ -54,6 +54,8 @@ def test_options_of_other_optimisers_are_explained(option):
 def test_an_unknown_option_is_a_plain_error():
     with pytest.raises(TypeError, match="colour"):
         make().run(colour="red")
+    with pytest.raises(TypeError, match="Did you mean 'checkpoint_every'"):
+        make().run(checkpoint_evry=5)
 
 
 def test_a_study_keeps_no_checkpoints():

@@ -272,6 +272,8 @@ def test_a_frontier_releases_every_model_and_charges_all(tmp_path: Path) -> None
     assert dphypo.verify(release.save(tmp_path / "release"))
     with pytest.raises(ValueError, match="the declared parts would cost"):
         frontier(train, space=SPACE, epsilons=(0.5, 2.0), delta=DELTA, epsilon=2.0, journal=None, progress=False)
+    with pytest.raises(ValueError, match=r"mechanism = .* is not valid: declare the function"):
+        frontier(lambda params, *, seed: None, epsilons=(0.5, 2.0), delta=DELTA, journal=None)
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,15 @@ BROKEN = (
 )
 NO_WORKERS = (
     "several worker processes in a row ended before they could start a run; what they printed says why. With the start "
-    "method \"spawn\" they import the main module again: protect the code there with if __name__ == '__main__'. What "
-    "was defined in a notebook or at a prompt they cannot import: define it in a module"
+    "method \"spawn\" they import the main module again: protect the code there with if __name__ == '__main__'. They "
+    "cannot import what was defined in a notebook or at a prompt: define it in a module"
 )
 
 
 MIXED_UP = (
     "the executor returned something other than the outcome of the run that it was given, such as the outcome of "
-    "another run. Nothing was recorded. Use another executor; the search resumes where it stopped. An executor of your "
-    "own calls dphypo.mechanisms.mechanism.attempt and returns the outcome with its run"
+    "another run. Nothing was recorded. Use another executor; the search resumes where it stopped. Your own executor "
+    "must call dphypo.mechanisms.mechanism.attempt and return the outcome with its run"
 )
 
 

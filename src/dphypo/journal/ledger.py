@@ -62,8 +62,8 @@ ORDERS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 63.0)
 FOR_SLACK = 0.01  # of δ
 _BEND = 0.05  # η of e(S)
 _WAIT_S = 30.0  # for other processes that reserve or commit
-_ALIKE = 1e-6  # relative: a search whose cost is reserved may cost so much more, on another machine
-_INFINITE = 1e300  # the cost at an order where nothing is known of a search
+_ALIKE = 1e-6  # relative: by how much the cost of a reserved search may differ on another machine
+_INFINITE = 1e300  # the cost of a search at an order at which no bound is known
 _NEW_PART = text(
     "INSERT INTO dphypo_part (ledger, entry, part, head, closed) VALUES (:ledger, :entry, :part, :head, :closed) "
     "ON CONFLICT DO NOTHING"
@@ -186,7 +186,7 @@ class _State:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def left(self) -> float:
-        """The largest part of its budget that some order has left."""
+        """The largest fraction of its budget that any order has left."""
         now, first = self.terms.budgets(self.spent.slack), self.terms.budgets()
         parts = [(b - c) / a for a, b, c in zip(first, now, self.spent.renyi, strict=True) if a > 0]
         return max(0.0, *parts)

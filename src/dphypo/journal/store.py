@@ -62,7 +62,7 @@ metadata = sql.MetaData()
 
 
 def _table(name: str, key: str, *columns: Column[Any] | sql.Index) -> Table:
-    """A table whose primary key is the named text columns, and those of ``columns`` that are declared so."""
+    """A table. Its primary key is the text columns in ``key``, and those of ``columns`` that are declared as such."""
     return Table(f"dphypo_{name}", metadata, *(Column(one, Text, primary_key=True) for one in key.split()), *columns)
 
 
@@ -323,7 +323,7 @@ class Database:
     def alone(self, connection: Connection) -> None:
         """Wait until no other transaction uses a ledger of this database; later ones wait for the end of this one.
 
-        A ledger reads several rows before it changes one, so transactions that overlap would decide by what is past.
+        A ledger reads several rows before it changes one, so overlapping transactions would decide on outdated values.
         """
 
     def forget(self, connection: Connection, *, everything: bool) -> None:
@@ -422,7 +422,7 @@ class SQLite(Database):
 
 
 def _something_else(path: Path, *, empty: bool) -> str | None:
-    """What a file is that holds neither journals nor a ledger, so that a mistyped name destroys nothing."""
+    """What a file is if it holds neither journals nor a ledger: a mistyped name must not destroy it."""
     with open(path, "rb") as file:
         header = file.read(16)
     if not header:
@@ -716,7 +716,7 @@ class Store:
         return self._process not in (None, os.getpid())
 
     def commit(self, work: Callable[[Connection], R]) -> R:
-        """Do ``work`` in one transaction. On return it is on the disk; on an error nothing of it is."""
+        """Execute ``work`` in one transaction. On return it is on the disk; after an error nothing has changed."""
 
         def transaction(connection: Connection) -> R:
             with connection.begin():

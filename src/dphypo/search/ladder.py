@@ -30,7 +30,7 @@ from dphypo.journal import Ledger
 from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
-from dphypo.mechanisms.mechanism import SILENT, records_of
+from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
 from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space, cost_of
 from dphypo.search.progress import solving
 from dphypo.search.proposer import middle, moved_into
@@ -314,6 +314,7 @@ def frontier(
         ``release.surveys[0].model(0)``. The model of the release is that of the largest ε.
     """
     check_entropy(entropy)
+    check_is_mechanism(mechanism)
     over = mechanism.default_space() if space is None else space
     with keeping(journal, name) as keep, solving(show=progress):
         solver = _Solver.of(over, mechanism, delta, keep)  # type: ignore[arg-type]

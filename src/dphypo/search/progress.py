@@ -252,7 +252,7 @@ def say_made_before(journal: str | None, *, released: bool) -> None:
 
 
 def say_attempt(trial: Trial, called: str, *, last: bool) -> None:
-    """Say that a published run is repeated or resumed. In a log, this is said of a part with one run alone."""
+    """Say that a published run is repeated or resumed. A log says it only of a part with one run."""
     if last or on_terminal():
         what = called if last else f"run {trial.number + 1}"
         if trial.attempts > 1:
@@ -292,9 +292,7 @@ def tell_fit(mechanism: Mechanism, space: Space, *, log: bool) -> None:
             return
         of = f"{mechanism.unit}s given to"
         found = ", ".join(f"{fit} of the {given} {of} {use}" for use, (fit, given) in counts)
-        left = (
-            " The others are left out: their shape or type, a value that is not finite, or a label the model has not."
-        )
+        left = " The others are left out: their shape or type, a value that is not finite, or a label the model lacks."
         said = "" if on_terminal() else " Do not publish this log."
         fits = all(fit == given for _, (fit, given) in counts)
         say(f"SECRET, for the curator alone: {found} fit the declaration.{'' if fits else left}{said}")
@@ -322,13 +320,13 @@ def rows(
     ``on_run`` is called, after the survey has ended, because results may be published. Lines about steps show times:
     they go to a log at once and say that it is for the curator.
     """
-    at_once, told, remarked = public or on_terminal(), Shield("on_run"), Shield("the remark on the best run")
+    at_once, callback, remarked = public or on_terminal(), Shield("on_run"), Shield("the remark on the best run")
 
     def tell(number: int, trial: Trial, outcome: Outcome, *, now: bool) -> None:
         if show and at_once is now:
             say(row(number, total, trial.params, outcome.score))
         if on_run is not None and public is now:
-            told(lambda: on_run(Row(trial.params, outcome.score, outcome.metrics)), otherwise=None)
+            callback(lambda: on_run(Row(trial.params, outcome.score, outcome.metrics)), otherwise=None)
 
     yield lambda trial, outcome: tell(len(record().results), trial, outcome, now=True)
     for number, trial in enumerate(record().trials, 1):

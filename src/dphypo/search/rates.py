@@ -81,7 +81,7 @@ class Known:
 
 
 def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[float], float]) -> Known | None:
-    """What is known of the learning rate of an optimiser; None for one that was not measured.
+    """What is known about the learning rate of an optimiser; None if it was not measured.
 
     ``movement`` rehearses the network on made-up records: it returns how far noise of a given size in all weights moves
     the outputs of the layer that moves most.
@@ -99,7 +99,7 @@ def known(optimizer: str, clipping: str, *, hidden: bool, movement: Callable[[fl
 
 
 def measured(optimizer: str) -> bool:
-    """Whether the drift of this optimiser is known: of SGD, and of Adam and its kin."""
+    """Whether the drift of this optimiser is known: that of SGD, of Adam and of its variants."""
     return optimizer == "sgd" or optimizer in LIKE_ADAM
 
 
@@ -248,7 +248,7 @@ def scale_of_shape(size: int) -> float:
 
 
 def remark_on_scale(scale: float, size: int) -> str | None:
-    """What to say of inputs of this scale, which have this many numbers, if a network learns little from them.
+    """A remark on inputs of this scale and of this many numbers; None if a network learns well from them.
 
     >>> remark_on_scale(8.0, 64), remark_on_scale(0.7, 10_000)
     (None, None)
@@ -436,7 +436,7 @@ class InputScale(Survey):
         return {"input_scale": published}
 
     def remark(self, certificate: Certificate) -> str | None:
-        """What to say of the published scale, if inputs of another size train better."""
+        """A remark on the published scale, if inputs of another size train better; otherwise None."""
         assert isinstance(self.mechanism, ScaleOfInputs)
         published = certificate.document["public"]["released"][0]["input_scale"]
         size = self.mechanism.training.input_size

@@ -112,9 +112,13 @@ SECRETS = frozenset(
 """Attributes in which other optimisers show their trials."""
 
 
+_RUN = ("workers", "progress", "start_method", "executor", "devices", "checkpoint_every", "on_run")
+"""The arguments of ``run``."""
+
+
 def refuse_options(options: dict[str, object]) -> None:
     """Explain an option of another optimiser that is refused or named differently; otherwise raise a TypeError."""
     for name in options:
         if name in OPTIONS:
             raise Refusal(f"{OPTIONS[name]} (run was given {name}=.)")
-    _validate.spelled("run", options, ("workers", "progress", "start_method", "executor", "devices", "on_run"))
+    _validate.spelled("run", options, _RUN)

@@ -247,7 +247,7 @@ def at_edge(survey: SurveyTable, space: Mapping[str, Any]) -> str:
 
     Args:
         survey: what was published.
-        space: what :meth:`dphypo.Space.to_dict` or a certificate says of the space; its words may be a stranger's.
+        space: what :meth:`dphypo.Space.to_dict` or a certificate says of the space; the file may be untrusted.
 
     >>> at_edge(SurveyTable((Row({"lr": 9.5}, 0.9),)), {"parameters": [
     ...     {"name": "lr", "distribution": "loguniform", "arguments": {"a": 0.1, "b": 10}}]})

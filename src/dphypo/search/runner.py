@@ -333,7 +333,7 @@ class Runner:
     def _stop(self, number: int) -> Stop:
         made = range(number + 1)
         terms = tuple(term for one in made for term in self.declaration.terms[one])
-        return Stop(Composition(terms), tuple(map(self._called, made)))
+        return Stop(Composition(terms), tuple(map(self._stored_as, made)))
 
     def published(self, before: int) -> list[Any]:
         """What the parts before a given one have published, for those that have."""
@@ -396,7 +396,7 @@ class Runner:
     def looking(self) -> Iterator[None]:
         """Read the journal. It is closed afterwards unless it was in use: trials that were asked for would be lost."""
         with self.turn.look:
-            in_use = any(self._store.holds(self._called(number)) for number in range(len(self.declaration.parts)))
+            in_use = any(self._store.holds(self._stored_as(number)) for number in range(len(self.declaration.parts)))
             try:
                 yield
             finally:
@@ -428,22 +428,23 @@ class Runner:
     def journal(self, number: int) -> Journal:
         if number not in self._journals:
             # All parts share one entry in the ledger. The first part reserves.
-            shared, called = self._shared or not self.declaration.alone, self._called(number)
-            self._journals[number] = Journal(self._store, called, shared=shared, reservation=self._reservation)
+            shared, name = self._shared or not self.declaration.alone, self._stored_as(number)
+            self._journals[number] = Journal(self._store, name, shared=shared, reservation=self._reservation)
         return self._journals[number]
 
     def entropy_of(self, number: int) -> Entropy:
         return self._entropy if self.declaration.alone else self._entropy.child(f"stage {number + 1}")
 
     def checkpoint(self, number: int) -> Path | None:
-        return self._store.beside(f"-checkpoint-{sha256(self._called(number).encode()).hexdigest()[:8]}")
+        return self._store.beside(f"-checkpoint-{sha256(self._stored_as(number).encode()).hexdigest()[:8]}")
 
-    def _called(self, number: int) -> str:
+    def _stored_as(self, number: int) -> str:
+        """The name of a part in the journal."""
         return self._name if self.declaration.alone else f"{self._name}, stage {number + 1}"
 
 
 def execute_runs(
-    part: RunningPart, execution: Execution, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None = None
+    part: RunningPart, execution: Execution, publish: Callable[[], None], *, progress: bool, on_run: OnRun | None
 ) -> None:
     """Execute the runs of a part, or those that are left, and publish.
 
@@ -456,7 +457,7 @@ def execute_runs(
             part.stop_if_all_fail()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
                 if progress and part.runs.published:
-                    _progress.say_attempt(trial, part.called, last=part.last_run)
+                    _progress.say_attempt(trial, part.called, last=part.runs.single)
                 workers.start(trial)
             if not workers.busy:
                 break  # T runs have ended
@@ -476,13 +477,13 @@ def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator
     """A block in which the runs are executed; ``show`` shows published runs."""
     mechanism, runs = part.mechanism, part.runs
     part.lost_runs.check(execution)
-    if execution.devices is not None and (part.last_run or not mechanism.all_devices()):
+    if execution.devices is not None and (part.runs.single or not mechanism.all_devices()):
         execution = replace(execution, workers=1)
     groups = None
     if execution.executor is None and mechanism.makes_many:
         same = mechanism.same_alone and part.lost_runs is Lost.AGAIN  # in a study a run is the same among others
         groups = runs.groups(execution.workers) if same or runs.published else None
-    each = on_each_device(execution, mechanism, one=part.last_run)
+    each = on_each_device(execution, mechanism, one=part.runs.single)
     with part.executing(groups, here=len(each) == 1 and (execution.here or groups is not None)):
         if runs.published and execution.local and len(each) == 1:
             each = [ReportsSteps(each[0], _follower(execution, part, show=show))]
@@ -545,7 +546,7 @@ def on_each_device(execution: Execution, mechanism: Mechanism, *, one: bool) -> 
 def _follower(execution: Execution, part: RunningPart, *, show: bool) -> LiveSteps:
     """Follows published runs on one device of this machine; a last run keeps checkpoints."""
     every, file = execution.checkpoint_every, None
-    if part.last_run and part.checkpoint is not None and every is not None:
+    if part.runs.single and part.checkpoint is not None and every is not None:
         file = CheckpointFile(part.checkpoint, every)
     log = show and part.declaration.timed
     return LiveSteps(part.called, show, log, file, part.live, part.noted)
@@ -568,7 +569,6 @@ class RunningPart:
         self.sampler_error: Exception | None = None
         self.counted: str | None = None  # the noisy counts of the records that fit, in words
         self._lag, self._open = runs.lag, False
-        self.last_run = runs.single  # which keeps checkpoints
         self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
         self.handed: dict[int, Trial] = {}  # started and not finished yet
@@ -577,9 +577,9 @@ class RunningPart:
     @property
     def called(self) -> str:
         """What its runs are called while they are executed."""
-        if self._part.may_stop or (self.last_run and self._number + 1 < len(self.declaration.parts)):
+        if self._part.may_stop or (self.runs.single and self._number + 1 < len(self.declaration.parts)):
             return f"part {self._number + 1}"  # a rung of a ladder, or the scale of the inputs
-        return "last run" if self.last_run else "survey"
+        return "last run" if self.runs.single else "survey"
 
     def record(self) -> Record:
         """What is committed. The first call takes the journal and, if the part is new, draws and commits T."""
@@ -625,14 +625,14 @@ class RunningPart:
                 raise tampered("its number of runs is one that the law of T never gives")
             self._lag = kept[LAG] if runs.in_order else self._lag
             self._past = Past(runs.space, declaration.sign)
-            if self.last_run and record.results:
+            if self.runs.single and record.results:
                 erase(self.checkpoint)  # its process died when it had committed
         except BaseException:
             self.close()
             raise
 
     def _compare(self, found: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
-        """What a journal keeps next to its declaration, which must be the one of now."""
+        """What a journal keeps next to its declaration; refused if it was declared differently."""
         notes = (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS)
         stated = {name: value for name, value in found.items() if name not in (*notes, LEDGER)}
         check(stated, declared, found.get(TOTAL), self.declaration.total, self._records.where)
@@ -650,7 +650,7 @@ class RunningPart:
             if record.released:
                 raise Refusal(refusals.RUNS_AFTER_RELEASE)
             while (trial := self._lost_run(record)) is not None:
-                steps = CheckpointFile(self.checkpoint).steps if self.last_run and self.checkpoint is not None else 0
+                steps = CheckpointFile(self.checkpoint).steps if self.runs.single and self.checkpoint is not None else 0
                 deaths = deaths_of(trial, steps)
                 if (died := self._died(deaths)) is None:
                     trial = replace(trial, attempts=self._attempts(deaths), machine=machine(), steps=steps)
@@ -731,7 +731,7 @@ class RunningPart:
             model = outcome.model if best or self._part.models else None
             self._journal.finish(trial, outcome, model, best=best, erase_seed=self.runs.published)
             self.handed.pop(trial.number, None)
-            if self.last_run:
+            if self.runs.single:
                 erase(self.checkpoint)
             elif self.runs.published and self.live.due(len(record.results)):
                 self.live.show(record, maximize=self.declaration.sign > 0)

@@ -166,11 +166,11 @@ class DrawnRuns(Runs):
         prior, with any lag. Without a band every run is.
         """
         history = past.history(record, usable) if self.policy.adaptive else None
-        from_prior = history is None or len(history) < self.policy.first or not self.policy.adaptive
+        if history is not None and len(history) < self.policy.first:
+            history = None
         if self.grid is not None:
-            index = self._index(self.grid, None if from_prior else history, entropy)
-            return self.grid.draw_within(index, entropy.child("within"))
-        if from_prior:
+            return self.grid.draw_within(self._index(self.grid, history, entropy), entropy.child("within"))
+        if history is None:
             return self.space.sample(entropy.child("draw"))
         candidates = self.space.candidates(self.policy.candidates, entropy.child("candidates"))
         return candidates.params(self._index(candidates, history, entropy))
@@ -255,7 +255,7 @@ class Stage(Part):
 
     def terms(self, space: Space, *, last: bool, alone: bool = False) -> tuple[Term, ...]:
         """One term; or two, for training and scores, if a split sets records apart and neighbours add or remove one."""
-        self.search_policy.grid(space)  # which refuses cells that the space has not
+        self.search_policy.grid(space)  # which refuses cells of parameters that are not in the space
         if not last:
             raise ValueError("a Stage is followed by another part: surveys come first, then one Stage or one LastRun")
         mechanism, sides = self.mechanism, self.mechanism.split

@@ -313,14 +313,18 @@ def plan_tuning(
     over_space.check_fit(mechanism, space)
     if search not in (AUTO, ALWAYS, NEVER):
         raise _validate.fail("search", search, 'give "auto", "always" or "never"')
+    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "keep": keep}
+    if given.runs == 0 or (given.runs is None and search == NEVER):
+        return one_run(space, mechanism, given, **budget)
     known, why, spread = known_of(mechanism, space), "", None
-    none = given.runs == 0 or (given.runs is None and search == NEVER)
-    if none or known is not None:
-        alone = one_run(space, mechanism, given, epsilon=epsilon, delta=delta, keep=keep)
-        prospect = None if known is None else prospect_of(mechanism, alone.full, space, known, epsilon, delta)
-        if none or (prospect is None and given.runs is None and search == AUTO):
+    undecided = given.runs is None and search == AUTO
+    limits: dict[str, Any] = {"compute": compute, "price": price, "known": known is not None and given.runs is None}
+    if known is not None:
+        alone = one_run(space, mechanism, given, **budget)
+        prospect = prospect_of(mechanism, alone.full, space, known, epsilon, delta)
+        if prospect is None and undecided:
             return alone
-        if prospect is not None and given.runs is None and search == AUTO:
+        if prospect is not None and undecided:
             after = prospect.searched()
             takes, most = 1 + RUNS_OF_KNOWN * prospect.fraction, MOST_COMPUTE if compute is None else compute
             loses = f"to lose {prospect.regret:.2g} of the score to the best learning rate"
@@ -328,8 +332,6 @@ def plan_tuning(
                 dear = f", at a compute of {takes:.3g}" if takes > most * _ROUNDING else ""
                 return replace(alone, why=f"{alone.why} It is expected {loses}, and a search {after:.2g}{dear}.")
             why = f"One run alone is expected {loses}, and a search {after:.2g}. "
-    limits: dict[str, Any] = {"compute": compute, "price": price, "known": known is not None and given.runs is None}
-    if known is not None:
         if prospect is not None:
             found = known.at(prospect.signal)
             space, spread, known = widened(space, known, found), found.spread, found

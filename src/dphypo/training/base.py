@@ -53,7 +53,7 @@ _UNKNOWN = 0.1  # the learning rate where nothing was measured
 
 READ = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
 COSTS = ("batch_size", "epochs", "steps")
-"""Hyperparameters that say what a run costs, and those that it reads otherwise."""
+"""Hyperparameters that determine the cost of a run, and the others that it reads."""
 
 T = TypeVar("T")
 Begun = TypeVar("Begun")
@@ -183,7 +183,7 @@ class GradientTraining(Mechanism):
     library: ClassVar[type[TrainedModel]]
     """How its library's models are scored."""
     read: ClassVar[tuple[str, ...]] = READ
-    """Hyperparameters that the mechanism reads itself, beside those that say what a run costs."""
+    """Hyperparameters that the mechanism reads itself, in addition to those that determine the cost of a run."""
     same_fits: ClassVar[frozenset[str]]
     """Fields that what was found for an architecture depends on."""
     kept: ClassVar[float | None] = None
