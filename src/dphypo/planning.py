@@ -123,8 +123,10 @@ class Design:
 def designs(
     compute: float, steps: int | None, more: tuple[tuple[int, float], ...] = (), bands: Sequence[Band] = BANDS
 ) -> Iterator[Design]:
-    """Designs whose expected compute is at most ``compute`` full runs of ``steps`` steps; ``more`` surveys by (runs,
-    fraction), and adaptive studies in ``bands`` where there are at least two runs to adapt."""
+    """Designs whose expected compute is at most ``compute`` full runs of ``steps`` steps.
+
+    ``more`` are further surveys by (runs, fraction). Studies in ``bands`` are added if they expect at least two runs.
+    """
     yield untuned()
     for runs, fraction in dict.fromkeys((*SURVEYS, *more)):
         long_enough = steps is None or math.ceil(fraction * steps) >= FEWEST_STEPS or (runs, fraction) in more
@@ -320,7 +322,7 @@ def lost_at(reach: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class AtEpsilon:
-    """What one ε asks for, and what that cost elsewhere."""
+    """The noise that one ε requires, and the accuracy that such noise cost on public tasks."""
 
     epsilon: float
     noise_multiplier: float
@@ -500,7 +502,7 @@ def _training(mechanism: Mechanism | None, given: dict[str, Any]) -> tuple[Sampl
 
 
 def _notes_of(mechanism: Mechanism) -> Iterator[str]:
-    """What a table says of the training itself: whom it protects, and what its scores cost."""
+    """Notes on the training itself: whom it protects, and what its scores cost."""
     check_is_mechanism(mechanism)
     if mechanism.rows_per_person is not None:
         declared = (mechanism.on_all_records() or mechanism).records

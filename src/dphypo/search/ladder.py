@@ -51,7 +51,7 @@ class Ladder:
         target: the score to reach, such as an accuracy of 0.9.
         rungs: how many totals, each √2 times the one before; the last is the ``epsilon`` of ``tune``.
         epsilons: the totals instead, in increasing order; the last is at most the ``epsilon`` of ``tune``.
-        wrong: the probability with which "reached" may be wrong, over all rungs together: a score on private records
+        wrong: the largest probability, over all rungs together, that "reached" is wrong: a score on private records
             must exceed the target by a margin that covers its noise and the sampling of the records that score.
 
     >>> [round(total, 2) for total in Ladder(0.9).totals(8.0)]
@@ -176,7 +176,7 @@ class Climb:
             return f"{count} runs, for ε = {shown}, each alone; all are released, and charged together."
         from_score = ", ".join(f"{rung.reaching:.4g}" for rung in self.rungs)
         said = (
-            f"Up to {count} runs, one after the other. Up to each of them, the total is ε = {shown}. The first whose "
+            f"Up to {count} runs, one after the other. The total up to each of them is ε = {shown}. The first whose "
             f"score is at least {from_score} is released, and no run follows it."
         )
         if first.wrong is None:

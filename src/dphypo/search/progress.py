@@ -245,7 +245,7 @@ def cost(certificate: Certificate, computes: Sequence[str]) -> str:
 
 
 def say_made_before(journal: str | None, *, released: bool) -> None:
-    """Say that a search was released or started before, and where; without times or counts."""
+    """Say that a search was released or started before; without times or counts. A journal in memory is new."""
     if journal is not None:
         said = "released before. The same release is read again" if released else "started before. It resumes"
         say(f"This search was {said} from {journal}.")

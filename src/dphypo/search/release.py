@@ -195,8 +195,7 @@ class SurveyTable:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            {"params": json.loads(json.dumps(dict(row.params))), "score": row.score}
-            | ({"metrics": dict(row.metrics)} if row.metrics else {})
+            {"params": _plain(row.params), "score": row.score} | ({"metrics": dict(row.metrics)} if row.metrics else {})
             for row in self.rows
         ]
         return {"rows": rows, "maximize": self.maximize}

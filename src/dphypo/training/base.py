@@ -359,7 +359,7 @@ class GradientTraining(Mechanism):
             return replace(self.score, noise_multiplier=noise_multiplier)
 
     def score_reaching(self, target: float, wrong: float) -> float | None:
-        """From which score on a target counts as reached; None if the score that ranks cannot say."""
+        """The score from which a target counts as reached; None if the ranking score cannot tell."""
         score, of = self.ranking_score, None if self.whole is None else self.whole.records
         return score.reaching(target, wrong, of) if isinstance(score, RecordScore) else None
 
@@ -430,11 +430,11 @@ class GradientTraining(Mechanism):
 
     @property
     def optimizer_name(self) -> str:
-        """The name of the optimiser, in small letters; "" if it has none."""
-        return self.optimizer.lower() if isinstance(self.optimizer, str) else ""
+        """The name of the optimiser in lower case; "" if it has none."""
+        return _optimizer_name(self.optimizer)
 
     def known(self, scale: float | None = None) -> rates.Known | None:
-        """What public values say of the learning rate, with normalised gradients."""
+        """What public values say about the learning rate, with normalised gradients."""
         return self.known_at({"clipping": self.searched_clipping}, scale)
 
     @property
@@ -443,13 +443,13 @@ class GradientTraining(Mechanism):
         return "normalise"
 
     def known_at(self, params: Mapping[str, Any], scale: float | None = None) -> rates.Known | None:
-        """What public values say of the learning rate at the other hyperparameters; None for a regression."""
+        """What public values say about the learning rate at the other hyperparameters; None for a regression."""
         if self.regression:
             return None
         scale = self.input_scale if scale is None else scale
         scale = rates.scale_of_shape(self.input_size or 1) if scale is None else scale
         given = {"optimizer": self.optimizer, "clipping": self.clipping, **params}
-        name = given["optimizer"].lower() if isinstance(given["optimizer"], str) else ""
+        name = _optimizer_name(given["optimizer"])
         key = repr(("rate", name, given["clipping"], scale, sorted(self.shape_params(params).items())))
         if key not in self._fits:
             rehearsed: Callable[[float], float] = partial(self.movement, params, scale)
@@ -474,7 +474,7 @@ class GradientTraining(Mechanism):
         """
         absolute = params.get("learning_rate", None if "drift" in params else self.learning_rate)
         drift = params.get("drift", self.drift)
-        name = given["optimizer"].lower() if isinstance(given["optimizer"], str) else ""
+        name = _optimizer_name(given["optimizer"])
         if absolute is None and drift is None:
             found = self.known_at(params)
             absolute, drift = (_UNKNOWN, None) if found is None else (None, found.value)
@@ -538,7 +538,7 @@ class GradientTraining(Mechanism):
 
     @property
     def transfer(self) -> dict[str, Any] | None:
-        """How the hyperparameters of a full run become those of this short one, in plain values; None if they stay."""
+        """How the hyperparameters of a full run become those of this short one, in plain values; None if unchanged."""
         rule = self.transfer_rule or sampled_gaussian.NoiseRehearsal
         return describe_transfer(rule, self.fraction) if self.match and self.fraction < 1 else None
 
@@ -668,6 +668,10 @@ def make_in_groups(
         else:
             found[next(iter(group))] = models
     return found
+
+
+def _optimizer_name(optimizer: object) -> str:
+    return optimizer.lower() if isinstance(optimizer, str) else ""
 
 
 def _tried(call: Callable[[], T]) -> T | Exception:

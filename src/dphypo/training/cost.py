@@ -66,7 +66,7 @@ def match_noise(noise_multiplier: NoiseMultiplier, fraction: float) -> NoiseMult
 
 
 def exact(run: SampledGaussian) -> RoundedDp:
-    """The event of a run by our own engine, with its slack."""
+    """The event of a run of this library's engine, with its slack."""
     return RoundedDp(run.event, slack(steps=run.steps, rate=run.rate))
 
 
@@ -97,7 +97,7 @@ class TrainingCost:
             self.run_of(self.setting({}), 1.0 if isinstance(self.noise_multiplier, str) else self.noise_multiplier)
 
     def setting(self, params: Mapping[str, Any]) -> BatchAndLength:
-        """What λ says of the batch size and the length; it reads nothing else."""
+        """The batch size and the length at λ; nothing else of λ is read."""
         batch_size = params.get("batch_size", self.batch_size)
         if "steps" in params:
             return batch_size, None, params["steps"]

@@ -83,9 +83,9 @@ def private_test(
             (Term(account_published(replace(given, noise_multiplier=noise).event, 1), EVERYONE, scores=True),)
         )
 
-    with warnings.catch_warnings(action="ignore"):  # the solver tries much noise
+    with warnings.catch_warnings(action="ignore"):  # the solver tries large noise
         solved = solve_noise(at, epsilon=epsilon, delta=_validate.positive_delta(delta=delta))
-        final = replace(given, noise_multiplier=solved.value)  # of much noise, deviation tells
+        final = replace(given, noise_multiplier=solved.value)  # a large noise is stated as the deviation
     guarantee, cap = at(solved.value), final.rows_per_person
     unit = {"unit": "record"} if cap is None else {"unit": "person", "rows per person": cap}
     stated: dict[str, Any] = {**unit, "records": final.declared}

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import torch
 
 MULTIPLE = 32
-"""Rows of a piece are a multiple of this: vectorised loops then have no rest that is computed in another way, and every
-piece begins at a multiple of the processor's vectors, so that a record's place changes no bit. In smaller pieces, which
-save memory, records are differentiated one by one."""
+"""The rows of a piece are a multiple of this. Vectorised loops then have no remainder that is computed differently, and
+every piece begins at a multiple of the processor's vectors, so that a record's place changes no bit. In smaller pieces,
+which save memory, records are differentiated one by one."""
 _AHEAD = 2**16  # numbers of a run that are drawn at a time, at most: the table then stays in the processor's cache
 
 
@@ -129,7 +129,7 @@ def shard_of(numbers: I64, records: int, shards: int) -> I64:
 
 
 def draw(samplers: Sequence[BatchSampler], steps: int, size: int, shards: int = 1) -> tuple[I64, npt.NDArray[np.bool_]]:
-    """Numbers of records, and which are some, for the next steps: [steps, pieces, runs, ``size``].
+    """The numbers of the records of the next steps, and which entries are records: [steps, pieces, runs, ``size``].
 
     A piece holds records of one shard: piece p those of shard p mod ``shards``. Those that are :func:`filled` matter.
     """
@@ -145,14 +145,14 @@ def draw(samplers: Sequence[BatchSampler], steps: int, size: int, shards: int = 
 
 
 def filled(valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which pieces, [..., runs, size], have a record of any run: the sum of another one would be exactly zero."""
+    """Which pieces, [..., runs, size], have a record of any run: the sum of any other piece is exactly zero."""
     return np.any(valid, axis=(-2, -1))  # type: ignore[no-any-return]
 
 
 class Draws:
     """V + 2^bits·Z for every parameter of every run, fresh at each step, with Z = ⌊N + ½⌋ and N ∼ N(0, deviation²).
 
-    Several steps of few parameters are drawn at a time, or a range of many parameters: memory is bounded.
+    To bound memory, several steps are drawn at a time if parameters are few, and ranges of parameters if they are many.
     """
 
     def __init__(self, words: Sequence[noise.Words], width: int, deviation: float, bits: int) -> None:
@@ -183,7 +183,7 @@ class Draws:
         return np.concatenate([self._next(some) for some in self._ranges], axis=1)
 
     def _next(self, some: slice) -> npt.NDArray[np.float64]:
-        """Those of the next range."""
+        """The numbers of the next range of parameters."""
         if not self._waiting:
             self._waiting = list(self._block(some.stop - some.start).swapaxes(0, 1))
         return self._waiting.pop(0)

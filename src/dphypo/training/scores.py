@@ -10,7 +10,7 @@
 A library computes one value per record, from that record and the model alone: :class:`TrainedModel`. Everything else,
 the noise, the events, the measures and what they cannot score, is here.
 
-From which noisy accuracy on a target counts as reached is :func:`reaching` (docs/theory/ladders.md).
+The noisy accuracy from which a target counts as reached is :func:`reaching` (docs/theory/ladders.md).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DECIMALS = 4
 
 
 def reaching(target: float, wrong: float, *, noise_multiplier: float, records: int, of: int | None = None) -> float:
-    """The smallest accuracy, to four decimals, that is shown with probability ``wrong`` at most if a ≤ ``target``.
+    """The smallest noisy accuracy that a model with an accuracy a ≤ ``target`` shows with probability ≤ ``wrong``.
 
     Of all accuracies a ≤ t of the model on new records, a = t shows it most often; there the probability is a finite
     sum: P[R − uN + Z ≥ −1/2] for N records that score, R of them right, and Z ∼ N(0, σ²((1 − u)² + u²)).
@@ -110,7 +110,7 @@ _SHARE, _ENOUGH = 0.2, 4000  # this many records suffice to rank runs
 
 @dataclass(frozen=True)
 class Asked:
-    """Of which records a score asks values.
+    """The records of which a score needs values.
 
     Args:
         rows: their numbers; None for all.
@@ -286,7 +286,7 @@ class RecordScore(ABC):
         return noise.slack(cells, (1 if self.rows_per_person is None else GRID) * self.sigma)
 
     def deviation(self, classes: int | None) -> float | None:
-        """The noise of the score of a model of so many classes, in units of its whole range; None if not known."""
+        """The noise of the score of a model with this many classes, in units of its whole range; None if unknown."""
         sigma = self.noise_multiplier
         return sigma / self.records if isinstance(sigma, float) and self.records else None
 
@@ -296,9 +296,7 @@ class RecordScore(ABC):
         return ""
 
     def reaching(self, target: float, wrong: float, of: int | None) -> float | None:
-        """From which score on a target counts as reached, if a hash set the records apart from ``of`` in all; None if
-        that is not known.
-        """
+        """The score from which a target counts as reached, if a hash chose the records from ``of``; None if unknown."""
         return None
 
     @abstractmethod
@@ -585,7 +583,7 @@ def named(
     ignored: int | None = None,
     **options: Any,
 ) -> RecordScore | Metrics:
-    """The scores of some names, whose noise is to be found; ``options`` are those of :class:`RecordScore`."""
+    """The scores of these names, whose noise is to be solved for; ``options`` are those of :class:`RecordScore`."""
     names, scores = names_in(score), {}
     for name in names:
         # Accuracy is of the same matrix, where there is one.

@@ -35,7 +35,7 @@ class Run:
     """One run: public values, and the seed, which is secret.
 
     Args:
-        seed: all randomness of the run. A guarantee is against those who cannot try all seeds of this length.
+        seed: determines all randomness. The guarantee is against those who cannot try all seeds of this length.
         records: the declared number of records that the run may use, a public constant.
         rate: the probability with which a step takes a record.
         steps: how many steps.

@@ -164,7 +164,7 @@ def _read(value: Any) -> float | str:
 
 
 def _shown(value: Any, write: Callable[[Any], str] = str) -> str:
-    """``str(value)``, but what a set holds, at any depth, is in the order of its text and not of its hashes."""
+    """``str(value)``, with the elements of sets, at any depth, in the order of their texts and not of their hashes."""
     if dataclasses.is_dataclass(value):
         value = fields_of(value) or value
     kind = type(value)
@@ -334,9 +334,7 @@ def _records(dataset: Any, workers: int) -> list[bytes | None]:
 
 def _keys(inputs: Any, targets: Any, person: Any) -> PersonKeys:
     """The person of each row."""
-    count = len(inputs) if targets is None else _count("inputs", inputs)
-    if targets is not None and count != (others := _count("targets", targets)):
-        raise ValueError(f"there are {count} inputs and {others} targets: give as many of each")
+    count = len(inputs) if targets is None else _paired(inputs, targets)
     if not isinstance(person, str):
         rows = (lambda at: inputs[at]) if targets is None else lambda at: (inputs[at], targets[at])
         return PersonKeys.of(person, count, rows)
@@ -351,14 +349,13 @@ def _keys(inputs: Any, targets: Any, person: Any) -> PersonKeys:
 
 
 def _hashed(key: bytes | None) -> bytes | None:
-    """What decides the part of a person: a number as its digits, whatever column holds it; None for no person."""
+    """The bytes that decide a person's part: of a number its digits, whatever the column's type; None for no person."""
     return None if key is None else b"person|" + key[1:]
 
 
 def _pairs(inputs: Any, targets: Any) -> list[bytes | None]:
     """The bytes of each record and its target."""
-    if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
-        raise ValueError(f"there are {rows} inputs and {others} targets: give as many of each")
+    _paired(inputs, targets)
     pairs = zip(record_bytes(inputs), record_bytes(targets), strict=True)
     return [record + b"|" + target for record, target in pairs]
 
@@ -371,6 +368,13 @@ def _apart(records: Sequence[bytes | None], share: float, key: str) -> npt.NDArr
     salt = hashlib.sha256(key.encode()).digest()
     values = [int.from_bytes(hashlib.sha256(salt + (one or b"")).digest()[:8], "big") for one in records]
     return np.array(values, dtype=np.uint64) < np.uint64(share * 2.0**64)
+
+
+def _paired(inputs: Any, targets: Any) -> int:
+    """How many records there are, each with its target."""
+    if (rows := _count("inputs", inputs)) != (others := _count("targets", targets)):
+        raise ValueError(f"there are {rows} inputs and {others} targets: give as many of each")
+    return rows
 
 
 def _count(name: str, values: Any) -> int:
@@ -453,10 +457,10 @@ def sides_of(train: object, held_out: object, split: Sides | Split | str | None 
 
 
 def _memory(values: Any) -> Any:
-    """A tensor as the array that shares its memory, where there is one."""
+    """A tensor as the array that shares its memory, if there is one."""
     try:
         return values.detach().numpy() if hasattr(values, "detach") else values
-    except (TypeError, RuntimeError):  # on a device, or of a type that numpy has not
+    except (TypeError, RuntimeError):  # on a device, or of a type that numpy lacks
         return values
 
 
