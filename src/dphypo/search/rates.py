@@ -341,11 +341,6 @@ class ScaleOfInputs(Mechanism):
         return cls(training, noise_of_scale(records, total_in_gaussians(epsilon, delta), training.input_size))
 
     @property
-    def deviation(self) -> float:
-        """The standard deviation of the logarithm of the scale about the mean."""
-        return self.scale_noise.deviation
-
-    @property
     def event(self) -> RoundedDp:
         bought = self.scale_noise
         slack = noise.slack_of_sum(bought.norms)

@@ -429,7 +429,7 @@ def prospect_of(
     signal = run.rate * records * math.sqrt(run.steps) / run.noise_multiplier
     bought = ScaleOfInputs.of(mechanism, epsilon=epsilon, delta=delta)
     spread = spread_at(known.spread, signal)
-    spread = spread if bought is None else math.hypot(spread, bought.deviation)
+    spread = spread if bought is None else math.hypot(spread, bought.scale_noise.deviation)
     fraction = max(FRACTION_OF_ONE, least_fraction(run.steps))
     score, share = None if mechanism.score_event is None else mechanism.score_records, 0.0
     if score is not None and mechanism.on_all_records() is not None:

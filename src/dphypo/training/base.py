@@ -363,13 +363,10 @@ class GradientTraining(Mechanism):
         score, of = self.ranking_score, None if self.whole is None else self.whole.records
         return score.reaching(target, wrong, of) if isinstance(score, RecordScore) else None
 
-    def event(self, params: Mapping[str, Any]) -> dp_accounting.DpEvent | RoundedDp:
+    def event(self, params: Mapping[str, Any]) -> RoundedDp:
         """The event of training with the given hyperparameters. It reads the batch size and the epochs alone."""
         self.refuse_unknown(params)
-        return self._event(self.cost.run(params))
-
-    def _event(self, run: SampledGaussian) -> dp_accounting.DpEvent | RoundedDp:
-        return cost.exact(run)
+        return cost.exact(self.cost.run(params))
 
     @property
     def scored_on(self) -> str:
@@ -603,11 +600,11 @@ class GradientTraining(Mechanism):
     def kinds(self, space: Space) -> list[RunKind]:
         """Runs of a space that cost the same but for their noise: one for each batch size and length in it."""
         self.check_space(space)
-        cost = self.cost
+        own = self.cost
 
         def kinds_at(params: Mapping[str, Any]) -> list[RunKind]:
-            setting = cost.setting(params)
-            return [RunKind(setting, lambda noise: self._event(cost.run_of(setting, noise)))]
+            setting = own.setting(params)
+            return [RunKind(setting, lambda noise: cost.exact(own.run_of(setting, noise)))]
 
         return over_space.everywhere(kinds_at, space)
 
