@@ -463,7 +463,7 @@ def _check_hash(content: bytes, named: str | None, path: Path) -> None:
 def _saver_of(format: str, model: Any) -> Saver | None:
     """The saver that reads a format into what ``model`` is: a PyTorch model or its factory, an estimator, or None.
 
-    It is imported here because the frameworks' packages are built on this module.
+    Frameworks are imported here because their packages are built on this module.
     """
     if hasattr(model, "get_params"):
         from dphypo.sklearn.estimators import Networks
@@ -473,14 +473,11 @@ def _saver_of(format: str, model: Any) -> Saver | None:
         from dphypo.torch.saver import Safetensors, SavedGraph
 
         return SavedGraph() if model is None else Safetensors(model)
-    return None
+    return Plain() if model is None and format == Plain.format else None
 
 
 def _saver(format: str, saver: Saver | None, model: Any, folder: Path) -> Saver:
-    if saver is None and model is None and format == Plain.format:
-        saver = Plain()
-    elif saver is None:
-        saver = _saver_of(format, model)
+    saver = _saver_of(format, model) if saver is None else saver
     if saver is None or saver.format != format:
         more = {
             "npz": ")",
