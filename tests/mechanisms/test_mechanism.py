@@ -16,7 +16,7 @@ from support.slow import mostly_slow
 import dphypo
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
-from dphypo.mechanisms.mechanism import attempt, settle
+from dphypo.mechanisms.mechanism import attempt, outcome_of
 
 ADD_OR_REMOVE = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
 
@@ -114,7 +114,7 @@ def test_a_wrong_declaration_is_refused(arguments):
     ],
 )
 def test_what_a_run_returns_is_an_outcome(returned, score):
-    result = settle(lambda: returned, Plain())
+    result = outcome_of(lambda: returned, Plain())
     assert result.score == score
     assert (result.model is None) == (result.failure is not None) == (score is None)
     if score is None:
@@ -158,7 +158,7 @@ def test_a_saver_that_fails_on_one_model_is_an_outcome():
         def load(self, data):
             return None
 
-    assert "too large" in settle(lambda: (1, 1.0), Broken()).failure
+    assert "too large" in outcome_of(lambda: (1, 1.0), Broken()).failure
 
 
 def test_a_run_cannot_change_its_recorded_parameters():

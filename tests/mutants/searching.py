@@ -174,7 +174,7 @@ MUTANTS = (
         "a failure is an outcome",
         "mechanisms/mechanism.py",
         "        return Outcome.failed(reason)\n",
-        "        return settle(returned, saver)\n",
+        "        return outcome_of(returned, saver)\n",
         ("mechanisms/test_mechanism.py::test_an_exception_is_an_outcome",),
     ),
     Mutant(

@@ -97,7 +97,7 @@ class DPSGD(GradientTraining):
             raise _validate.fail("loss", self.loss, remedy)
         step.read_optimizer(self.optimizer)
         super().__post_init__()
-        self.settle(as_records(self.data, self.person))
+        self.set_records(as_records(self.data, self.person))
         self.refuse_unknown(self.fixed)
         _ = self.cost
         if self.complete:

@@ -171,19 +171,19 @@ def _number(score: Any) -> float:
 
 
 def told(outcome: object, saver: Saver) -> Outcome:
-    """The outcome given to ``tell``, checked by :func:`settle`; refused if it is not an outcome."""
-    settled = settle(lambda: outcome, saver)
+    """The outcome given to ``tell``, checked by :func:`outcome_of`; refused if it is not an outcome."""
+    found = outcome_of(lambda: outcome, saver)
     failed = isinstance(outcome, Outcome) and outcome.failure is not None
-    if not failed and settled.failure in (_NEITHER, _NO_NUMBER):
+    if not failed and found.failure in (_NEITHER, _NO_NUMBER):
         raise TypeError(
-            f"tell() cannot record this: {settled.failure}. Nothing was recorded: tell this trial again, with an "
+            f"tell() cannot record this: {found.failure}. Nothing was recorded: tell this trial again, with an "
             "Outcome, a (model, score) pair, or, if the run failed, Outcome.failed(reason)"
         )
-    return settled
+    return found
 
 
-def settle(returned: Callable[[], object], saver: Saver) -> Outcome:
-    """What a run returned, checked, its model in bytes."""
+def outcome_of(returned: Callable[[], object], saver: Saver) -> Outcome:
+    """The outcome of what a run returned, with the model in bytes."""
     try:
         outcome = Outcome.of(returned())
         return replace(outcome, model=bytes(saver.dump(outcome.model))) if outcome.ok else outcome
@@ -713,7 +713,7 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
     model that cannot be saved, which is an error in the declaration. A child that the run has forked ends here.
     """
     with _interruptible():
-        outcome = settle(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
+        outcome = outcome_of(lambda: mechanism(copy.deepcopy(dict(params)), seed=seed), mechanism.saver)
     return replace(outcome, started_with=(dict(params), seed))
 
 
@@ -756,8 +756,8 @@ def attempt_many(
         if isinstance(error, UnsupportedModelError) or (isinstance(error, KeyboardInterrupt) and Stopped.behind(error)):
             raise
         return [attempt(mechanism, one, seed) for one, seed in zip(params, seeds, strict=True)]
-    settled = [settle(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
-    runs = zip(settled, params, seeds, strict=True)
+    outcomes = [outcome_of(partial(Outcome.of, one), mechanism.saver) for one in made[: len(params)]]
+    runs = zip(outcomes, params, seeds, strict=True)
     return [replace(outcome, started_with=(dict(one), seed)) for outcome, one, seed in runs]
 
 

@@ -521,7 +521,7 @@ class Declaration:
         return found
 
 
-def check(
+def refuse_changed(
     found: Mapping[str, Any], declared: Mapping[str, Any], total: str | None, now: Callable[[], str], where: str
 ) -> None:
     """Refuse to resume a search that was declared differently; the message names the journal and what differs.

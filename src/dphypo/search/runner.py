@@ -63,7 +63,7 @@ from dphypo.mechanisms.mechanism import ENDS, told
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
-from dphypo.search.declaration import Declaration, PartSetting, Past, check
+from dphypo.search.declaration import Declaration, PartSetting, Past, refuse_changed
 from dphypo.search.progress import ENDING, NOWHERE, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
@@ -635,7 +635,7 @@ class RunningPart:
         """What a journal keeps next to its declaration; refused if it was declared differently."""
         notes = (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS)
         stated = {name: value for name, value in found.items() if name not in (*notes, LEDGER)}
-        check(stated, declared, found.get(TOTAL), self.declaration.total, self._records.where)
+        refuse_changed(stated, declared, found.get(TOTAL), self.declaration.total, self._records.where)
         return {name: found[name] for name in notes if name in found}
 
     def set_workers(self, runs: int) -> None:

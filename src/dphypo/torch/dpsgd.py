@@ -166,7 +166,7 @@ class DPSGD(GradientTraining):
             raise _validate.fail("autocast", self.autocast, 'give "bfloat16", or None')
         devices = self._devices()
         device = _device(self.device if devices is None else devices[0])
-        self.settle(records)
+        self.set_records(records)
         vars(self).update(devices=devices, device=device)
         self._check_views(self.views)
         hyperparameters.refuse_unknown(self.model, self.fixed)

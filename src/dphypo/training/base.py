@@ -224,7 +224,7 @@ class GradientTraining(Mechanism):
         """Who is protected: a record, or a person with all their rows."""
         return "record" if self.rows_per_person is None else "person"
 
-    def settle(self, data: Any) -> None:
+    def set_records(self, data: Any) -> None:
         """Set what follows from records that were read: how many are declared, and which train and which score.
 
         Args:
