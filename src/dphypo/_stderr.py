@@ -47,7 +47,7 @@ def usable() -> Iterator[None]:
 
 
 _nowhere: list[object] = []
-"""Used where there is no standard error."""
+"""Used if there is no standard error."""
 
 
 def say(text: str, end: str = "\n") -> bool:

@@ -112,7 +112,7 @@ class Design:
     def chances(self, share: float) -> tuple[float, float]:
         """The chance that some run that searches is in the best ``share`` of the prior: at least, and at most.
 
-        Runs without a band are counted as drawn from the prior, also where a proposer gives them. Inside a band
+        Runs without a band are counted as drawn from the prior, even if a proposer chooses them. Inside a band
         one run has at least c, and at most C, times the prior's chance.
         """
         least, most = self.band.c * share, min(self.band.C * share, 1 - self.band.c * (1 - share))
@@ -402,7 +402,7 @@ def plan(
 
     For each design the noise of its full runs is solved for, so that all that it releases costs ε at δ by the sharpest
     bound we have. The table also shows the number of runs, the compute, the chance that a run is among the best of the
-    prior, and where only the learning rate is searched the expected regret. Only public values go in, so a comparison
+    prior, and, if only the learning rate is searched, the expected regret. Only public values go in, so a comparison
     costs no privacy.
 
     Args:
@@ -556,7 +556,7 @@ def _survey(best: Spent, rows: tuple[Spent, ...]) -> str:
     return said
 
 
-_NUMBERS = 100  # in the input of a record, where no mechanism says how many
+_NUMBERS = 100  # in the input of a record, if no mechanism says how many
 
 
 def _prospect(

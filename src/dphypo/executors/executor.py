@@ -262,7 +262,7 @@ class Lost(StrEnum):
 
 
 _PATIENCE = 3  # how many workers in a row may die before they begin a run
-_LOOK_S = 0.5  # how often to check that workers live, where the system does not report it
+_LOOK_S = 0.5  # how often to check that workers live, if the system does not report it
 
 
 @dataclass(eq=False)
@@ -367,7 +367,7 @@ class Processes:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise TypeError(
                 f"the mechanism cannot be sent to another process ({error}): define it at the top of a module, run "
-                'with workers=1, or, where the process has no threads, with start_method="fork"'
+                'with workers=1, or, if the process has no threads, with start_method="fork"'
             ) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

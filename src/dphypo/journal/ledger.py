@@ -272,7 +272,7 @@ class Ledger:
             relation: which data sets are neighbours; every search must be accounted for the same one.
             unit: who is protected, "record" or "person"; every search must protect the same one.
             rows_per_person: of a ledger of persons, the most rows that any person has in the data set, if that is
-                enforced. Searches over single records are then admitted as what they cost a group of so many.
+                enforced. Searches over single records are then charged what they cost a group of that many.
             name: its name, if a database holds several.
         """
         epsilon, delta, _ = _validate.positive(epsilon=epsilon), _validate.delta(delta=delta), _validate.line(name=name)

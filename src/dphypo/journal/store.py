@@ -482,7 +482,7 @@ class FileLock:
         inherited.add(self)  # a forked child that outlives its parent must not keep the parent's lock
 
     def acquire(self, wait_s: float) -> None:
-        """Take the lock, waiting for at most so many seconds if another process has it."""
+        """Take the lock, waiting at most this many seconds if another process has it."""
         if fcntl is None:  # pragma: no cover
             raise JournalError("a journal in a file needs a POSIX system: give a postgresql:// URL")
         deadline = time.monotonic() + wait_s

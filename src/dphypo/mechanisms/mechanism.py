@@ -649,7 +649,7 @@ def mechanism(train: Callable[..., Any] | None = None, /, **options: Any) -> Any
     which :class:`dphypo.Study`, :class:`dphypo.Survey` and :func:`dphypo.tune` take.
 
     The event must bound one run for **every** λ of the space: its model and its score, on any data. If the score is
-    computed on private records by a mechanism of its own, say which with ``score_event`` and ``split``; a score
+    computed on private records by its own mechanism, say which with ``score_event`` and ``split``; a score
     computed on public records costs nothing. Given λ and the seed, a run must depend on no other run: no warm start,
     no shared noise, no shared timeout.
 
@@ -721,7 +721,7 @@ def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outco
 def _interruptible() -> Iterator[None]:
     """Distinguish an interrupt from the keyboard from one that a run raises. A child that is forked here ends here."""
     process, before = os.getpid(), signal.getsignal(signal.SIGINT)
-    # Other threads receive no signals, and the program may have a handler of its own.
+    # Other threads receive no signals, and the program may have its own handler.
     ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
 
     def stop(number: int, frame: object) -> None:

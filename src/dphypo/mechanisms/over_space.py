@@ -191,7 +191,7 @@ class _Reads(BaseException):
 class _Watched(Mapping[str, Any]):
     """Parameters, some of which have values; reading any other stops the reader.
 
-    Of a parameter in ``at_ends``, the score reads a value of its own (``scoring``).
+    Of a parameter in ``at_ends``, the score reads its own value (``scoring``).
     """
 
     space: Space

@@ -128,7 +128,7 @@ class LiveSteps(Follower):
 
     what: str  # "survey", "last run", or the number of a part that is neither
     screen: bool = False  # whether to show them on a terminal
-    log: bool = False  # whether to write lines where there is no terminal
+    log: bool = False  # whether to write lines if there is no terminal
     file: CheckpointFile | None = None  # where a run keeps its state
     live: LiveFile = NOWHERE  # where ``dphypo watch`` reads how far they are
     noted: set[str] = field(default_factory=set)  # what a log has of the whole search

@@ -132,7 +132,7 @@ def around(found: Known, space: Space) -> Space:
 _SMALL_INPUTS, _LARGE_INPUTS = 0.1, 3.0
 """Scales that call for a remark: below the first, or above the second times the root of how many numbers there are."""
 OPEN = loguniform(*_DRIFTS)
-"""The declared range of drifts where the scale of the inputs is to be bought."""
+"""The declared range of drifts if the scale of the inputs is to be bought."""
 
 
 def left_open(space: Space) -> bool:
@@ -148,7 +148,7 @@ CENTRE, REACH = 3.0, math.log(300.0)
 ABOUT_THE_MEAN, SPREAD_ABOUT = 0.73, 0.41
 """The scale about the mean over the typical norm, on the fitted tasks, and how far its logarithm is off on others."""
 SPREAD_CENTRED = 0.015
-"""The same spread where the part of the norm that the mean takes is bought, too."""
+"""The same spread if the part of the norm that the mean takes is bought, too."""
 ALONG = math.sqrt(0.7 / 0.3)
 """The noise multiplier of the unit vectors over that of the norms, which have 0.7 of the squared budget."""
 MOST_TAKEN = 0.95
@@ -166,7 +166,7 @@ class ScaleNoise:
     Args:
         records: n, the declared number.
         norms: σ, the noise multiplier of the sum of logarithms of norms.
-        size: d, how many numbers an input has, where the sum of unit vectors is bought, too; else None.
+        size: d, how many numbers an input has, if the sum of unit vectors is bought, too; else None.
     """
 
     records: int
@@ -175,7 +175,7 @@ class ScaleNoise:
 
     @property
     def along(self) -> float:
-        """The noise multiplier of the sum of unit vectors; infinite where it is not bought."""
+        """The noise multiplier of the sum of unit vectors; infinite if it is not bought."""
         return math.inf if self.size is None else self.norms * ALONG
 
     @property
@@ -334,7 +334,7 @@ class ScaleOfInputs(Mechanism):
 
     @classmethod
     def of(cls, training: Mechanism, *, epsilon: float, delta: float) -> ScaleOfInputs | None:
-        """With noise for a total (ε, δ); None where the scale is known, or nothing bounds what one record adds."""
+        """With noise for a total (ε, δ); None if the scale is known, or nothing bounds what one record adds."""
         if not training.wants_scale or training.relation is not dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE:
             return None
         records = _validate.integer(at_least=1, records=training.records)

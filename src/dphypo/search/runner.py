@@ -521,7 +521,7 @@ def chosen_devices(mechanism: Mechanism, devices: Sequence[str] | str | int) -> 
 
 
 def _first_devices(known: Sequence[str], count: int) -> Sequence[str]:
-    """The first devices of a machine; where it has the CPU alone, as many processes."""
+    """The first devices of a machine; if it has the CPU alone, as many processes."""
     if list(known) == ["cpu"]:
         return ["cpu"] * count
     if count > len(known):
@@ -843,7 +843,7 @@ def deaths_of(trial: Trial, steps: int) -> int:
 class SameRecords:
     """Refuses records that are not those that a search began with, before anything is returned or spent.
 
-    The journal of the first part keeps their fingerprint, under a key of its own.
+    The journal of the first part keeps their fingerprint, under its own key.
     """
 
     def __init__(self, declaration: Declaration, journal: Journal, address: str | None) -> None:

@@ -327,7 +327,7 @@ class SurveyPlan:
         pick, score: of the last run, as for :class:`dphypo.LastRun`.
         short: returns the short run for a full one, for a mechanism without ``at(fraction=..., match=True)``.
         last: returns the last run for the full one, if it is to differ. A mechanism that set records apart itself
-            (``DPSGD(score="accuracy")``) trains it on all records where that is better and ``score`` is not asked for;
+            (``DPSGD(score="accuracy")``) trains it on all records if that is better and ``score`` is not asked for;
             ``last=lambda full: full`` trains it only on the records that the survey trains on. With a split of your
             own, give ``last=lambda full: full.at(data=..., records=...)``: on records that are not one side of the
             split it counts for both.

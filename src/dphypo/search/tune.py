@@ -1,4 +1,4 @@
-"""Tune a private model: one run at the rate that public values give; where it pays, a survey of short runs first."""
+"""Tune a private model: one run at the rate that public values give or, if it pays, a survey of short runs first."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def tune(
         compute: the most compute, in full runs; the last run takes 1 of it. Where batch size or steps are tuned,
             settings with which it could be exceeded are excluded.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; by default it is planned.
-        search: "auto" decides from public values whether to search where nothing but the learning rate is searched, in
+        search: "auto" decides from public values whether to search if nothing but the learning rate is searched, in
             the mechanism's own space. "always" searches, "never" trains once at the λ that follows from public values.
         price: how much more noise in the full run a planned survey may cost, as a fraction.
         until: a score that is good enough, such as an accuracy of 0.9, or a :class:`dphypo.search.Ladder`. Then
@@ -344,7 +344,7 @@ def plan_tuning(
 
 
 def plan_survey(problem: NoiseProblem, **limits: Any) -> Tuning:
-    """A survey within limits, and a last run: where that is better, on all records.
+    """A survey within limits, and a last run, on all records if that is better.
 
     Where the mechanism set records apart for its scores by itself, the last run trains on all records if the noise of a
     score stays below 0.01. It then counts for both sides, and the scores may cost only what the short runs cost. With
@@ -456,8 +456,8 @@ class NoiseProblem:
     them first, then one factor for all, such that the composition of the suprema over settings costs ε.
 
     Records that train and records that score are on different sides, and the whole costs the larger of the two. So
-    where the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
-    that of the scores after it: as little as costs no more than training does.
+    if the noise of private scores is to be found too, that of training is found with scores that cost nothing, and
+    that of the scores after it: the least that costs no more than training does.
 
     ``keep`` stores numbers that take long to compute, so that a resumed search has the same noise at once. ``spread``
     is that of the prior about a bought scale.
@@ -528,7 +528,7 @@ class NoiseProblem:
 
     @cached_property
     def scale(self) -> ScaleOfInputs | None:
-        """What buys the scale of the inputs, where the range of the drift was left open for it."""
+        """What buys the scale of the inputs, if the range of the drift was left open for it."""
         if not left_open(self.space):
             return None
         return ScaleOfInputs.of(self._silent, epsilon=self.epsilon, delta=self.delta)

@@ -49,7 +49,7 @@ from dphypo.training.split import sides_of
 
 _LITTLE, _TRIED = 1e-3, 0.1  # noise in the weights: for a trial, and to compare two scales of the inputs
 _SAME = 1.2  # up to this ratio a network moves as far at both scales: it normalises its inputs
-_UNKNOWN = 0.1  # the learning rate where nothing was measured
+_UNKNOWN = 0.1  # the learning rate if nothing was measured
 
 READ = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
 COSTS = ("batch_size", "epochs", "steps")
@@ -228,7 +228,7 @@ class GradientTraining(Mechanism):
         """Set what follows from records that were read: how many are declared, and which train and which score.
 
         Args:
-            data: the records, with a ``size`` and, where they are persons, the keys ``person``.
+            data: the records, with a ``size`` and, if they are persons, the keys ``person``.
         """
         first = type(self.data) is not type(data)  # copies of a mechanism hold records that were read
         cap = read_cap(data.person, self.rows_per_person)
@@ -308,7 +308,7 @@ class GradientTraining(Mechanism):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of the metrics, where there are several."""
+        """The names of the metrics, if there are several."""
         return tuple(self.score.scores) if isinstance(self.score, Metrics) else ()
 
     @property
@@ -318,7 +318,7 @@ class GradientTraining(Mechanism):
 
     @property
     def ranking_score(self) -> Any:
-        """The score that ranks the runs: the first, where there are several."""
+        """The score that ranks the runs: the first, if there are several."""
         return next(iter(scores_of(self.score).values()))
 
     @property
@@ -336,7 +336,7 @@ class GradientTraining(Mechanism):
 
     @property
     def score_records(self) -> int | None:
-        """The declared number of records that the score looks at, where they are private."""
+        """The declared number of records that the score looks at, if they are private."""
         return None if self.private_score is None else self.private_score.records
 
     @property
@@ -436,7 +436,7 @@ class GradientTraining(Mechanism):
 
     @property
     def searched_clipping(self) -> str:
-        """How gradients are clipped where no space is given."""
+        """How gradients are clipped if no space is given."""
         return "normalise"
 
     def known_at(self, params: Mapping[str, Any], scale: float | None = None) -> rates.Known | None:

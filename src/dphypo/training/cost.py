@@ -1,6 +1,6 @@
 """What a run costs at λ, the noise with which a whole search costs a given (ε, δ), and defaults from public numbers.
 
-Where the privacy of a run depends on λ (batch size, epochs), runs come in kinds. Each kind gets noise of its own, and
+If the privacy of a run depends on λ (batch size, epochs), runs come in kinds. Each kind gets its own noise, and
 the guarantee of the search is that of the envelope: the pointwise supremum of the profiles of all kinds.
 """
 
@@ -173,7 +173,7 @@ def calibrated(
 ) -> M:
     """A copy whose noise makes a whole search over ``space`` cost ε at δ, and no more.
 
-    Each kind of run, a batch size and a length, gets noise of its own. ``policy`` is what the search rule sees, and
+    Each kind of run, a batch size and a length, gets its own noise. ``policy`` is what the search rule sees, and
     ``first_from_prior`` the number of first runs that are drawn from the prior: for a band and a sampler of the
     library, ``policy="history", first_from_prior=1`` needs less noise. A ``journal`` stores the noise, so that a
     resumed search finds it. On a terminal, progress is shown after two seconds.
@@ -214,7 +214,7 @@ def batch_size(records: int) -> int:
 
 
 def learning_rates(optimizer: str, fixed: Mapping[str, Any], max_grad_norm: float) -> Any:
-    """The learning rates to search where no prior is known (:mod:`dphypo.search.rates`).
+    """The learning rates to search if no prior is known (:mod:`dphypo.search.rates`).
 
     Where the optimiser follows the size of gradients, they are in units of one over the clipping norm.
     """

@@ -53,7 +53,7 @@ def private_test(
         data: the private test records, as for ``DPSGD`` or ``predict``: a pair of inputs and targets.
         epsilon, delta: what the number may cost.
         score: "accuracy", "f1", "balanced_accuracy", "auc", "loss" or "perplexity"; or a
-            :class:`dphypo.torch.PrivateLoss` or the like with the noise "calibrate".
+            :class:`dphypo.torch.PrivateLoss` or another such score, with the noise "calibrate".
         ledger: a :class:`dphypo.Ledger`, or its file. The cost is reserved there, under ``name``, before a record is
             read for the score.
         options: further arguments of the score, such as ``records``, ``example``, ``rarest`` or ``loss``; with

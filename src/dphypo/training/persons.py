@@ -24,7 +24,7 @@ from dphypo.mechanisms.mechanism import same_twice
 from dphypo.noise import Words
 
 GRID = 2**12
-"""Counts are in units of a person over this number, where a person is in several cells."""
+"""Counts are in units of a person over this number, if a person is in several cells."""
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _EXACT = 2**53  # doubles hold whole numbers below it, each its own

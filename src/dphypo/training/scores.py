@@ -136,7 +136,7 @@ class TrainedModel(ABC):
     @classmethod
     @abstractmethod
     def records(cls, data: Any, example: Any = None, *, public: bool = False, person: Any = None) -> Any:
-        """Records as the library reads them, with the keys ``person`` where they are persons."""
+        """Records as the library reads them, with the keys ``person`` if they are persons."""
 
     @classmethod
     def reads_once(cls, records: Any) -> bool:
@@ -586,7 +586,7 @@ def named(
     """The scores of these names, whose noise is to be solved for; ``options`` are those of :class:`RecordScore`."""
     names, scores = names_in(score), {}
     for name in names:
-        # Accuracy is of the same matrix, where there is one.
+        # Accuracy is of the same matrix, if there is one.
         of_matrix = name == "accuracy" and not {"f1", "balanced_accuracy"}.isdisjoint(names)
         kind: type[RecordScore] = PrivateConfusion if of_matrix else NAMED[name]
         own: dict[str, Any] = {} if kind is PrivateAccuracy else {"measure": name}
@@ -612,7 +612,7 @@ def scoring_share(records: int) -> tuple[float, int]:
 class Metrics:
     """Several scores of one run, ``DPSGD(score={"accuracy": ..., "gap": ...})``: the first ranks, all are published.
 
-    Each score on private records is a Gaussian mechanism with noise of its own, and together they compose: what all of
+    Each score on private records is a Gaussian mechanism with its own noise, and together they compose: what all of
     them cost is one Gaussian mechanism, 1/σ² = Σ 1/σᵢ². Measures of one confusion matrix are functions of the same
     noisy matrix, which is drawn and paid for once. Without private records a metric costs nothing.
 
@@ -654,7 +654,7 @@ class Metrics:
 
     @property
     def event(self) -> RoundedDp:
-        """One evaluation of all of them, each with noise of its own."""
+        """One evaluation of all of them, each with its own noise."""
         slack = math.fsum(score.event.slack for score in self.private) * (1 + 1e-12)
         sigma = _ROUNDING / math.sqrt(math.fsum(score.sigma**-2 for score in self.private))
         return RoundedDp(dp_accounting.GaussianDpEvent(sigma), slack)
@@ -666,7 +666,7 @@ class Metrics:
 
     @property
     def split(self) -> Sides | str | None:
-        """The rule of all private scores, where it is one."""
+        """The rule of all private scores, if they share one."""
         rules = [score.split for score in self.private]
         return rules[0] if all(rule == rules[0] for rule in rules) else None
 
@@ -678,7 +678,7 @@ class Metrics:
         return replace(one, arrays=tuple(array for origin in known for array in origin.arrays))
 
     def __call__(self, model: Any, *, seed: int) -> dict[str, float]:
-        """Every metric, each with random words of its own but for the measures of one matrix."""
+        """Every metric, each with its own random words; measures of one matrix share them."""
         trained, found, matrices = as_trained(model), {}, {}
         for name, score in self.scores.items():
             words = noise.Words.of_seed(seed).stream(f"metric {name}")
@@ -707,7 +707,7 @@ def read_by(library: type[TrainedModel], score: Any) -> Any:
 
 
 def scored(score: Any, model: TrainedModel, seed: int) -> tuple[float, dict[str, float]]:
-    """What ranks a run, and all its metrics where it has several."""
+    """What ranks a run, and all its metrics if it has several."""
     if isinstance(score, Metrics):
         metrics = score(model, seed=seed)
         return next(iter(metrics.values())), metrics
@@ -760,7 +760,7 @@ class Targets(NamedTuple):
     shape: tuple[int, ...]  # of one record's target
     kind: str  # their type, such as "float32"
     outputs: tuple[int, ...]  # the shape of the model's output for one record
-    regression: bool = False  # whether the loss is one of regression, where that is known
+    regression: bool = False  # whether the loss is one of regression, if that is known
     float_labels: bool = False  # whether labels may be floating-point numbers, as those of a single output
 
 

@@ -77,7 +77,7 @@ class Run:
     def grid(self, size: int, terms: Callable[[int, int], int], setting: Setting) -> SumGrid:
         """The run's grid for a model with this many parameters.
 
-        ``terms(piece, pieces)`` is how many terms a sum over so many pieces has, of so many records each.
+        ``terms(piece, pieces)`` is the number of terms of a sum over ``pieces`` pieces of ``piece`` records each.
         """
         largest, piece = largest_batch(self.records, self.rate), setting.piece(self)
         pieces = most_pieces(largest, piece, setting.shards or 1)

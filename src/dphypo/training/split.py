@@ -1,6 +1,6 @@
 """Setting records apart for scoring, so that both parts together cost no more than the more expensive one.
 
-A record's part is a function of that record alone; where records are persons, of the person's key alone
+A record's part is a function of that record alone; if records are persons, of the person's key alone
 (``persons.py``), so that all rows of a person are in one part.
 
 :func:`record_bytes` turns each value into a number or a text by itself, whatever container holds it. A record must not
@@ -87,7 +87,7 @@ def _record(values: Iterable[float | str]) -> bytes:
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
-    """One row per record. A list becomes numbers, or objects: numpy would make texts of all where one is a text."""
+    """One row per record. A list becomes numbers, or objects: numpy would make texts of all if one is a text."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         # numpy has no bfloat16.
@@ -387,7 +387,7 @@ def _count(name: str, values: Any) -> int:
 
 def _split(hashed: str, share: float, key: str) -> Split:
     """What is stated of a split: public values alone."""
-    # A name of its own for each split: a name by the values would tell whether two forms of the records are equal.
+    # Each split has its own name: one computed from the values would tell whether two forms of the records are equal.
     return Split("dphypo hash 1", hashed, share, hashlib.sha256(key.encode()).hexdigest(), of=secrets.token_hex(16))
 
 
@@ -442,7 +442,7 @@ def _side(records: object) -> Side:
 def sides_of(train: object, held_out: object, split: Sides | Split | str | None = None) -> Sides | None:
     """The sides of records that train and records that score; None if one record may do both.
 
-    ``split`` is the rule by which they were set apart, where the records do not know it.
+    ``split`` is the rule by which they were set apart, if the records do not know it.
     """
     training, scoring, split = Origin.of(train), Origin.of(held_out), read_sides(split)
     if split is None and not training.side.apart_from(scoring.side):
