@@ -322,7 +322,7 @@ MUTANTS = (
         "only regular files are read",
         "_files.py",
         "        if not stat.S_ISREG(os.stat(found).st_mode):"
-        "  # before it is opened: that may wait, or start a device\n"
+        "  # checked before opening, which may block or start a device\n"
         '            raise FileError(f"{shown}: the {what} is not a regular file")\n'
         "        descriptor = os.open(found, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)\n"
         '        with open(descriptor, "rb") as file:\n'
