@@ -184,6 +184,20 @@ def test_a_kept_answer_is_used_once_it_is_checked_and_solved_for_again_where_it_
 
 
 @pytest.mark.parametrize("at", [gaussian, search])
+def test_an_answer_is_remembered_and_checked(at):
+    tried = list[float]()
+    with watch(tried.append):
+        first = solve_noise(at, epsilon=2.0, delta=1e-6)
+        tries = len(tried)
+        assert solve_noise(at, epsilon=2.0, delta=1e-6).value == first.value
+        assert len(tried) == tries > 0
+        at_two = lambda noise: at(noise if noise == 1 else 2 * noise)  # noqa: E731 - the same question, wrongly
+        other = solve_noise(at_two, epsilon=2.0, delta=1e-6)
+        assert len(tried) > tries
+        assert 1.99 <= other.epsilon <= 2.0
+
+
+@pytest.mark.parametrize("at", [gaussian, search])
 def test_another_question_has_another_answer(at):
     keep = Kept()
     first = solve_noise(at, epsilon=2.0, delta=1e-6, keep=keep)

@@ -1,8 +1,9 @@
 """The solver for noise: the noise with which the declared parts cost ε at δ.
 
 Callers give the guarantee of all parts as a function of one number, a noise multiplier or a factor on several. The
-answer has itself been accounted for, so it never costs more than ε, and hardly less. Answers can be stored in a
-journal or in an Optuna study. A stored answer is not trusted: it is checked, and solved for again unless it fits.
+answer has itself been accounted for, so it never costs more than ε, and hardly less. Answers are remembered, and can be
+stored in a journal or in an Optuna study. Such an answer is not trusted: it is checked, and solved for again unless it
+fits.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import json
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import dp_accounting
@@ -145,14 +147,13 @@ def solve_noise(
         knob = Knob(guarantee_at, cost, first, smallest, largest, decimals, close, power)
         return _spend(knob, epsilon, delta, remedy)
 
-    if keep is None:
-        return solve()
     question = {
         "noise for": [epsilon, delta, None if side is None else side.to_json()],
         "at 1": to_json(guarantee_at(1.0)),
         "searched": [start, smallest, largest, decimals, close],
     }
-    value = keep(question, lambda: solve().value)
+    remembered = partial(_remembered, json.dumps(question, sort_keys=True), lambda: solve().value)
+    value = remembered() if keep is None else keep(question, remembered)
     if math.isfinite(value) and value >= smallest:
         made = guarantee_at(value)
         kept = Calibration(value, made, cost(made))
@@ -161,6 +162,20 @@ def solve_noise(
         if exact and round_epsilon(kept.epsilon) <= epsilon:
             return kept
     return solve()
+
+
+def _remembered(question: str, answer: Callable[[], float]) -> float:
+    """The answer of this process to a question that was asked before; it is checked like any that was stored."""
+    known = _answers(question)
+    if not known:
+        known.append(answer())
+    return known[0]
+
+
+@lru_cache(maxsize=256)
+def _answers(question: str) -> list[float]:
+    """Where the answer to a question is kept, once there is one."""
+    return []
 
 
 def _spend(knob: Knob[Made], epsilon: float, delta: float, remedy: str) -> Calibration[Made]:
