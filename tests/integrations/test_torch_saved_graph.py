@@ -163,6 +163,24 @@ def test_a_softmax_over_a_dimension_that_is_not_there_is_an_error() -> None:
         SavedGraph().load(graph_of({"values": values}, "_safe_softmax", "values", 4))(torch.zeros(1, 3))
 
 
+@pytest.mark.parametrize("given", [{"dtype": -4}, {"dtype": 2**31 - 1}, {"memory_format": 4}, {"layout": 2}])
+def test_types_are_given_by_their_names(given: dict[str, int]) -> None:
+    """PyTorch looks up any number in its memory: such a file ended the process."""
+    steps = [["record"], ["target"], ["call", "zeros_like", [{"node": 0}], given], ["output", [{"node": 2}]]]
+    text = json.dumps({"steps": steps, "shapes": None, "kinds": None})
+    with pytest.raises(ValueError, match=r"which must have a name|has no argument 'layout'"):
+        SavedGraph().load(safetensors.torch.save({}, {GRAPH: text}))
+
+
+@pytest.mark.parametrize("name", ["index.Tensor", "_unsafe_index.Tensor", "index_put", "_unsafe_index_put"])
+def test_a_look_up_without_an_index_is_an_error(name: str) -> None:
+    """For a batch PyTorch's operator does not check: it ended the process."""
+    rest = ["values"] if "put" in name else []
+    loaded = SavedGraph().load(graph_of({"values": torch.ones(5)}, name, {"node": 1}, [None, None], *rest))
+    with pytest.raises(IndexError, match="and has none"):
+        loaded(torch.zeros(1, 3))
+
+
 class Differentiates(nn.Module):
     """Its forward pass holds a derivative."""
 

@@ -219,6 +219,14 @@ MUTANTS = (
         (f"{_HOSTILE}::test_what_reading_a_record_leaves_behind_changes_no_other",),
     ),
     Mutant(
+        "a saved graph may give a type by a number",
+        "loading a release does not end the process",
+        "torch/saver.py",
+        "if isinstance(named.get(name), int)]",
+        "if named.get(name) == 0.5]",
+        ("integrations/test_torch_saved_graph.py::test_types_are_given_by_their_names",),
+    ),
+    Mutant(
         "reading a record may flush subnormal numbers of all to zero",
         "reading a record changes nothing for the others",
         "torch/engine/device.py",

@@ -224,11 +224,27 @@ def _safe_softmax(values: torch.Tensor, dim: int, dtype: torch.dtype | None = No
     return torch.where(masked, 0.0, torch.softmax(values, dim, dtype=dtype))
 
 
+_BY_INDEX = ("index.Tensor", "_unsafe_index.Tensor", "index_put", "_unsafe_index_put")
+
+
+def _by_index(target: Callable[..., Any]) -> Callable[..., Any]:
+    """For batches PyTorch's operator does not check that there is an index."""
+
+    def called(values: torch.Tensor, indices: list[torch.Tensor | None], *rest: Any) -> Any:
+        if all(one is None for one in indices):
+            raise IndexError("an operator looks up by indices, and has none")
+        return target(values, indices, *rest)
+
+    return called
+
+
 # No derivatives: some write where indices point, whatever memory that is.
 _OPERATORS: dict[str, Any] = {name_of(one): one for one in ALLOWED if "backward" not in name_of(one)}
 _OPERATORS |= {"getitem": operator.getitem}
 _CHECKED: dict[Any, Any] = {torch.ops.aten._safe_softmax.default: _safe_softmax}
+_CHECKED |= {_OPERATORS[name]: _by_index(_OPERATORS[name]) for name in _BY_INDEX}
 _LEFT_OUT = ("layout", "pin_memory")  # how new tensors are stored
+_NAMED = ("dtype", "memory_format")  # PyTorch takes any number for one of them, and looks it up in its memory
 _TYPES: dict[str, Any] = {
     str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype | torch.memory_format)
 }
@@ -313,9 +329,12 @@ class Loaded(nn.Module):
             if kind == "call":
                 target, args = _OPERATORS[rest[0]], tuple(_read(rest[1], nodes, device))
                 named = {name: _read(one, nodes, device) for name, one in rest[2].items()}
-                known = [] if target is operator.getitem else [one.name for one in target._schema.arguments]
+                takes = () if target is operator.getitem else target._schema.arguments
+                known = [one.name for one in takes if one.name not in _LEFT_OUT]
                 if unknown := [name for name in named if name not in known]:
                     raise ValueError(f"{rest[0]} has no argument {unknown[0]!r:.50}")
+                if numbers := [name for name in _NAMED if isinstance(named.get(name), int)]:
+                    raise ValueError(f"{rest[0]} takes a number for its {numbers[0]}, which must have a name")
                 nodes.append(graph.call_function(_CHECKED.get(target, target), args, named))
             elif kind == "output":
                 nodes.append(graph.output(tuple(_read(rest[0], nodes, device))))
