@@ -1,8 +1,8 @@
-"""DP-SGD whose steps are Gaussian mechanisms to the last bit, for one run or many at once. Opacus is not used.
+"""DP-SGD whose steps are Gaussian mechanisms to the last bit, for one run or many together, without Opacus.
 
-:meth:`Program.of` decides how a model is differentiated, :func:`train` trains it, :func:`slack` says how far a run is
-from the event that describes it. The proof is in docs/theory/engine.md. The settings, the draws and the grid are in
-:mod:`dphypo.training`: they need no PyTorch, and JAX trains with them.
+:meth:`Program.of` captures how a model is differentiated, :func:`train` trains it, and :func:`slack` bounds how far a
+run is from the event that describes it. The proof is in docs/theory/engine.md. The settings, the draws and the grid are
+in :mod:`dphypo.training`: they do not need PyTorch, and JAX uses them too.
 """
 
 from dphypo.torch.engine.batch_rows import Records as Records

@@ -1,10 +1,10 @@
-"""One record's gradient as a graph of PyTorch's operators: what is trained, instead of the model's Python.
+"""Captures one record's gradient as a graph of PyTorch's operators, which is trained instead of the model's Python.
 
-The model, the loss and the augmentation are traced once, for one record in a batch of one, on fake tensors: shapes and
-types without values. Code that decides by values cannot be traced, and nothing else of the Python is left: no state, no
-hook, no other record. Automatic differentiation is traced along, so that derivatives of one's own and hooks are
-operators of the graph, too. The graph is then made functional, total (no record can raise) and deterministic (random
-numbers are inputs) by ``operators.py``.
+The model, the loss and the augmentation are traced once, for a batch of one record, on fake tensors: shapes and types
+without values. Code that depends on values cannot be traced, and nothing else of the Python remains: no state, no hook,
+no other record. Automatic differentiation is traced too, so custom derivatives and hooks become operators of the graph.
+The graph is then made functional, and ``rewrites.py`` makes it total (no record can raise an exception) and
+deterministic (random numbers are inputs).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ A = torch.ops.aten
 Augment = Callable[[torch.Tensor, Callable[[int], torch.Tensor]], torch.Tensor]
 _SAME = {A.detach.default, A.alias.default, A.clone.default, A.lift_fresh_copy.default}
 _SAME |= {A.lift_fresh.default, A._to_copy.default}
-_CONSTANT = 2**20  # numbers of a constant that is computed ahead, at most
+_CONSTANT = 2**20  # at most this many numbers of a constant are computed ahead
 _HERE = {str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), contextlib.__file__}
 
 
@@ -56,11 +56,11 @@ class RecordGraph:
     """The gradient of one record's loss.
 
     Args:
-        graph: a function of the trained parameters, of what else the model holds, of a record's inputs and target, and
-            of random numbers; it gives the gradients, and whether the record is outside the domain.
-        trained, given: the names of parameters that are trained, and of frozen ones and buffers.
-        uniforms: the shapes of the random numbers, which lie in [0, 1).
-        constants: the tensors that the model's code uses and that are neither parameters nor buffers.
+        graph: a function of the trained parameters, the model's other tensors, a record's inputs and target, and random
+            numbers. It returns the gradients, and whether the record is outside the domain.
+        trained, given: the names of the trained parameters; those of frozen parameters and buffers.
+        uniforms: the shapes of the random numbers, which are in [0, 1).
+        constants: tensors that the model's code uses and that are neither parameters nor buffers.
     """
 
     graph: fx.GraphModule
@@ -79,7 +79,7 @@ class RecordGraph:
         autocast: torch.dtype | None = None,
         augment: Augment | None = None,
     ) -> RecordGraph:
-        """Trace a model; :class:`UnsupportedModelError` names the line that cannot be traced."""
+        """Trace a model; an :class:`UnsupportedModelError` names the line that cannot be traced."""
         model = copy.deepcopy(model)  # a pass may leave fake tensors in it
         trained = [name for name, value in model.named_parameters() if value.requires_grad]
         given = [name for name, value in model.named_parameters() if not value.requires_grad]
@@ -108,7 +108,7 @@ class RecordGraph:
 
     @classmethod
     def of_value(cls, model: nn.Module, value: Callable[..., torch.Tensor] | None, example: Batch) -> RecordGraph:
-        """The model's outputs for one record, or ``value(outputs, targets)`` of them, without a gradient."""
+        """The model's outputs for one record, or ``value(outputs, targets)``, without a gradient."""
         model = copy.deepcopy(model)
         names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
 
@@ -154,9 +154,9 @@ def refuse_average(losses: Any, count: int) -> None:
 
 
 def trace(function: Callable[..., Any], *tensors: torch.Tensor) -> fx.GraphModule:
-    """A function of tensors as a functional graph, from their shapes and types alone.
+    """Trace a function of tensors as a functional graph, from their shapes and types alone.
 
-    Whatever device trains, the graph is a CPU's: a GPU has operators of its own for whole layers.
+    The graph is always traced for a CPU: a GPU has separate operators for whole layers.
     """
     try:
         with tracing() as mode, _use_lazy_graph_module(True):  # its text is not needed
@@ -179,7 +179,7 @@ def _on_cpu(mode: FakeTensorMode, one: torch.Tensor) -> Any:
 
 
 def without_values(one: torch.Tensor, *lead: int) -> torch.Tensor:
-    """The shape and type of a tensor, or of many of them, which takes no memory."""
+    """A tensor of the same shape and type that has no memory, with further dimensions in front."""
     if lead:
         return torch.empty((*lead, *one.shape), dtype=one.dtype, device="meta")
     return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta")
@@ -194,36 +194,37 @@ def retraced(
     tensors: Sequence[torch.Tensor],
     decomposed: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> fx.GraphModule:
-    """The operators that a graph calls under a transform such as ``vmap``, on tensors without values: a CPU's."""
-    notes, constants = _Notes(decomposed or {}), operators.constants(graph)
-    again = _Again(graph, notes, {name: without_values(one) for name, one in constants.items()})
-    for name, one in again.constants.items():
-        notes.know(one, notes.graph.get_attr(name))
+    """The operators that a graph calls under a transform such as ``vmap``, on tensors without values, on a CPU."""
+    recorder, constants = _Recorder(decomposed or {}), operators.constants(graph)
+    interpreter = _Interpreter(graph, recorder, {name: without_values(one) for name, one in constants.items()})
+    for name, one in interpreter.constants.items():
+        recorder.know(one, recorder.graph.get_attr(name))
     for number, one in enumerate(tensors):
-        notes.know(one, notes.graph.placeholder(f"arg{number}"))
-    with notes:
-        outputs = transform(again.run)(*tensors)
-    notes.graph.output(notes.nodes(outputs))
-    return _LazyGraphModule(constants, notes.graph)
+        recorder.know(one, recorder.graph.placeholder(f"arg{number}"))
+    with recorder:
+        outputs = transform(interpreter.run)(*tensors)
+    recorder.graph.output(recorder.nodes(outputs))
+    return _LazyGraphModule(constants, recorder.graph)
 
 
-# Memory that was never written may hold other records: it is zeros. Strides change under vmap: views are reshapes.
+# Memory that was never written may hold other records, so it becomes zeros. Strides change under vmap, so views become
+# reshapes.
 _UNWRITTEN = {A.empty.memory_format, A.empty_like.default, A.empty_strided.default, A.empty_permuted.default}
 _UNWRITTEN |= {A.new_empty.default, A.new_empty_strided.default, A._efficientzerotensor.default}
 _VIEWS = {A.view.default, A._unsafe_view.default}
 
 
-class _Notes(TorchDispatchMode):
-    """Notes the operators that are called in a graph, and the shapes and types of their results."""
+class _Recorder(TorchDispatchMode):
+    """Records in a graph the operators that are called, and the shapes and types of their results."""
 
     def __init__(self, decomposed: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self._decomposed = fx.Graph(), decomposed
         self.trace: str | None = None
-        self._known: dict[int, tuple[torch.Tensor, fx.Node]] = {}  # with the tensor, so that its number is not reused
+        self._known: dict[int, tuple[torch.Tensor, fx.Node]] = {}  # with the tensor, so that its id is not reused
 
     def know(self, value: Any, node: fx.Node) -> None:
-        """Note that a node gives this value."""
+        """Record that a node has this value."""
         node.meta["val"] = value
         if self.trace is not None:
             node.meta["stack_trace"] = self.trace
@@ -234,7 +235,7 @@ class _Notes(TorchDispatchMode):
                 self.know(one, self.graph.call_function(operator.getitem, (node, place)))
 
     def nodes(self, values: Any) -> Any:
-        """Arguments with the nodes of their tensors."""
+        """Arguments in which each tensor is replaced by its node."""
         if not all(id(one) in self._known for one in tree_leaves(values) if isinstance(one, torch.Tensor)):
             raise UnsupportedModelError(
                 "an operator uses a tensor that is neither an argument nor a constant of a graph"
@@ -257,15 +258,15 @@ class _Notes(TorchDispatchMode):
         return made
 
 
-class _Again(fx.Interpreter):
-    """Calls the operators of a graph again; its constants have no values."""
+class _Interpreter(fx.Interpreter):
+    """Calls the operators of a graph again, on constants without values."""
 
-    def __init__(self, graph: fx.GraphModule, notes: _Notes, constants: dict[str, torch.Tensor]) -> None:
+    def __init__(self, graph: fx.GraphModule, recorder: _Recorder, constants: dict[str, torch.Tensor]) -> None:
         super().__init__(graph)
-        self.extra_traceback, self._notes, self.constants = False, notes, constants
+        self.extra_traceback, self._recorder, self.constants = False, recorder, constants
 
     def run_node(self, n: fx.Node) -> Any:
-        self._notes.trace = n.meta.get("stack_trace")
+        self._recorder.trace = n.meta.get("stack_trace")
         return super().run_node(n)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -273,7 +274,7 @@ class _Again(fx.Interpreter):
 
 
 def put_on(graph: fx.GraphModule, device: torch.device) -> None:
-    """Let a CPU's graph compute on another device."""
+    """Change a CPU's graph so that it computes on another device."""
     graph.to(device)  # its constants
     for node in graph.graph.nodes:
         if "device" in node.kwargs:
@@ -282,7 +283,7 @@ def put_on(graph: fx.GraphModule, device: torch.device) -> None:
 
 
 def _in_one_precision(norm: Any, places: Sequence[int], weight: int) -> Callable[..., Any]:
-    """A normalisation whose tensors all have its weight's type: ``vmap`` would change that of its outputs."""
+    """A normalisation whose tensors all have the type of its weight: ``vmap`` would change that of its outputs."""
 
     def decomposed(*args: Any) -> Any:
         if args[weight] is None or args[weight].dtype == args[0].dtype:
@@ -307,7 +308,7 @@ _DECOMPOSED = rewrites.DECOMPOSED | {
 
 @contextlib.contextmanager
 def without_checkpoints() -> Iterator[None]:
-    """Call each part of a model once: a checkpoint calls it again, where a graph would draw other random numbers."""
+    """Call each part of a model once: a checkpoint calls it again, and a graph would draw other random numbers."""
 
     def called_once(*_: Any, **__: Any) -> Iterator[None]:
         yield
@@ -329,22 +330,22 @@ def without_checkpoints() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracing() -> Iterator[FakeTensorMode]:
-    """Fake tensors, and attention and recurrent layers as operators that have a rule for batches."""
+    """A block with fake tensors, in which attention and recurrent layers are operators that ``vmap`` can batch."""
     mode, compiler = FakeTensorMode(allow_non_fake_inputs=True), torch.compiler
-    flags = ("_is_compiling_flag", "_is_exporting_flag")  # models choose what can be traced by them
+    flags = ("_is_compiling_flag", "_is_exporting_flag")  # models then choose code that can be traced
     with contextlib.ExitStack() as stack:
         for name in flags:
             stack.callback(setattr, compiler, name, getattr(compiler, name))
             setattr(compiler, name, True)
         stack.enter_context(padded_attention())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        for backend in (torch.backends.mkldnn, torch.backends.cudnn):  # their recurrent layers have no rule for batches
+        for backend in (torch.backends.mkldnn, torch.backends.cudnn):  # vmap cannot batch their recurrent layers
             stack.callback(backend.set_flags, *backend.set_flags(_enabled=False)[:1])
         for module in (torch, torch.utils.dlpack):
             stack.callback(setattr, module, "to_dlpack", vars(module)["to_dlpack"])
             vars(module)["to_dlpack"] = lambda _: rewrites.no_memory("to_dlpack")
         stack.enter_context(without_checkpoints())
-        if "torch._dynamo" in sys.modules:  # functions that the model compiles are captured as they are written
+        if "torch._dynamo" in sys.modules:  # compiled functions of the model are captured as they are written
             stack.enter_context(compiler.set_stance("force_eager"))
         stack.enter_context(rewrites.Capture())
         stack.enter_context(mode)
@@ -370,13 +371,13 @@ def _untraceable(error: Exception) -> UnsupportedModelError:
 
 
 def reads_values(error: BaseException) -> bool:
-    """Whether an error says that code asked for the values of a record."""
+    """Whether an error was raised because code asked for the values of a record."""
     decides = isinstance(error, DataDependentOutputException | DynamicOutputShapeException)
     return decides or any(word in str(error) for word in ("ata-dependent", "data pointer", "FakeTensor"))
 
 
 def place_of(error: BaseException) -> str:
-    """The user's file and line in which an error was raised, if there is one."""
+    """The user's file and line where an error was raised, if there is one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(frame.filename.startswith(folder) for folder in _HERE)]
     for frame in reversed(own):
@@ -401,20 +402,20 @@ def fold(graph: fx.GraphModule) -> None:
 
 
 def _own_constants(graph: fx.GraphModule) -> None:
-    """Copy the tensors that a model's code uses: code that reads records could change them while runs are trained."""
+    """Copy the tensors that a model's code uses: code that reads records could change them during training."""
     for name, value in operators.constants(graph).items():
         if isinstance(value, FakeTensor):
             raise UnsupportedModelError(
                 "the model's code uses a tensor that an earlier pass left behind, or that another thread computed: "
                 "keep nothing of a pass, and compute in the thread that calls the model"
             )
-        if isinstance(value, torch.Tensor):  # random operators are replaced, and with them what they draw from
+        if isinstance(value, torch.Tensor):  # a Generator goes with the random operators
             delattr(graph, name)
             graph.register_buffer(name, value.detach().clone())
 
 
 def _is_copy(node: Any) -> bool:
-    """Whether the values, type and device stay."""
+    """Whether an operator returns its argument with the same type and device."""
     (source, *rest), value = node.args, node.meta.get("val")
     before = source.meta.get("val")
     return not rest and before is not None and (before.dtype, before.device) == (value.dtype, value.device)
@@ -443,7 +444,7 @@ def _fold_constants(graph: fx.GraphModule) -> None:
 
 
 def _shorten_losses(graph: fx.GraphModule) -> None:
-    """The gradient of log p at a label: −1 there and 0 elsewhere, without a look-up. An ignored label has no class."""
+    """Compute the gradient of −log p at a label by comparison instead of a look-up; an ignored label has no class."""
     for node in graph.graph.find_nodes(op="call_function", target=A.nll_loss_backward.default):
         slopes, logs, target, weight, reduction, ignored, _ = node.args
         value = logs.meta["val"]
@@ -456,7 +457,7 @@ def _shorten_losses(graph: fx.GraphModule) -> None:
 
 
 def _shorten_attention(graph: fx.GraphModule) -> None:
-    """Drop masks that are zero everywhere, and the care for rows of a softmax that are masked whole, if none is."""
+    """Drop masks that are zero everywhere, and the handling of fully masked rows of a softmax if there are none."""
     for node in graph.graph.find_nodes(op="call_function", target=A.add.Tensor):
         for mask, other in (node.args, node.args[::-1]):
             same = isinstance(other, fx.Node) and _kind(other) == _kind(node)
@@ -482,6 +483,6 @@ def _kind(node: Any) -> tuple[Any, ...]:
 
 
 def _constant(graph: fx.GraphModule, node: Any) -> torch.Tensor | None:
-    """The numbers of a node that is a constant of the graph."""
+    """The value of a node that is a floating-point constant of the graph; None for other nodes."""
     found = getattr(graph, str(node.target)) if isinstance(node, fx.Node) and node.op == "get_attr" else None
     return found if isinstance(found, torch.Tensor) and found.is_floating_point() else None

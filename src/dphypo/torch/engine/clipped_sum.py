@@ -1,18 +1,17 @@
-"""The exact step: from the parts of all gradients to a clipped sum on the grid.
+"""Clipping and summing per-record gradients, on the grid.
 
-Records are weighted by w = min(1, C₀/n̄, κC₀/A). n̄ is an upper bound on the norm of the record's gradient, so no record
-adds more than C₀ to the sum. A bounds what the sum can lose to rounding: with wA ≤ κC₀ the computed sum is within ρ of
-the real one (``sum_on_grid.py``). A record whose norm is not finite has weight zero, and both factors of its gradient
-are zeroed where they are not finite.
+A record has weight w = min(1, C₀/n̄, κC₀/A). n̄ is an upper bound on the norm of its gradient, so no record adds more
+than C₀ to the sum. A bounds the rounding errors of the sum: with wA ≤ κC₀ the computed sum is within ρ of the real one
+(``sum_on_grid.py``). A record whose norm is not finite has weight zero, and its gradient's factors are replaced by zero
+where they are not finite.
 
-Parameters and sums of several runs of one architecture are one row of numbers a run. Each parameter has a slot in the
-row. Slots begin at multiples of 64 bytes, so that the arithmetic on one run's slot does not depend on which run it is.
-The gaps between them belong to no parameter.
+The parameters of a run, and their sums, are a row of numbers, in which each parameter has a slot. Slots begin at
+multiples of 64 bytes, so that the arithmetic on a run's slot does not depend on which run of a group it is. The gaps
+between slots belong to no parameter.
 """
 
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 import math
@@ -31,7 +30,7 @@ _ALIGNED = 16  # elements
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of one forward pass: ``runs`` × ``records`` × ``views``, in this order of axes."""
+    """The rows of one pass: ``runs`` × ``records`` × ``views``, in this order."""
 
     runs: int
     records: int
@@ -43,7 +42,7 @@ class Shape:
 
 
 class Slot(NamedTuple):
-    """Part of a row: this many numbers from ``start``."""
+    """A part of a row: ``size`` numbers from ``start``."""
 
     start: int
     size: int
@@ -60,7 +59,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the trainable parameters of an architecture lie in a row.
+    """The positions of an architecture's trainable parameters in a row.
 
     >>> layout = Layout.of(nn.Linear(3, 2))
     >>> layout.names, layout.size, layout.width
@@ -73,7 +72,7 @@ class Layout:
 
     @functools.cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where slots begin; the last number is the width of a row."""
+        """The start of each slot, and the width of a row."""
         rooms = (_ALIGNED * math.ceil(math.prod(shape) / _ALIGNED) for shape in self.shapes)
         return tuple(itertools.accumulate(rooms, initial=0))
 
@@ -83,24 +82,20 @@ class Layout:
 
     @classmethod
     def of(cls, model: nn.Module) -> Layout:
-        """The layout of a model's trainable parameters, each once however often it is used."""
+        """The layout of a model's trainable parameters, each once even if several layers use it."""
         named = {name: value for name, value in model.named_parameters() if value.requires_grad}
         return cls(tuple(named), tuple(value.shape for value in named.values()), trained(model)[0].dtype)
 
     @property
     def size(self) -> int:
-        """How many numbers are trained."""
+        """How many numbers are trained, without the gaps."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @functools.cache  # noqa: B019 - a layout lives as long as its program
     def slot(self, place: int, group: int = 0, groups: int = 1) -> Slot:
-        """Where a parameter lies; or one of several equal groups of its first dimension."""
+        """The slot of a parameter, or of one of several equal groups of its first dimension."""
         size = math.prod(self.shapes[place]) // groups
         return Slot(self.starts[place] + group * size, size)
-
-    def place_of(self, slot: Slot) -> int:
-        """The place of the parameter that a slot belongs to."""
-        return bisect.bisect_right(self.starts, slot.start) - 1
 
     def values(self, rows: torch.Tensor, place: int) -> torch.Tensor:
         """The parameter at a place, for every run: [runs, ...], a view."""
@@ -127,23 +122,23 @@ class Layout:
 
     @torch.no_grad()
     def write(self, row: torch.Tensor, model: nn.Module) -> None:
-        """Give a model the parameters of one run."""
+        """Write the parameters of one run to a model."""
         for value, given in zip(trained(model), self.each(row), strict=True):
             if any(value.stride()):
                 value.copy_(given)
-            else:  # its numbers were dropped
+            else:  # by drop()
                 value.data = given.clone()
 
 
 def drop(model: nn.Module) -> None:
-    """Drop the numbers of a model's trainable parameters, which are in a row: their shapes stay."""
+    """Free the memory of a model's trainable parameters, whose numbers are in a row; they keep their shapes."""
     for value in trained(model):
         if value.is_contiguous():
             value.data = value.new_zeros(()).expand(value.shape)
 
 
 class Sums:
-    """Sums over records of every run, [runs, width] in double precision; views of them are made once."""
+    """The sums over the records of every run, [runs, width], in double precision; views of them are cached."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         self.rows = torch.zeros(rows.shape, dtype=torch.float64, device=rows.device)
@@ -167,16 +162,17 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class RecordGradients:
-    """The gradients of a weight and its bias, or of a part of a weight, record by record.
+    """The gradients of a weight and its bias, or of a part of a weight, for every record.
 
     Args:
-        slots: which numbers of a row. Norms of parts with a number in common add up, squares of the others' do.
+        slots: their slots in a row. The norms of parts that have a number in common are added; of other parts, the
+            squared norms are.
         terms: how many terms the longest sum of a record has.
         square: [runs, records], an upper bound on the squared norm of each record's gradient.
-        spread: [runs, records], A: the sum of the norms of what the gradient is summed from; None if that is the norm.
-        factors: [runs, records, ...] each, what ``add`` sums: records with equal bits in them add the same.
-        add: ``add(weights, sums)`` adds Σ weights · gradient to the rows of sums, in double precision; once, since it
-            works in place. Records of weight zero add zero, whatever their numbers are.
+        spread: [runs, records], A: the sum of the norms of the terms of the gradient; None if that is its norm.
+        factors: [runs, records, ...] each, what ``add`` sums: records with equal bits here add the same bits.
+        add: ``add(weights, sums)`` adds Σ weights · gradient to the sums, in double precision. It works in place, so it
+            may be called once. A record of weight zero adds zero, whatever its numbers are.
     """
 
     slots: tuple[Slot, ...]
@@ -188,7 +184,7 @@ class RecordGradients:
 
 
 class Weights:
-    """The numbers of several runs' grids that weights need, each [runs, 1], in double precision."""
+    """Weights of records, from the grids of their runs: ``scale`` and ``most`` are [runs, 1] in double precision."""
 
     def __init__(self, grids: Sequence[SumGrid], *, normalise: bool, device: torch.device) -> None:
         scales = [(grid.scale, grid.most) for grid in grids]
@@ -204,9 +200,9 @@ class Weights:
 
 @functools.lru_cache(maxsize=64)
 def _overlapping(slots: tuple[tuple[Slot, ...], ...]) -> list[list[int]]:
-    """The parts whose slots have a number in common, one group after the other: their norms are added.
+    """Groups of the parts whose slots have a number in common, whose norms are added.
 
-    Slots need not be equal: a kernel may be used whole, and in another place in groups of its outputs.
+    Slots may overlap without being equal: a kernel may be used as a whole, and elsewhere in groups of its outputs.
     """
     group, end, last = list(range(len(slots))), 0, 0
     for start, size, part in sorted((start, size, part) for part, some in enumerate(slots) for start, size in some):
@@ -219,7 +215,7 @@ def _overlapping(slots: tuple[tuple[Slot, ...], ...]) -> list[list[int]]:
 
 
 def combined(parts: Sequence[RecordGradients]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """n̄ and A of whole gradients; A is None where it is n̄."""
+    """n̄ and A of the whole gradients; A is None if it equals n̄."""
     groups = [[parts[place] for place in some] for some in _overlapping(tuple(part.slots for part in parts))]
     add, margin = functools.partial(functools.reduce, torch.add), 1 + (8 * len(parts) + 16) * UNIT
     squares = [

@@ -1,19 +1,19 @@
-"""One run on several processes: each differentiates whole pieces of every batch, and their sums meet as whole numbers.
+"""One run on several processes: each differentiates whole pieces of every batch, and their sums are added as integers.
 
-The **leader** is process 0. It decides, follows the steps and keeps the checkpoints; the others serve its runs. All of
-them draw the same batches, dither and noise, from the seed of the run: words are keyed by the number of a record or a
-parameter in the whole, never by a process. A step is then
+The **leader** is process 0. It decides which runs to execute, reports the steps and keeps the checkpoints; the others
+serve its runs. All draw the same batches, dither and noise from the seed of the run: words are keyed by the number of a
+record or a parameter in the whole, never by a process. A step is then
 
     each process:  T_r = Σ round(clipped sum of a piece)    over the pieces p with p mod size = r, as int64
     all of them:   T = Σ_r T_r,  rounded with dither, plus noise, into the optimiser.
 
-Where records are in shards, p is the number of the piece's shard, and a process reads no record of another's shards.
-Whole numbers add up to the same in any order, so a run ends in the same bits on any number of processes. Which process
-meets a record depends on the other records of the batch: all of them must compute the same bits, which they compare on
-a made-up piece before the first step. A process that is lost ends the step for all, before anything is released.
+If records are in shards, p is the number of the piece's shard, and a process reads no record of another's shards.
+Integers have the same sum in any order, so a run ends in the same bits on any number of processes. The process that
+handles a record depends on the other records of the batch, so all processes must compute the same bits; they compare
+these on a made-up piece before the first step. If a process is lost, the step ends for all before its release.
 
-What goes over the network are sums before noise, initial weights and the seed: **the network is trusted**. Processes of
-one machine talk over its loopback interface.
+The network carries sums before noise, initial weights and the seed: **it is trusted**. Processes of one machine use its
+loopback interface.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dphypo.executors.executor import NO_WORKERS
 T = TypeVar("T")
 START_METHOD = "spawn"
 """How processes of this machine are started."""
-_STEP, _TASK = timedelta(minutes=30), timedelta(days=30)  # how long to wait for another process: in a run, for a run
+_STEP, _TASK = timedelta(minutes=30), timedelta(days=30)  # how long to wait for a process in a run; for the next run
 _END_S = 10  # how long a process may take to end by itself
 _LOOPBACK = dict.fromkeys(
     ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), "lo0" if os.uname().sysname == "Darwin" else "lo"
@@ -56,15 +56,15 @@ _DIFFER = (
 _ARITHMETIC = "Use machines with the same processors or GPUs and the same versions of PyTorch, or one machine"
 
 
-_STARTED: list[Team] = []  # what this process leads, if it has started the others itself
+_STARTED: list[Team] = []  # the team of this process, if it has started the others itself
 
 
 class RunFailedError(Exception):
-    """A run failed on all processes before its first step: an outcome of the run, which the leader has."""
+    """A run failed on all processes before its first step; its outcome is the leader's."""
 
 
 class Team:
-    """The processes that make a run together; this one has the number ``rank``, from 0 to ``size`` − 1."""
+    """The processes that execute a run together; this one has the number ``rank``, from 0 to ``size`` − 1."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -74,31 +74,31 @@ class Team:
         self.broken = False
 
     def mine(self, pieces: int, shards: int | None = None) -> list[int]:
-        """Which of a step's pieces this process differentiates: those of its shards, where records are in shards."""
+        """Which of a step's pieces this process differentiates: those of its shards, if records are in shards."""
         turns = pieces if shards is None else shards
         return [piece for piece in range(pieces) if piece % turns % self.size == self.rank]
 
     def add(self, totals: torch.Tensor) -> None:
-        """Add up the whole numbers of all processes, in place."""
+        """Add up the integers of all processes, in place."""
         with self._together():
             dist.all_reduce(totals, group=self._sums)
 
     def leaders(self, value: T | None = None) -> T:
-        """What the leader gives, on every process."""
+        """The leader's value, on every process."""
         held = [value]
         with self._together():
             dist.broadcast_object_list(held, 0, group=self._tasks)
         return held[0]  # type: ignore[return-value]
 
     def gathered(self, value: T) -> list[T]:
-        """What each process gives, in the order of their numbers."""
+        """The values of all processes, in the order of their ranks."""
         found: list[Any] = [None] * self.size
         with self._together():
             dist.all_gather_object(found, value, group=self._tasks)
         return found
 
     def agree(self, digest: bytes, what: str, remedy: str = _ARITHMETIC) -> None:
-        """Refuse to go on unless this digest is the same on every process."""
+        """Raise an error unless this digest is the same on every process."""
         if len(set(self.gathered(digest))) > 1:
             self.broken = True
             raise UnsupportedModelError(_DIFFER.format(what=what, remedy=remedy))
@@ -115,7 +115,7 @@ class Team:
             raise ProcessLost(_LOST.format(what=type(error).__name__)) from None
 
     def made(self, make: Callable[[], T]) -> T:
-        """What ``make`` gives on every process; if it fails on one, all of them raise, and the team remains usable."""
+        """The result of ``make`` on every process; if it fails on one, all raise, and the team remains usable."""
         error: Exception | None = None
         try:
             value = make()
@@ -129,7 +129,7 @@ class Team:
 
     @contextlib.contextmanager
     def in_step(self) -> Iterator[None]:
-        """A block that all processes enter and leave together: one that leaves it by an error ends the team."""
+        """A block that all processes enter and leave together; an error in one of them breaks the team."""
         try:
             yield
         except RunFailedError:  # on all of them
@@ -140,8 +140,8 @@ class Team:
 
 
 def launched() -> bool:
-    """Whether this process is one of those that ``torchrun``, or another launcher, has started for one run."""
-    if multiprocessing.parent_process() is not None:  # a worker, to which the variables of its parent say nothing
+    """Whether ``torchrun``, or another launcher, has started this process as one of several."""
+    if multiprocessing.parent_process() is not None:  # a worker: its parent's variables do not apply to it
         return False
     named = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
     return named or (dist.is_available() and dist.is_initialized() and not _STARTED)
@@ -176,9 +176,9 @@ def local_rank() -> int:
 
 @contextlib.contextmanager
 def started(serve: Callable[..., None], each: Sequence[tuple[Any, ...]]) -> Iterator[Team]:
-    """A block with a team of this process, which leads, and new ones that call ``serve(team, *arguments)``.
+    """A block with a team of this process, the leader, and new processes that call ``serve(team, *arguments)``.
 
-    They end with the block, and with this process. ``each`` are their arguments.
+    ``each`` holds the arguments of each new process. They end with the block, and with this process.
     """
     if dist.is_initialized():
         raise UnsupportedModelError("this process has a process group already: leave devices out, and the run uses it")
@@ -233,7 +233,7 @@ def _start(process: Any) -> None:
 
 
 def _await(store: Any, key: str, process: Any) -> None:
-    """Wait until a process has started; an error if it ends before."""
+    """Wait until a process has started; raise an error if it ends before."""
     while process.is_alive():
         with contextlib.suppress(RuntimeError):  # not yet
             return store.wait([key], timedelta(seconds=1))  # type: ignore[no-any-return]
@@ -241,7 +241,7 @@ def _await(store: Any, key: str, process: Any) -> None:
 
 
 def _serve(serve: Callable[..., None], path: str, rank: int, size: int, arguments: tuple[Any, ...]) -> None:
-    """A new process: it serves the runs of its leader, and ends with it."""
+    """The main function of a new process, which serves the runs of its leader, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the leader
     threading.Thread(target=_end_with_leader, daemon=True).start()
     store = dist.FileStore(path, size)  # type: ignore[attr-defined]
@@ -260,7 +260,7 @@ def _end_with_leader() -> None:
 
 
 def _dismiss(team: Team) -> None:
-    """Let the others end."""
+    """Let the other processes end."""
     if not team.broken:
         with contextlib.suppress(ProcessLost):
             team.leaders(None)

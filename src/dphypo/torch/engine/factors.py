@@ -1,14 +1,15 @@
-"""What a record's gradient is made of: products that need not be multiplied out, found in its graph.
+"""Finds products in the graph of a record's gradient, so that they need not be multiplied out.
 
-The gradient of a linear layer's weight is Σ_l g_l a_lᵀ, a product of two matrices that are smaller than it; that of a
-convolution is one of patches, and that of an embedding adds rows to a table. Where an output of the graph is such a
-product, the graph gives the factors instead, and ``layers`` computes norms and weighted sums from them. It does not
-matter how the model wrote the layer. All else is *held*: the gradient itself, record by record.
+The gradient of a linear layer's weight is Σ_l g_l a_lᵀ, a product of two matrices that are smaller than it. For a
+convolution it is a product with patches, and for an embedding it adds rows to a table. If an output of the graph is
+such a product, the graph returns the factors instead, and ``layers`` computes norms and weighted sums from them. It
+does not matter how the model expresses the layer. All other gradients are *held*: computed for each record.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,11 @@ _VIEWS |= {A.squeeze.dim, A.squeeze.dims, A.squeeze.default, A.select.int, A._to
 
 @dataclass(frozen=True)
 class Part:
-    """The gradients of the parameter at a place, or a part of them, from some outputs of the graph."""
+    """The gradients of a parameter, or a part of them, from some outputs of the graph."""
 
     weight: int
     outputs: ClassVar[int] = 2
-    """How many outputs it takes; the last one is linear in the gradient."""
+    """How many outputs of the graph it uses; the gradient is linear in the last one."""
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         """From outputs [runs, records, views, positions, ...]."""
@@ -54,7 +55,7 @@ class Held(Part):
 
 @dataclass(frozen=True)
 class Outer(Part):
-    """Σ_l g_l a_lᵀ, from a and g, [positions, width] each; its bias has Σ_l g_l."""
+    """Σ_l g_l a_lᵀ, from a and g, [positions, width] each; Σ_l g_l for the bias."""
 
     bias: int | None
 
@@ -66,7 +67,7 @@ class Outer(Part):
 
 @dataclass(frozen=True)
 class Patches(Part):
-    """The same on the patches of a picture, [channels, height, width] without padding; g is one number a place."""
+    """The same for the patches of a picture, [channels, height, width] without padding; g has a number per place."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -87,7 +88,7 @@ class Patches(Part):
 
 @dataclass(frozen=True)
 class Rows(Part):
-    """Rows that are added to a table, from tokens [positions] and gradients [positions, width]."""
+    """Rows that are added to a table, from tokens, [positions], and gradients, [positions, width]."""
 
     def gradients(self, layout: Layout, given: Sequence[torch.Tensor]) -> list[RecordGradients]:
         tokens, slopes = (one.flatten(2, 3) for one in given)
@@ -99,7 +100,7 @@ class Gradients:
 
     def __init__(self, layout: Layout, parts: Sequence[Part]) -> None:
         self._layout, self._parts = layout, parts
-        uses = Counter(part.weight for part in parts)  # norms of several uses add up, not their squares
+        uses = Counter(part.weight for part in parts)  # of several uses the norms are added, not the squares
         self._alone = [isinstance(part, Outer) and uses[part.weight] == 1 for part in parts]
         self._singles: dict[bool, Singles] = {}
 
@@ -128,7 +129,7 @@ class Gradients:
 
 
 def _weighted(given: Sequence[torch.Tensor], weights: torch.Tensor | None) -> list[torch.Tensor]:
-    """Outputs of a part, [runs, records, views, ...], with the weights of their views on the last of them."""
+    """Outputs of a part, [runs, records, views, ...], the last of them times the weights of the views."""
     *others, last = given
     if weights is None:
         views = last.shape[2]
@@ -138,7 +139,7 @@ def _weighted(given: Sequence[torch.Tensor], weights: torch.Tensor | None) -> li
 
 @dataclass(frozen=True)
 class _Product:
-    """A gradient that is a product: how it is written, and the nodes of its factors."""
+    """A gradient that is a product, and the nodes of its factors."""
 
     part: Callable[[int, int | None], Part]
     key: Any
@@ -148,7 +149,7 @@ class _Product:
 
 
 def split(graph: fx.GraphModule, layout: Layout) -> tuple[Part, ...]:
-    """Replace the outputs of a gradient's graph by factors; what they are. The last output stays."""
+    """Replace the outputs of a gradient's graph, but for the last, by factors; return the parts that they make."""
     end: Any = graph.graph.output_node()
     *outputs, outside = end.args[0]
     finder = _Finder(end)
@@ -162,7 +163,7 @@ def split(graph: fx.GraphModule, layout: Layout) -> tuple[Part, ...]:
         groups: dict[Any, list[_Product]] = {}
         for one in products.get(place, ()):
             groups.setdefault((one.key, _shape(one.a)[1:], _shape(one.g)[1:]), []).append(one)
-        for some in groups.values():  # uses of one kind are positions of one use
+        for some in groups.values():  # uses of one kind become positions of one use
             parts.append(some[0].part(place, fused.get(place)))
             given += [finder.joined([one.a for one in some]), finder.joined([one.g for one in some])]
         if not groups:
@@ -187,7 +188,7 @@ class _Finder:
         return nodes[0] if len(nodes) == 1 else self.call(A.cat.default, nodes, 0)
 
     def products(self, node: Any) -> list[_Product]:
-        """The products whose sum an output is; none if it is something else, too."""
+        """The products that add up to an output; none if a term is not a product."""
         found: list[_Product] = []
         for one, views in self._summands(node, ()):
             product = self._product(one, views)
@@ -211,7 +212,7 @@ class _Finder:
             return self._of_matrices(node, views)
         if node.target is A.embedding_dense_backward.default and _order(views, node.meta["val"].shape) == "same":
             return self._of_rows(node)
-        if node.op == "call_function" and node.target.__name__ == "getitem" and node.args[1] == 1:
+        if node.target is operator.getitem and node.args[1] == 1:
             return self._of_convolution(node.args[0], views)
         return None
 
@@ -249,7 +250,7 @@ class _Finder:
             return None
         slopes, pictures, weight, _, stride, padding, dilation, turned, _, groups, _ = node.args
         shape = weight.meta["val"].shape
-        several = pictures.meta["val"].shape[0] != 1  # frames of a record: their gradients are added up in the graph
+        several = pictures.meta["val"].shape[0] != 1  # frames of a record, whose gradients the graph adds up
         if turned or several or len(shape) not in (3, 4) or _order(views, shape) != "same":
             return None
         pictures, slopes = (self.call(A.select.int, one, 0, 0) for one in (pictures, slopes))
@@ -265,11 +266,11 @@ class _Finder:
         def part(weight: int, bias: int | None) -> Part:
             return Patches(weight, kernel, steps, gaps, groups)
 
-        # Pictures of several uses cannot be put one after the other: their norms are added.
+        # Pictures of several uses cannot be concatenated: their norms are added.
         return _Product(part, object(), pictures, slopes, math.prod(slopes.meta["val"].shape[1:]))
 
     def biases(self, outputs: Sequence[fx.Node], products: dict[int, list[_Product]]) -> dict[int, int]:
-        """Biases whose gradient is that of a layer's outputs, of one position: the layer's norm includes theirs."""
+        """Weights of one position, and the biases whose gradient is that of their layer's outputs."""
         taken: dict[int, int] = {}
         for weight, found in products.items():
             if len(found) > 1 or found[0].positions > 1 or found[0].key is not Outer:
@@ -286,13 +287,13 @@ def _shape(node: Any) -> Any:
 
 
 def _same_numbers(this: fx.Node, that: fx.Node) -> bool:
-    """Whether two nodes are views of one, in the same order. A sum over one position is a view."""
+    """Whether two nodes are views of one node, in the same order. A sum over one position counts as a view."""
     (one, first), (two, second) = _source(this), _source(that)
     return one is two and torch.equal(first, second)
 
 
 def _source(node: Any) -> tuple[fx.Node, torch.Tensor]:
-    """The node of which another is a view, and where its numbers come from."""
+    """The node of which another one is a view, and the positions of its numbers there."""
     views: list[fx.Node] = []
     while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
         if node.target not in _VIEWS | {A.sum.dim_IntList} or node.target is A._to_copy.default:
@@ -304,7 +305,7 @@ def _source(node: Any) -> tuple[fx.Node, torch.Tensor]:
 
 
 def _moved(views: Sequence[Any], shape: Sequence[int]) -> torch.Tensor:
-    """Where the numbers of a view come from."""
+    """The positions of a view's numbers in its source."""
     seen = torch.arange(math.prod(shape)).reshape(tuple(shape))
     for node in views:
         if node.target is not A._to_copy.default:
@@ -313,7 +314,7 @@ def _moved(views: Sequence[Any], shape: Sequence[int]) -> torch.Tensor:
 
 
 def _order(views: Sequence[fx.Node], shape: Sequence[int]) -> str | None:
-    """Whether views keep the order of a tensor's numbers, or turn its matrix; None if they do something else."""
+    """Whether views keep the order of a tensor's numbers ("same") or transpose it ("turned"); None for other views."""
     seen, numbers = _moved(views, shape).flatten(), torch.arange(math.prod(shape))
     if torch.equal(seen, numbers):
         return "same"

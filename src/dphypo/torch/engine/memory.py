@@ -1,8 +1,8 @@
-"""How much memory a step needs, before any of it is used: the step is executed on tensors without values.
+"""Estimates how much memory a step needs, by executing it on tensors without values.
 
-A fake tensor has a shape and a type, and no numbers. A pass over a piece of records is executed on such tensors, in the
-order of its instructions, and the bytes of those that are alive at once are counted. The estimate leaves out what
-kernels allocate for themselves, and what the allocator rounds up.
+A fake tensor has a shape and a type, and no numbers. A pass over a piece of records is executed on fake tensors, and
+the bytes of those that are alive at the same time are counted. The estimate does not include what kernels allocate
+internally, and what the allocator rounds up.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.sum_on_grid import SumGrid
 
 _COPIES, _FEWEST = 7, 2  # of a trained parameter: model, row, mean, up to three of the optimiser, the architecture's
-_SUMS = 8  # bytes of a sum in double precision, and of one of several pieces as a whole number
-_ROOM = 1.5  # what is proposed may need so many times what is counted
+_SUMS = 8  # bytes of a sum in double precision, and of a sum over several pieces as an integer
+_ROOM = 1.5  # the piece that an error proposes may need this many times the estimate
 _GROUP = Path("/sys/fs/cgroup")
 
 
 class Alive(TorchDispatchMode):
-    """Counts the bytes of tensors that are made inside and alive, besides known ones: now, and at most."""
+    """Counts the bytes of new tensors that are alive, apart from known ones: now, and at most."""
 
     def __init__(self, *known: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ class Alive(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _one_way() -> Iterator[None]:
-    """Let products be plain ones: which way changes no bit is found by numbers. No other thread trains meanwhile."""
+    """A block in which products are plain ones: tests that choose a way need numbers. No other thread trains here."""
     with process_lock():
         kept = layers._way, layers.steady
         layers._way, layers.steady = lambda *_: torch.mm, lambda *_: True  # type: ignore[assignment]
@@ -69,11 +69,11 @@ def _one_way() -> Iterator[None]:
 
 
 def of_piece(program: Program, shape: Shape) -> int:
-    """Bytes that are alive at most while a piece of this shape is differentiated, clipped and added up."""
+    """The most bytes that are alive while a piece of this shape is differentiated, clipped and added up."""
     layout, device = program.layout, next(program.model.parameters()).device
-    program = dataclasses.replace(program, flat={})  # products remember the way in which they were found
+    program = dataclasses.replace(program, flat={})  # graphs keep the ways of their products
     rows = torch.empty((shape.runs, layout.width), dtype=layout.dtype, device=device)
-    held = program.bound(rows, shape).held  # the graph is made here: it cannot be among fake tensors
+    held = program.bound(rows, shape).held  # makes the graph, which fake tensors would prevent
     grid = SumGrid.of(noise_multiplier=1.0, max_grad_norm=1.0, size=layout.size, terms=1, largest_batch=1)
     weights = Weights([grid] * shape.runs, normalise=False, device=device)
     batch = [part[:1].expand(shape.rows, *part.shape[1:]) for part in program.example]
@@ -92,7 +92,7 @@ def of_piece(program: Program, shape: Shape) -> int:
 
 
 def free(device: torch.device) -> int:
-    """Bytes that this process may still use on a device; on a CPU also within the limits of its control group."""
+    """The bytes that this process may still use on a device; on a CPU, within the limits of its control group."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     found = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -106,26 +106,26 @@ def free(device: torch.device) -> int:
 
 
 def of_parameters(program: Program, *, least: bool = False) -> int:
-    """Bytes for the trained parameters of a run: at most, or with SGD, one piece and the last iterate."""
+    """The bytes for the trained parameters of a run: at most, or ``least``, with SGD, one piece and no average."""
     copies, sums = (_FEWEST, _SUMS) if least else (_COPIES, 2 * _SUMS)
     return program.layout.width * (copies * program.layout.dtype.itemsize + sums)
 
 
 def rough(program: Program, shape: Shape) -> int:
-    """Bytes that a group needs, about, without executing anything: 48 for each number that a row's layers see."""
+    """About how many bytes a group needs, without executing it: 48 for each number that the layers process."""
     return shape.runs * of_parameters(program) + shape.rows * program.elements * 48
 
 
 def needed(program: Program, size: int, *, least: bool = False) -> int:
-    """Bytes that a run needs with pieces of so many records, besides the weights that it does not train."""
+    """The bytes that a run needs with pieces of ``size`` records, apart from the weights that it does not train."""
     way = dataclasses.replace(program, alone=size < MULTIPLE)
     return of_parameters(program, least=least) + of_piece(way, Shape(1, size, program.views))
 
 
 def largest_piece(program: Program, available: float, size: int) -> int:
-    """A piece of at most ``size`` records that fits into so many bytes; 1 if only single records do, 0 if none does.
+    """The size of a piece, at most ``size``, that fits into these bytes; 1 if only single records fit, 0 if none does.
 
-    What pieces need is the largest of several sums that grow with their size: it lies below a line between two sizes.
+    The need of a piece is the maximum of several sums that grow with its size, so it is below a line between two sizes.
     """
     few, most = needed(program, MULTIPLE), needed(program, max(size, 2 * MULTIPLE))
     if few <= available:
@@ -135,10 +135,10 @@ def largest_piece(program: Program, available: float, size: int) -> int:
 
 
 def refuse_larger(program: Program, size: int) -> None:
-    """Refuse pieces that cannot fit into what is free on the device; the error says which do.
+    """Refuse pieces that cannot fit into the free memory of the device; the error proposes a size that fits.
 
-    The estimate leaves out what kernels and allocators take, and what depends on the optimiser: what exceeds it is
-    certain not to fit. What is proposed has room for any optimiser, and leaves a third of the memory to the former.
+    The estimate is a lower bound: it leaves out what kernels and allocators take, and what depends on the optimiser.
+    The proposed size has room for any optimiser, and leaves a third of the memory to kernels and allocators.
     """
     device = next(program.model.parameters()).device
     available = free(device)

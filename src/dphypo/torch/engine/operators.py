@@ -1,11 +1,11 @@
-"""Which operators a captured graph may hold.
+"""Which operators a captured graph may contain.
 
-The engine trains a graph of one record's gradient, batched by ``vmap`` over records and over runs. One record's part is
-a function of that record alone if every operator is local under ``vmap``, raises no exception because of a value, reads
-only memory that was written, and draws nothing. ``rewrites.py`` changes a one-record graph so that the last three hold.
-:func:`check_graph` refuses every operator that is not on a closed list. Each operator of the list has a test in
-``tests/engine/test_engine_operators.py``, which batches it with records that are huge, infinite, not a number or out of
-range, and looks for a change in another record's bits.
+The engine trains a graph of one record's gradient, batched by ``vmap`` over records and over runs. A record's
+contribution is a function of that record alone if every operator is local under ``vmap``, raises no exception because
+of a value, reads only memory that was written, and draws nothing at random. ``rewrites.py`` changes a one-record graph
+so that the last three hold. :func:`check_graph` refuses every operator that is not on a closed list. Each operator of
+the list has a test in ``tests/engine/test_engine_operators.py``: it batches the operator with records that are huge,
+infinite, NaN or out of range, and looks for a change in another record's bits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ index_add index_copy bucketize.Tensor searchsorted.Tensor
 ALLOWED: frozenset[OpOverload] = frozenset(
     getattr(getattr(A, name.partition(".")[0]), name.partition(".")[2] or "default") for name in _NAMES.split()
 )
-"""The closed list. An operator is added together with its test."""
+"""The closed list. Add an operator together with its test."""
 
 BY_ADDRESS = "reads memory by address, where other records may lie: use slices, reshape or unfold"
 _REMEDIES = {
@@ -89,22 +89,26 @@ _REMEDIES = {
         "can fail for the values of one record: compute it outside the model, or use an iteration of products"
     ),
 }
+_MUTATES = (
+    "changes a tensor in place that outlives the record: a parameter, a buffer, an input or a constant. "
+    "Compute a new tensor instead"
+)
 _DEFAULT = "is not on the list of operators that are known to treat records separately: express it by other operators"
 
 
 def where(node: fx.Node) -> str:
-    """The user's file and line that a node comes from, if it is known, with ": "."""
+    """The user's file and line that a node comes from, followed by ": "; empty if they are unknown."""
     trace = node.meta.get("stack_trace") or ""
     found = [line for line in re.findall(r'File "([^"]+)", line (\d+)', trace) if "/torch/" not in line[0]]
     return f"{found[-1][0]}:{found[-1][1]}: " if found else ""
 
 
 def check_graph(gm: fx.GraphModule, ours: frozenset[Any] = frozenset()) -> None:
-    """Refuse a graph that holds anything but operators of the list; to be called on one-record and flat graphs alike.
+    """Refuse a graph that contains anything but operators of the list.
 
     Args:
-        gm: a graph of one record after :func:`make_total` and :func:`key_randomness`, or the batched, flat graph.
-        ours: further operators, of the engine itself.
+        gm: a graph of one record, after :func:`make_total` and :func:`key_randomness`, or a flat graph.
+        ours: operators of the engine, which are allowed too.
     """
     refuse_parts(gm)
     for node in gm.graph.nodes:
@@ -115,31 +119,33 @@ def check_graph(gm: fx.GraphModule, ours: frozenset[Any] = frozenset()) -> None:
         ):
             name = name_of(node.target)
             remedy = next((text for names, text in _REMEDIES.items() if name.split(".")[0] in names.split()), _DEFAULT)
-            raise refusal(node, name, _mutation(node) or remedy)
+            mutates = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+            raise refusal(node, _MUTATES if mutates else remedy)
 
 
 def refuse_parts(gm: fx.GraphModule) -> None:
-    """Refuse a traced graph that holds anything but tensors."""
+    """Refuse a traced graph that holds objects other than tensors."""
     for node in gm.graph.find_nodes(op="get_attr"):
         found = getattr(gm, str(node.target))
         if isinstance(found, torch.Generator):
-            raise refusal(node, "torch.Generator", "has a state of its own: draw without it, as the seed of a run says")
+            why = "has a state of its own: draw without it, as the seed of a run says"
+            raise refusal(node, why, "torch.Generator")
         if not isinstance(found, torch.Tensor):
-            raise refusal(node, "subgraph", "holds a part of the model that no gradient passes: call it outside")
+            raise refusal(node, "holds a part of the model that no gradient passes: call it outside", "subgraph")
 
 
 def constants(gm: fx.GraphModule) -> dict[str, torch.Tensor]:
-    """The tensors that a graph holds itself: whoever publishes the model declares them public."""
+    """The tensors that a graph itself holds: whoever publishes the model declares them public."""
     return {str(node.target): getattr(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
 
 
 def shaped(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """What an operator gives for tensors without values."""
+    """The result of an operator for tensors without values."""
     return target(*args, **{name: "meta" if name == "device" else one for name, one in kwargs.items()})
 
 
 def called(graph: fx.Graph, target: Any, args: Any, kwargs: Any) -> fx.Node:
-    """A new node where the graph inserts nodes, with the shape and type of its value."""
+    """A new node at the graph's insertion point, with the shape and type of its value."""
     node = graph.call_function(target, args, kwargs)
     node.meta["val"] = shaped(target, *fx.node.map_arg((args, kwargs), lambda one: one.meta["val"]))
     return node
@@ -152,7 +158,7 @@ def insert(before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
 
 
 def held(gm: fx.GraphModule, tensor: torch.Tensor) -> str:
-    """Let a graph hold a tensor; the name under which it does."""
+    """Store a tensor in a graph; return its name there."""
     name = next(name for name in (f"_constant{number}" for number in itertools.count()) if not hasattr(gm, name))
     gm.register_buffer(name, tensor)
     return name
@@ -176,7 +182,7 @@ def check_constants(tensors: Mapping[str, torch.Tensor], records: int) -> None:
 
 
 def check_kernels(gm: fx.GraphModule) -> None:
-    """Refuse to run a graph where Python would run instead of PyTorch's kernels: replaced kernels and active modes."""
+    """Refuse to execute a graph if Python code would run for its operators: replaced kernels and active modes."""
     modes: list[Any] = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     modes = [*modes, *torch.overrides._get_current_function_mode_stack()]  # type: ignore[no-untyped-call]
     if modes:
@@ -195,25 +201,17 @@ def check_kernels(gm: fx.GraphModule) -> None:
 
 
 def _foreign(dump: str) -> str | None:
-    """Where a kernel was registered that is not PyTorch's own; None if all are."""
+    """The place where a kernel was registered that is not PyTorch's own; None if there is none."""
     root = re.search(r"^debug: registered at (.*?)(?:/build)?/aten/", dump, re.MULTILINE)
     own = (torch.__path__[0], root.group(1) if root else torch.__path__[0])
     places = re.findall(r"^\w+(?:\[alias\])?: registered at (.*?:\d+) ::", dump, re.MULTILINE)
     return next((place for place in places if not place.startswith(own)), None)
 
 
-def _mutation(node: fx.Node) -> str | None:
-    if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
-        return (
-            "changes a tensor in place that outlives the record: a parameter, a buffer, an input or a constant. "
-            "Compute a new tensor instead"
-        )
-    return None
-
-
 def name_of(target: Any) -> str:
     return str(target).removeprefix("aten.").removesuffix(".default")
 
 
-def refusal(node: fx.Node, name: str, why: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"{where(node)}the operator {name} {why}")
+def refusal(node: fx.Node, why: str, name: str | None = None) -> UnsupportedModelError:
+    """The error for a node that a graph may not contain."""
+    return UnsupportedModelError(f"{where(node)}the operator {name or name_of(node.target)} {why}")

@@ -1,8 +1,8 @@
-"""Optimisers on rows of numbers, one row a run, each run with its own learning rate and options.
+"""Optimisers on rows of numbers, one row per run, each run with its own learning rate and options.
 
-They see the noisy gradient alone, so that whatever they do is post-processing. SGD, Adam, AdamW, RMSprop and Adagrad
-are written out for all runs at once, with PyTorch's definitions, and step through ranges of the parameters, so that
-nothing but their state is as large as the weights. Any other of PyTorch's is used as it is, run by run.
+They use only the noisy gradient, so whatever they compute is post-processing. SGD, Adam, AdamW, RMSprop and Adagrad are
+implemented for all runs together, with PyTorch's definitions. They process ranges of the parameters, so that only their
+state is as large as the weights. PyTorch's other optimisers are used as they are, run by run.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Options = Sequence[Mapping[str, Any]]
 
 
 class GradientOptimiser(Protocol):
-    """Changes the rows in place."""
+    """An optimiser, which changes the rows in place."""
 
     def step(self, rows: torch.Tensor, gradient: torch.Tensor, rates: torch.Tensor) -> None:
         """One step; ``rates`` are the learning rates, [runs, 1]. The gradient may be in double precision."""
 
 
-_RANGE, _RANGE_CUDA = 2**16, 2**22  # parameters of a run
+_RANGE, _RANGE_CUDA = 2**16, 2**22  # parameters of a run in a range
 
 
 def ranges(rows: torch.Tensor) -> Iterator[slice]:
-    """Ranges of the parameters: what is made of one and then dropped fits into a processor's cache."""
+    """Ranges of the parameters, so small that intermediate results fit into a processor's cache."""
     size = _RANGE_CUDA if rows.is_cuda else _RANGE
     yield from (slice(start, start + size) for start in range(0, rows.shape[1], size))
 
 
 class _Options:
-    """Numbers of all runs as columns, [runs, 1]; and what comes before every optimiser: maximisation, weight decay."""
+    """The options of all runs as columns, [runs, 1]; applies those of every optimiser: maximisation, weight decay."""
 
     def __init__(self, options: Options, like: torch.Tensor, *, decoupled: bool = False, **defaults: Any) -> None:
         self._options, self._like = [defaults | dict(one) for one in options], like
@@ -179,14 +179,14 @@ class Foreign:
 
 
 def state(optimiser: GradientOptimiser) -> dict[str, Any]:
-    """What an optimiser remembers."""
+    """The state of an optimiser."""
     if isinstance(optimiser, Foreign):
         return {"made": [one.state_dict() for one in optimiser.made]}
     return {name: value for name, value in vars(optimiser).items() if not isinstance(value, _Options)}
 
 
 def restore(optimiser: GradientOptimiser, remembered: Mapping[str, Any]) -> None:
-    """Let an optimiser remember what another one of its kind did."""
+    """Restore the state of an optimiser of the same kind."""
     if isinstance(optimiser, Foreign):
         for one, kept in zip(optimiser.made, remembered["made"], strict=True):
             one.load_state_dict(kept)
@@ -194,13 +194,13 @@ def restore(optimiser: GradientOptimiser, remembered: Mapping[str, Any]) -> None
         vars(optimiser).update(remembered)
 
 
-# They need the loss more than once a step, or gradients of another kind.
+# These need the loss more than once per step, or gradients of another kind.
 _UNSUITABLE = {"LBFGS", "SparseAdam", "Muon", "Optimizer"}
 
 
 @functools.cache
 def known() -> dict[str, Any]:
-    """PyTorch's optimisers that take one noisy gradient a step, by their names in small letters."""
+    """PyTorch's optimisers that use one noisy gradient per step, by their names in lower case."""
     return {
         name.lower(): value
         for name, value in vars(torch.optim).items()
@@ -215,7 +215,7 @@ _OURS: dict[str, Callable[[torch.Tensor, Options], GradientOptimiser]] = {
 
 
 def build(name: str, rows: torch.Tensor, options: Options, layout: Layout) -> GradientOptimiser:
-    """The named optimiser; options that it does not take are left out."""
+    """The named optimiser; options that it does not take are ignored."""
     kinds, kind = known(), name.lower()
     if kind not in kinds:
         raise _validate.fail("optimizer", name, f"give one of {', '.join(sorted(kinds))}")

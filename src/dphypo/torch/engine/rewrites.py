@@ -1,7 +1,7 @@
-"""Rewrites of a captured one-record graph: it raises no exception because of a value, and draws nothing itself.
+"""Rewrites the graph of one record so that no value raises an exception, and random numbers are its inputs.
 
-Both functions work on graphs of ``aten`` overloads whose nodes carry ``meta["val"]``, as ``make_fx`` and
-``functionalize`` give them, and change them in place.
+:func:`make_total` and :func:`key_randomness` change a graph of ``aten`` overloads in place. Its nodes have
+``meta["val"]``, as ``make_fx`` and ``functionalize`` set it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from dphypo.torch.engine.operators import BY_ADDRESS, CPU, called, held, name_of, refusal
+from dphypo.torch.engine.operators import BY_ADDRESS, CPU, called, held, refusal
 
 A = torch.ops.aten
 
@@ -27,7 +27,7 @@ A = torch.ops.aten
 def _weight_norm_backward(
     upstream: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The derivatives of w = g·v/|v| by v and g, where a norm is over all dimensions but one."""
+    """The derivatives of w = g·v/|v| with respect to v and g; norms are over all dimensions but one."""
     along = (upstream * v).sum([place for place in range(v.dim()) if place != dim], keepdim=True) / norms
     return g / norms * (upstream - v * along / norms), along
 
@@ -51,7 +51,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     A._weight_norm_interface_backward.default: _weight_norm_backward,
     A.masked_fill.Tensor: _masked_fill,
 }
-"""Operators that raise by value, or lack a rule for some uses under ``vmap``: ``make_fx`` decomposes them."""
+"""Operators to decompose: they raise because of values, or have no rule for some uses under ``vmap``."""
 
 
 class _Editor:
@@ -82,11 +82,11 @@ class _Editor:
         return node
 
     def fits(self, wrong: fx.Node) -> None:
-        """Records for which any element is true are outside."""
+        """Mark records for which any element is true as outside."""
         self.outside.append(self.call(A.any.default, wrong) if self.value(wrong).dim() else wrong)
 
     def clamp(self, index: fx.Node, low: int, size: int, ignored: int | None = None) -> fx.Node:
-        """An index with every value in [low, size), or ``ignored``."""
+        """An index whose values are clamped to [low, size), or are ``ignored``."""
         key = (index, low, size, ignored)
         if key not in self._clamped:
             clamped = self.call(A.clamp.default, index, low, size - 1)
@@ -98,7 +98,7 @@ class _Editor:
 
 
 Rule = Callable[[_Editor, fx.Node], "fx.Node | None"]
-"""Changes a node's arguments, or gives the node that replaces it."""
+"""Changes a node's arguments, or returns the node that replaces it."""
 
 
 def make_total(gm: fx.GraphModule) -> None:
@@ -135,9 +135,9 @@ _BY_ADDRESS = {
 
 
 class Capture(TorchFunctionMode):
-    """While a model is captured, no value has memory: what asks for it is refused, which would end the process.
+    """During capture, refuse code that asks for the memory of a value: there is none, and the process would end.
 
-    Models are captured that drop a layer if ``torch.rand([]) < 0.0``: a draw of [0, 1) is never below zero.
+    Also captures models that drop a layer if ``torch.rand([]) < 0.0``: a draw from [0, 1) is never below zero.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ def _asked_by_torch() -> bool:
 
 
 def key_randomness(gm: fx.GraphModule) -> list[tuple[int, ...]]:
-    """Replace what draws at random by functions of uniform numbers, which become the last placeholders.
+    """Replace random operators by functions of uniform numbers, which become the last placeholders.
 
     Returns the shapes of these placeholders, in order: float32 numbers of [0, 1), which the engine derives from the
     run, the step, the record and the placeholder's number.
@@ -186,9 +186,7 @@ def key_randomness(gm: fx.GraphModule) -> list[tuple[int, ...]]:
             continue
         rule = _RANDOM.get(node.target)
         if rule is None:
-            raise refusal(
-                node, name_of(node.target), "draws in a way that has no keyed form: use torch.rand or dropout"
-            )
+            raise refusal(node, "draws in a way that has no keyed form: use torch.rand or dropout")
         value = node.meta["val"]
         value = value[0] if isinstance(value, (tuple, list)) else value
         with gm.graph.inserting_after(last):
@@ -215,7 +213,7 @@ def _finish(gm: fx.GraphModule) -> None:
 
 
 def _indexed(place: int, size: Callable[[_Editor, fx.Node], int], negative: bool = False) -> Rule:
-    """The rule of an operator whose argument at ``place`` is an index below ``size``, or also above ``-size - 1``."""
+    """The rule of an operator whose argument at ``place`` is an index below ``size``; maybe a ``negative`` one."""
 
     def rule(edit: _Editor, node: fx.Node) -> None:
         limit = size(edit, node)
@@ -228,7 +226,7 @@ def _scattered(edit: _Editor, node: fx.Node) -> None:
     """The rule of an embedding's derivative; ``vmap`` would write zeros into the row of ``padding_idx`` in place."""
     upstream, index, rows, padding, scaled = node.args
     if scaled:
-        raise refusal(node, name_of(node.target), "counts how often a record uses a row: omit scale_grad_by_freq")
+        raise refusal(node, "counts how often a record uses a row: omit scale_grad_by_freq")
     limit: Any = rows
     index = edit.clamp(index, 0, limit)  # type: ignore[arg-type]
     if isinstance(padding, int) and padding >= 0:
@@ -238,7 +236,7 @@ def _scattered(edit: _Editor, node: fx.Node) -> None:
 
 
 def _along(edit: _Editor, node: fx.Node) -> int:
-    """The size of a node's first argument along the dimension in its second."""
+    """The size of a node's first argument in the dimension that its second argument names."""
     value = edit.value(node.args[0])
     return int(value.shape[node.args[1]]) if value.dim() else 1
 
@@ -260,10 +258,8 @@ def _by_tensors(edit: _Editor, node: fx.Node) -> fx.Node | None:
 def _by_mask(edit: _Editor, node: fx.Node, indices: list[Any]) -> fx.Node:
     accumulate = len(node.args) > 3 and node.args[3]
     if len(node.args) < 3 or len(indices) != 1 or accumulate or edit.value(node.args[2]).numel() != 1:
-        raise refusal(
-            node, name_of(node.target), "chooses elements by a mask, so the size of its result depends on a record's "
-            "values: use torch.where or masked_fill"
-        )  # fmt: skip
+        why = "chooses elements by a mask, so the size of its result depends on a record's values"
+        raise refusal(node, f"{why}: use torch.where or masked_fill")
     value, mask = edit.value(node.args[0]), indices[0]
     for _ in range(value.dim() - edit.value(mask).dim()):
         mask = edit.call(A.unsqueeze.default, mask, -1)
@@ -339,7 +335,7 @@ def _ends(edit: _Editor, node: fx.Node) -> None:
 
 
 def _strided(edit: _Editor, node: fx.Node) -> fx.Node:
-    """A view by strides as a look-up by a constant index, found from the strides at capture."""
+    """The rule of a view by strides: a look-up by a constant index, computed from the strides at capture."""
     scatter = node.target is A.as_strided_scatter.default
     old = edit.value(node.args[0])
     given: tuple[Any, ...] = node.args[2 if scatter else 1 :]
@@ -350,7 +346,7 @@ def _strided(edit: _Editor, node: fx.Node) -> fx.Node:
     found[here] = torch.arange(len(here))
     index = found[there]
     if bool((index < 0).any()) or (scatter and not (_distinct(index) and _distinct(here))):
-        raise refusal(node, name_of(node.target), BY_ADDRESS)
+        raise refusal(node, BY_ADDRESS)
     line = edit.call(A.reshape.default, node.args[0], [-1])
     places = edit.constant(index)
     if not scatter:
@@ -376,7 +372,7 @@ def _dropped(edit: _Editor, node: fx.Node) -> None:
 
 def _searched(edit: _Editor, node: fx.Node) -> None:
     if node.kwargs.get("sorter") is not None:
-        raise refusal(node, name_of(node.target), "raises if a sorter is no permutation: sort with torch.gather before")
+        raise refusal(node, "raises if a sorter is no permutation: sort with torch.gather before")
 
 
 def _pooled(edit: _Editor, node: fx.Node) -> None:

@@ -1,4 +1,9 @@
-"""Which models can be trained, and how they are tried out: on made-up records, before any private one is looked at."""
+"""Which models can be trained: what is refused, and what is tested on made-up records before private ones are read.
+
+A model is refused if a layer is known to mix records, or if the graph of one record has another gradient than the
+model. :func:`same_places` tests whether a record contributes the same bits in any place and next to any other records.
+The tensors that a model holds and does not train are shared by all runs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from dphypo.torch.engine.program import Pass, Program
 
 _TOLERANCE = 1e-3  # relative; rounding gives about 1e-6, a wrong gradient about 1
-_WEIGHTS = (1.0, -0.6, 0.8, 1.3, -1.1)  # of the records that are tried: where they mix, a weighted sum shows it
+_WEIGHTS = (1.0, -0.6, 0.8, 1.3, -1.1)  # of made-up records: if a model mixes them, a weighted sum shows it
 _TRIED = len(_WEIGHTS)
 _MIXES = (
     "a record's gradient depends on the other records of its batch, or on its position: a layer or the loss mixes "
@@ -38,7 +43,7 @@ _MIXES = (
 
 
 def refuse_layers(model: nn.Module) -> None:
-    """Refuse layers and parameters that are known not to work, by name."""
+    """Refuse layers and parameters that are known not to work."""
     wanted = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not wanted:
         raise UnsupportedModelError("the model has no trainable parameter, so there is nothing to train")
@@ -78,7 +83,7 @@ def _is_batch_norm(layer: nn.Module) -> bool:
 
 
 def in_training(model: nn.Module) -> nn.Module:
-    """Set a model to training, but for batch normalisations, which were found frozen and in evaluation."""
+    """Set a model to training mode, except for frozen batch normalisations in evaluation mode."""
     fixed = [layer for layer in model.modules() if _is_batch_norm(layer) and not layer.training]
     model.train()
     for layer in fixed:
@@ -105,7 +110,7 @@ def synthetic_records(example: Batch, count: int) -> Batch:
 
 
 def code_of(model: nn.Module) -> nn.Module:
-    """A copy in training mode, whose tensors are all parameters or buffers: runs may differ in them."""
+    """A copy in training mode in which every tensor is a parameter or a buffer, because runs may differ in them."""
     code = in_training(copy.deepcopy(model))
     for layer, _, name in _attributes(code):
         value = vars(layer).pop(name)
@@ -126,9 +131,9 @@ def frozen_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def copied(model: nn.Module, *others: nn.Module) -> nn.Module:
-    """A copy of a model; what it does not train is that of another model where name, type and bits are the same.
+    """A copy of a model that shares untrained tensors with other models, if name, type and bits are equal.
 
-    So runs hold frozen weights once. Training writes to none of them; whoever else is given the copy may.
+    So runs hold frozen weights once. Training does not write to them; other users of the copy may.
     """
     memo: dict[int, Any] = {}
     for value, one in _equal(model, others):
@@ -138,7 +143,7 @@ def copied(model: nn.Module, *others: nn.Module) -> nn.Module:
 
 
 def share_frozen(model: nn.Module, *others: nn.Module) -> None:
-    """Let what a model does not train be another model's tensors, as in :func:`copied`."""
+    """Replace a model's untrained tensors by equal ones of other models, as in :func:`copied`."""
     for value, one in _equal(model, others):
         value.data = one
 
@@ -163,9 +168,9 @@ def _same_bits(this: torch.Tensor, that: torch.Tensor) -> bool:
 
 
 def given_by(model: nn.Module, record: RecordGraph) -> list[torch.Tensor]:
-    """What a graph takes of a model and does not train: plain tensors, of the shapes and types that were captured.
+    """The untrained tensors of a model that a graph uses: plain tensors, with the captured shapes and types.
 
-    A subclass has Python of its own, which would see whole batches. Indices were clamped to the captured sizes.
+    A subclass may run its own Python code, which would see whole batches. Indices were clamped to the captured sizes.
     """
     held = tensors_of(model)
     nodes = record.graph.graph.find_nodes(op="placeholder")[len(record.trained) :]
@@ -181,7 +186,7 @@ def given_by(model: nn.Module, record: RecordGraph) -> list[torch.Tensor]:
 
 
 def _attributes(model: nn.Module) -> list[tuple[nn.Module, str, str]]:
-    """The tensors that are neither: their layers, the names that buffers have, and those of the attributes."""
+    """Tensors that are neither parameters nor buffers: their layers, their names as buffers, and as attributes."""
     return [
         (layer, f"{inside}.{name}" if inside else name, name)
         for inside, layer in model.named_modules()
@@ -199,12 +204,12 @@ def refuse_other_gradients(
     *,
     changed: bool = False,
 ) -> None:
-    """Compare what is summed of a few made-up records with automatic differentiation of the model on all of them.
+    """Refuse a model whose captured gradients differ from automatic differentiation, on a few made-up records.
 
-    The sum is that of the parts of the gradients, as in training. It is private whatever the model does. A difference
-    says that it is not what the model's code means (records that mix, another function in larger batches, random
-    numbers that are not PyTorch's), or that the parts were found wrongly. Where the model is random, both are compared
-    in evaluation mode; where records are augmented or passes are in half precision (``changed``), without.
+    The captured gradients are added up as in training, and are private whatever the model does. A difference shows that
+    they are not what the model's code means (it mixes records, is another function for larger batches, or draws random
+    numbers that are not PyTorch's), or that their parts were found wrongly. Models that draw random numbers are
+    compared in evaluation mode; augmentation and half precision (``changed``) are left out of the comparison.
     """
     probe = copy.deepcopy(model)
     layout = Layout.of(probe)
@@ -222,7 +227,7 @@ def refuse_other_gradients(
                 wanted = _reference(probe, loss, inputs.clone(), targets.clone())
         except UnsupportedModelError:
             raise
-        except Exception as error:  # one that works for one record
+        except Exception as error:  # it works for one record
             raise UnsupportedModelError(
                 f"the model fails on {_TRIED} made-up records at once, after it was captured for one "
                 f"({type(error).__name__}: {error}): keep nothing of a pass, and let model(inputs) and "
@@ -253,7 +258,7 @@ def refuse_other_gradients(
 
 @torch.no_grad()
 def _shapes_differ(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> str:
-    """What to say if a loss such as the squared error compares every output with every target; else nothing."""
+    """The error if a loss such as the squared error compares every output with every target; empty if it does not."""
     found = model(inputs)
     if not isinstance(found, torch.Tensor):
         return ""
@@ -270,7 +275,7 @@ def _shapes_differ(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor
 def captured(
     model: nn.Module, loss: Loss, example: Batch, **options: Any
 ) -> tuple[RecordGraph, tuple[factors.Part, ...]]:
-    """The graph of one record, and the parts of the gradient that its outputs are."""
+    """The graph of one record, and the parts of the gradient that its outputs make."""
     record = RecordGraph.of(model, loss, example, **options)
     parts = factors.split(record.graph, Layout.of(model))
     layers.lower(record.graph)
@@ -279,7 +284,7 @@ def captured(
 
 @torch.enable_grad()
 def _reference(model: nn.Module, loss: Loss, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The gradient of a weighted sum of losses by plain automatic differentiation of a whole batch."""
+    """The gradient of a weighted sum of losses, by automatic differentiation of a whole batch."""
     losses = loss(model(inputs), targets)
     refuse_average(losses, len(inputs))
     found = _as_row(torch.autograd.grad(losses, trained(model), losses.new_tensor(_WEIGHTS)))
@@ -294,7 +299,7 @@ def _as_row(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _in_full_precision() -> Iterator[None]:
-    """Products in float32, without cuDNN's kernels: TF32, or half precision, would look like another gradient."""
+    """A block with products in float32, without cuDNN: TF32 and half precision would look like another gradient."""
     before, enabled = [one.fp32_precision for one in products()], torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = False
     try:
@@ -308,7 +313,7 @@ def _in_full_precision() -> Iterator[None]:
 
 
 def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tensor:
-    """Weights for as many runs as some rows hold. Vectors lie in [½, 1½), where a scale may be."""
+    """Random weights for as many runs as ``like`` has rows. Vectors are in [½, 1½), as scales are."""
     generator, rows = torch.Generator().manual_seed(seed), torch.zeros(like.shape, dtype=layout.dtype)
     for place, shape in enumerate(layout.shapes):
         sizes = (len(like), *shape)
@@ -322,7 +327,7 @@ def random_weights(layout: Layout, like: torch.Tensor, seed: int) -> torch.Tenso
 
 @torch.no_grad()
 def same_places(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
-    """Whether records contribute the same, bit by bit, in other places and beside other records, however strange."""
+    """Whether records contribute the same bits in other places and next to other records, however strange."""
     return same_everywhere(partial(_bits, program.bound(rows, shape)), program.example, shape)
 
 
@@ -331,7 +336,7 @@ def same_everywhere(
 ) -> bool:
     """Whether ``bits(batch, numbers)``, [runs, records, ...], depend neither on a record's place nor on other records.
 
-    A few records are in all places, each in several; then in other places, every second one, beside strange ones.
+    A few records fill all places, each several of them. Then they are in other places, next to strange records.
     """
     few, places = shape.records // 4 | 1, torch.arange(shape.records, device=example[0].device)
     here, there, kept = places % few, (places + 1) % few, (places - shape.records) % 2 == 1  # few is odd
@@ -349,7 +354,7 @@ def same_everywhere(
 
 
 def _beside(example: Batch, shape: Shape) -> list[torch.Tensor]:
-    """Records of a piece, in turns of two places huge and NaN; whole numbers, and targets of huge ones, stay."""
+    """Records of a piece: two huge ones, two of NaN, and so on; integers, and targets of huge records, stay."""
     inputs, targets = synthetic_records(example, shape.runs * shape.records)
     huge = torch.arange(len(inputs), device=inputs.device) % 4 < 2
     chosen = ((inputs, extreme(inputs, large=True)), (targets, targets))
@@ -359,7 +364,7 @@ def _beside(example: Batch, shape: Shape) -> list[torch.Tensor]:
 
 
 def extreme(values: torch.Tensor, *, large: bool) -> torch.Tensor:
-    """Numbers as NaN, or with sizes from 10 to 1e30: what decides by them shows. Whole numbers stay."""
+    """NaN in place of all numbers, or numbers scaled by 10 to 1e30; integers stay."""
     if not values.is_floating_point():
         return values
     sizes = torch.logspace(1, 30, values[0].numel()).to(values).view_as(values[0])
@@ -368,7 +373,7 @@ def extreme(values: torch.Tensor, *, large: bool) -> torch.Tensor:
 
 @torch.no_grad()
 def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
-    """Whether each run of a group contributes the same, bit by bit, as if it were alone."""
+    """Whether each run of a group contributes the same bits as alone."""
     numbers, one = torch.arange(shape.records, device=rows.device), dataclasses.replace(shape, runs=1)
     batch = synthetic_records(program.example, shape.runs * shape.records)
     for part, strange in zip(batch, _beside(program.example, shape), strict=True):
@@ -382,17 +387,18 @@ def same_alone(program: Program, rows: torch.Tensor, shape: Shape) -> bool:
 
 
 def _bits(bound: Pass, batch: Sequence[torch.Tensor], numbers: torch.Tensor, run: int = 0) -> list[torch.Tensor]:
-    """All that contributions are made of, as whole numbers (NaN equals itself), of runs from a first one on."""
+    """Everything that contributions are computed from, as integers; ``run`` is the number of the first run."""
     shape = bound.shape
     runs = torch.arange(run, run + shape.runs, device=numbers.device)[:, None]
     keys = batch_rows.keys_of_rows(runs, 1, numbers.expand(shape.runs, -1), shape.views)
-    inputs, targets = (part.clone() for part in batch)  # alone, they begin at an allocation
+    inputs, targets = (part.clone() for part in batch)  # a run alone begins at an allocation
     parts, _ = bound.parts(inputs, targets, keys)
     found = [value for part in parts for value in (part.square, part.spread, *part.factors) if value is not None]
-    return [whole(value.clone(memory_format=torch.contiguous_format)) for value in found]  # the next call may write
+    # Copies, because the next call may overwrite them.
+    return [whole(value.clone(memory_format=torch.contiguous_format)) for value in found]
 
 
 def whole(values: torch.Tensor) -> torch.Tensor:
-    """The bits of numbers as whole numbers: NaN equals itself there."""
+    """The bits of numbers as integers, where NaN equals itself."""
     words = {8: torch.int64, 4: torch.int32, 2: torch.int16}
     return values.contiguous().view(words[values.element_size()]) if values.is_floating_point() else values
