@@ -1,9 +1,9 @@
-"""On a GPU: batches and noise are made there, and a step is captured once as a CUDA graph and replayed.
+"""On a GPU: batches and noise are drawn there, and a step is captured once as a CUDA graph and replayed.
 
-What differs from step to step (the batch, dither and noise, masks, the learning rate) is looked up or drawn by the
-number of the step, which the graph itself counts up on the device. Words are numpy's Philox 4×64, keyed as on the CPU,
-by kernels in Triton. The counter of a draw is (place, step): a record's number or a parameter's place, and the number
-of the step. Each stream of a run has a key of its own, so that no counter is used twice with one key.
+What differs between steps (the batch, dither and noise, masks, the learning rate) is looked up or drawn by the number
+of the step, which the graph itself increments on the device. Triton kernels compute the words of numpy's Philox 4×64,
+with the keys of the CPU. The counter of a draw is (place, step): a record's number or a parameter's place, and the
+number of the step. Each stream of a run has its own key, so no counter is used twice with the same key.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ except ImportError:  # PyTorch for CPUs alone comes without it
 
 AVAILABLE = triton is not None
 _BLOCK = 1024
-_FEW = 128  # numbers of one program that searches: the others of a program wait for its slowest
+_FEW = 128  # numbers of one program that searches: all of them wait for the slowest
 _CELLS = 17  # bits of a cell of the guide into the thresholds
-_AHEAD, _NUMBERS = 64, 2**22  # steps whose batches are drawn at a time, and how many numbers those may be
-_WARM = 2  # steps of as many pieces that are made before the capture
+_AHEAD, _NUMBERS = 64, 2**22  # steps, and numbers of records, that are drawn at a time, at most
+_WARM = 2  # steps that are executed before a step with as many pieces is captured
 
 
 def jit(kernel: Callable[..., Any]) -> Any:
-    """A kernel whose whole numbers are arguments, not constants: they change from run to run."""
+    """A kernel whose integers are arguments, not constants, because they differ between runs."""
     names = {"first", "bound", "always", "size", "room", "runs", "last", "width", "bits", "records", "planes"}
     taken = names.intersection(kernel.__code__.co_varnames[: kernel.__code__.co_argcount])
     return kernel if triton is None else triton.jit(kernel, do_not_specialize=sorted(taken))
@@ -114,7 +114,7 @@ def keys_of(words: Sequence[noise.Words], stream: str, device: torch.device) -> 
 def coins(
     keys: torch.Tensor, first: int, steps: int, rate: float, size: int, room: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The batches of some steps: numbers of records, [steps, runs, room], and how many there are, [steps, runs]."""
+    """The batches of some steps: numbers of records, [steps, runs, room], and how many they are, [steps, runs]."""
     runs = len(keys)
     numbers = torch.zeros((steps, runs, room), dtype=torch.int64, device=keys.device)
     lengths = torch.zeros((steps, runs), dtype=torch.int32, device=keys.device)
@@ -135,17 +135,17 @@ def _thresholds(deviation: float, device: torch.device) -> Sequence[torch.Tensor
 
 
 def on_device(rows: torch.Tensor, records: object, runs: Sequence[Run]) -> bool:
-    """Whether batches and noise can be made on the device: there is Triton, the records are there, and one rate."""
+    """Whether batches and noise can be drawn on the device: needs Triton, records in its memory, and one rate."""
     near = isinstance(records, Tensors) and records.inputs.device == rows.device and len(records) > 0
     alike = all(run.rate == runs[0].rate for run in runs)
     return AVAILABLE and near and alike
 
 
 class DeviceBatches:
-    """The rows of the runs' steps, as of :class:`dphypo.torch.engine.batch_rows.Batches`, drawn on the device.
+    """The rows of each step, as in :class:`dphypo.torch.engine.batch_rows.Batches`, drawn on the device.
 
-    There is room for batches of at most ``most`` records. ``keys`` are those of the streams "batches"; ``cursor`` is
-    the number of the step, on the device.
+    Batches have at most ``most`` records. ``keys`` are those of the streams "batches", and ``cursor`` is the number of
+    the step, on the device.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class DeviceBatches:
         mine: Callable[[int], Sequence[int]] = range,
     ) -> None:
         self._records, self._keys, self._rate, self._cursor, self._mine = records, keys, rate, cursor, mine
-        self._size, self.count = size, 0  # how many pieces the step has that was drawn last
+        self._size, self.count = size, 0  # pieces of the step that was drawn last
         room = size * -(-most // size)  # whole pieces
         self._ahead = max(1, min(_AHEAD, _NUMBERS // (len(keys) * room)))
         self._numbers = torch.zeros((self._ahead, len(keys), room), dtype=torch.int64, device=keys.device)
@@ -172,7 +172,7 @@ class DeviceBatches:
         self.draw(steps - steps % self._ahead)
 
     def draw(self, step: int) -> None:
-        """Have the batch of a step ready. The first step of a block draws the block."""
+        """Prepare the batch of a step. The first step of a block draws the whole block."""
         if step % self._ahead == 0:
             rooms = self._numbers.shape[2]
             drawn = coins(self._keys, step, self._ahead, self._rate, len(self._records), rooms)
@@ -194,7 +194,7 @@ class DeviceBatches:
 
 
 class DeviceDraws:
-    """Dither and noise of the step at the cursor, drawn on the device in the stream "release" of each run."""
+    """Dither and noise of the step at the cursor, drawn on the device from the stream "release" of each run."""
 
     def __init__(self, words: Sequence[noise.Words], deviation: float, bits: int, cursor: torch.Tensor) -> None:
         self._keys, self._bits, self._cursor = keys_of(words, "release", cursor.device), bits, cursor
@@ -221,10 +221,10 @@ def replay(
     capture: bool,
     told: Callable[[int], None] | None = None,
 ) -> None:
-    """Make the steps of a group by replaying captured ones; ``told`` is called with how many are made.
+    """Execute the steps of a group by replaying captured ones; ``told`` is called with the number of steps so far.
 
-    There is a graph for each number of pieces. The first steps of each are made as they are, without a graph; so are
-    all where nothing can be captured. Graphs share their memory: a step leaves nothing in it that another one reads.
+    There is a graph for each number of pieces. The first steps of each number are executed without a graph, and so are
+    all steps if ``capture`` is false. Graphs share their memory: a step leaves nothing there that another one reads.
     """
     stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
     seen: Counter[int] = Counter()

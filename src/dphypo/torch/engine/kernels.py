@@ -1,7 +1,7 @@
-"""Kernels in Triton for layers on a GPU: patches, windows and sums that read every number once.
+"""Triton kernels for layers on a GPU: patches, windows and sums that read every number once.
 
-Pictures have C channels of H × W pixels, and a kernel of KH × KW that moves by SH and SW has HIGH × WIDE places. What
-is made of a record depends on no other, and on its place in nothing but addresses.
+Pictures have C channels of H × W pixels; a kernel of KH × KW with stride SH, SW has HIGH × WIDE places. The results
+for a record depend on no other record, and the record's place only affects addresses.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _weighted(  # type: ignore[no-untyped-def]
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], *given: Any, **sizes: int) -> None:
-    """Start a kernel; tensors without values have no memory that it could read."""
+    """Start a kernel, unless its tensors have no values: there would be no memory to read."""
     if not isinstance(given[0], FakeTensor):
         kernel[grid](*given, **sizes)
 

@@ -1,27 +1,27 @@
 """Layers: products of several runs, norms and sums of per-record gradients, convolutions.
 
-On a CPU every run's product is a call of its own, with the same shapes as if the run were alone: so a run alone and
-among others ends in the same bits. A GPU gets one batched product.
+**Products.** On a CPU every run's product is a separate call, with the same shapes as if the run were alone, so that
+the run ends in the same bits alone and among others. On a GPU there is one batched product.
 
 **Linear layers**: x ↦ xWᵀ + b on the last dimension, for any number of positions; also x @ W, b + x @ W and embeddings.
 
 With inputs a_l and output gradients g_l at the positions l of a record, its gradient is Σ_l g_l a_lᵀ, and Σ_l g_l for
-the bias. Three ways to its norm, p and r being the widths and L the number of positions:
+the bias. Its norm is computed in one of three ways; p and r are the widths, and L is the number of positions:
 
 * L = 1: ‖a‖²‖g‖², with the bias (‖a‖² + 1)‖g‖², and A is the norm itself.
-* *ghost*, 2L² < pr: n̂² = Σ_{l,l′} ⟨a_l, a_l′⟩⟨g_l, g_l′⟩ in double precision. The terms cancel, so what is used is
+* *ghost*, 2L² < pr: n̂² = Σ_{l,l′} ⟨a_l, a_l′⟩⟨g_l, g_l′⟩ in double precision. The terms cancel, so the bound is
   n̄² = max(0, n̂²) + γ(p + r + L² + 4)·A², A = Σ_l ‖a_l‖‖g_l‖.
-* *held* otherwise: the gradients themselves (:func:`held`). A GPU, which waits for its memory, does so where they
-  are fewer numbers than five times what they are made of.
+* *held* otherwise: from the gradients themselves (:func:`held`). A GPU, whose memory is slow, also computes them if
+  they have less than five times as many numbers as their factors.
 
 An embedding is a linear layer on one-hot inputs. With t_l the token at position l, A = Σ_l ‖g_l‖ and
 n̂² = Σ_{l,l′ : t_l = t_l′} ⟨g_l, g_l′⟩, summed over l′, then over l and the width r: n̄² = max(0, n̂²) + γ(Lr + L + 4)·A².
 A record with a token that the table has no row for counts zero.
 
-**Convolutions** in one and two dimensions are linear layers on the patches of a picture, one position a place. They are
-operators of their own in graphs, on pictures [runs, rows, channels, height, width] without padding and one kernel a
-run, because PyTorch makes grouped convolutions of many runs, which are slow. On a CPU every run's convolution is a call
-of its own; on a GPU it is a product of patches, by kernels that are some times faster than PyTorch's.
+**Convolutions** in one and two dimensions are linear layers on the patches of a picture, with one position per place.
+They are separate operators of graphs, on pictures [runs, rows, channels, height, width] without padding and one kernel
+per run, because PyTorch turns those of many runs into grouped convolutions, which are slow. On a CPU every run's
+convolution is a separate call. On a GPU it is a product of patches, with kernels that are faster than PyTorch's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dphypo.training.sum_on_grid import UNIT
 
 _TINY = 2.0**-300
 _TILE = 16
-_LESS = 5  # a GPU makes gradients that are fewer times as many numbers as their factors
+_LESS = 5  # a GPU computes gradients with fewer times as many numbers as their factors
 _CHUNK = 2**24  # numbers converted to double precision at a time
 
 
@@ -52,7 +52,7 @@ def product(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None =
 
 
 def product_by_run() -> Callable[..., torch.Tensor]:
-    """:func:`product` on a CPU at one shape, of matrices and biases run by run; its way is found in the first call."""
+    """:func:`product` on a CPU at one shape, for matrices and biases run by run; the first call finds its way."""
     way: Way | None = None
 
     def by_run(
@@ -79,10 +79,10 @@ def product_by_run() -> Callable[..., torch.Tensor]:
 
 
 def steady_product(records: int) -> Callable[..., torch.Tensor]:
-    """left · right on a GPU at one shape, plus a bias; the rows of ``left`` are those of so many records, in each run.
+    """left · right on a GPU at one shape, plus a bias; in each run, the rows of ``left`` belong to ``records`` records.
 
-    Of one large product a library may compute the tiles in different ways, those of a batch in one. So where the place
-    of a record changes a bit, there is a product for each record. That is found out in the first call.
+    A library may compute the tiles of one large product in different ways, but those of a batch of products in the same
+    way. So if a record's place changes a bit, each record has its own product. The first call tests this.
     """
     together: bool | None = None
 
@@ -141,7 +141,7 @@ _WAYS: tuple[Way, ...] = (
 
 @functools.cache
 def _way(left_size: torch.Size, right_size: torch.Size, by_rows: bool, dtype: torch.dtype) -> Way:
-    """The fastest way of a product in which a row's place changes no bit, found on random numbers.
+    """The fastest way to compute a product in which a row's place changes no bit, found with random numbers.
 
     Libraries compute the last columns of an odd width, or the last rows, with other kernels than the rest.
     """
@@ -157,27 +157,27 @@ def _way(left_size: torch.Size, right_size: torch.Size, by_rows: bool, dtype: to
 
 
 def tiled(values: torch.Tensor, *, on_gpu: bool = False) -> torch.Tensor:
-    """The last dimension, filled up with zeros: rows then begin at multiples of 64 bytes.
+    """Pad the last dimension with zeros, so that rows begin at multiples of 64 bytes.
 
-    A CPU needs that for products of single records. A GPU adds up a long row in another order if it begins elsewhere.
+    A CPU needs this for products of single records. A GPU adds up a long row in another order if it begins elsewhere.
     """
     rest = -values.shape[-1] % _TILE
     return torch.nn.functional.pad(values, (0, rest)) if rest and values.is_cuda is on_gpu else values
 
 
 def added(values: torch.Tensor) -> torch.Tensor:
-    """The sum over the last dimension, with bits that do not depend on the place."""
+    """The sum over the last dimension, whose bits do not depend on the place of a row."""
     return tiled(values, on_gpu=True).sum(-1)
 
 
 def squared(values: torch.Tensor) -> torch.Tensor:
-    """The sum of the squares over the last dimension, with bits that do not depend on the place."""
+    """The sum of the squares over the last dimension, whose bits do not depend on the place of a row."""
     norms: torch.Tensor = torch.linalg.vector_norm(tiled(values, on_gpu=True), dim=-1)
     return norms.square_()
 
 
 def cat(values: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
-    """One after the other; a single one is not copied."""
+    """Concatenate tensors; a single one is not copied."""
     return values[0] if len(values) == 1 else torch.cat(list(values), dim)
 
 
@@ -192,33 +192,33 @@ def add_outer(sums: Sums, slot: Slot, left: torch.Tensor, right: torch.Tensor) -
 
 
 def wide(values: torch.Tensor) -> torch.Tensor:
-    """A copy in double precision, which may be written to: norms and sums are made in it."""
+    """A copy in double precision for norms and sums, which may be overwritten."""
     copied = values.to(torch.float64, copy=True)
     return without_tiny_(copied) if values.dtype == torch.float64 else copied
 
 
 def without_tiny_(values: torch.Tensor) -> torch.Tensor:
-    """Zero factors in place whose squares may be no numbers, where the product of two factors is one."""
+    """Zero, in place, factors whose squares underflow although the product of two factors does not."""
     return values.masked_fill_(values.abs() < _TINY, 0.0)
 
 
 def finite_(values: torch.Tensor) -> torch.Tensor:
-    """Zero what is not finite, in place: it belongs to records whose weight is zero, and 0 · NaN would be NaN."""
+    """Zero what is not finite, in place: it belongs to records of weight zero, and 0 · NaN would be NaN."""
     return values.nan_to_num_(0.0, 0.0, 0.0)
 
 
 def weighted_(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Multiply the gradients of every record by its weight, in place; those of weight zero become zero, NaN or not."""
+    """Multiply every record's gradients by its weight, in place; with weight zero they become zero, even if NaN."""
     return finite_(values.mul_(weights.view(*weights.shape, *[1] * (values.dim() - 2))))
 
 
 def held(slot: Slot, gradients: torch.Tensor) -> RecordGradients:
-    """The part whose gradients are ``[runs, records, ...]``, as many numbers as the slot has.
+    """The part with the gradients ``[runs, records, ...]``, which have as many numbers as the slot.
 
-    n̄² is the computed sum of d squares times 1 + (d + 8)u. The gradients are the contributions themselves, so that
-    A = n̄: nothing cancels in a sum over records.
+    n̄² is the computed sum of d squares times 1 + (d + 8)u. A = n̄, because the gradients are the contributions
+    themselves: no terms of a record cancel.
     """
-    flat = gradients.reshape(*gradients.shape[:2], -1)  # that of a parameter without dimensions has no third one
+    flat = gradients.reshape(*gradients.shape[:2], -1)  # of a parameter without dimensions, too
     runs, records, size = flat.shape
     step = max(1, _CHUNK // max(1, runs * size))
     blocks = [slice(start, start + step) for start in range(0, records, step)]
@@ -347,7 +347,7 @@ class Singles:
 
 
 def rows(weight: Slot, tokens: torch.Tensor, slopes: torch.Tensor) -> RecordGradients:
-    """The part of a table, from tokens [runs, records, positions] and the gradients of the rows they name."""
+    """The part of a table, from tokens, [runs, records, positions], and the gradients of the rows that they select."""
     gradients = wide(slopes)
     positions, width = gradients.shape[2:]
     spread = added(squared(gradients).sqrt()) * (1 + (width + positions + 8) * UNIT)
@@ -370,7 +370,7 @@ Pair = tuple[int, int]
 
 
 def pair(value: Sequence[int], height: int) -> Pair:
-    """Two numbers for both dimensions; a line is a picture of some height."""
+    """Two numbers for both dimensions; those of a line have ``height`` for the first."""
     return (value[0] if len(value) == 2 else height, value[-1])
 
 
@@ -382,7 +382,7 @@ def convolve(
     dilation: Sequence[int],
     groups: int,
 ) -> torch.Tensor:
-    """The outputs of every run; ``weight`` is [runs, outputs, channels, height, width]."""
+    """The outputs of a convolution for every run; ``weight`` is [runs, outputs, channels, height, width]."""
     if not pictures.is_cuda:
         shifts: Sequence[torch.Tensor | None] = [None] * len(weight) if bias is None else bias.unbind()
         each = [
@@ -427,7 +427,7 @@ def convolve_back(
 def patches(
     pictures: torch.Tensor, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], groups: int
 ) -> tuple[list[torch.Tensor], int]:
-    """[rows, places, channels × kernel] for each group, and how many places are below each other."""
+    """Patches, [rows, places, channels × kernel], for each group, and the number of rows of places."""
     if pictures.is_cuda and _plain(dilation, groups):
         sides = zip(pictures.shape[2:], kernel, stride, strict=True)
         places = [(whole - size) // step + 1 for whole, size, step in sides]
@@ -443,7 +443,7 @@ def patches(
 
 
 def _plain(dilation: Sequence[int], groups: int) -> bool:
-    """Whether there are kernels for it."""
+    """Whether there are kernels for this convolution."""
     return kernels.AVAILABLE and groups == 1 and tuple(dilation) == (1, 1)
 
 
@@ -455,7 +455,7 @@ def _folded(
     dilation: Sequence[int],
     groups: int,
 ) -> torch.Tensor:
-    """The gradient of the pictures from those of the patches."""
+    """The gradient of the pictures on a GPU, from those of the patches."""
     runs, rows = slopes.shape[:2]
     kernel, gradient = tuple(weight.shape[-2:]), slopes.flatten(0, 1)
     if _plain(dilation, groups):
@@ -488,7 +488,7 @@ def _shape(pictures: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any,
 
 
 def _batch_rule(count: int, op: Any) -> Callable[..., Any]:
-    """The rule for a batch of calls: pictures become rows where the weight is common, and runs where it is not."""
+    """The ``vmap`` rule: pictures of a batch become rows if they have a common weight, and runs if they do not."""
 
     def rule(info: Any, dims: tuple[int | None, ...], *args: Any) -> tuple[torch.Tensor, int]:
         size, shared = info.batch_size, dims[count] is None and (count == 2 or dims[2] is None)
@@ -517,11 +517,11 @@ torch.library.register_fake(
 torch.library.register_vmap("dphypo::convolve", _batch_rule(1, CONVOLVE), lib=_library)
 torch.library.register_vmap("dphypo::convolve_back", _batch_rule(2, BACK), lib=_library)
 EAGER: dict[Any, Callable[..., torch.Tensor]] = {CONVOLVE: convolve, BACK: convolve_back}
-"""What the operators compute, without a dispatcher."""
+"""The functions of the operators, without a dispatcher."""
 
 
 def lower(graph: fx.GraphModule) -> None:
-    """Replace PyTorch's convolutions in a record's graph by these operators; weight gradients were taken out before."""
+    """Replace PyTorch's convolutions in a record's graph by these operators, after weight gradients were removed."""
     for node in list(graph.graph.nodes):
         if node.target is A.convolution.default and _known(node.args[6], node.args[1]):
             _lower_forward(graph.graph, node)
@@ -536,7 +536,7 @@ def _known(transposed: bool, weight: Any) -> bool:
 
 
 def _picture(graph: fx.Graph, node: Any, padding: Sequence[int]) -> fx.Node:
-    """[1, 1, channels, height, width], with its padding."""
+    """The picture as [1, 1, channels, height, width], with its padding."""
     if node.meta["val"].dim() == 3:
         node = graph.call_function(A.unsqueeze.default, (node, 2))
     edges = pair(padding, 0)
