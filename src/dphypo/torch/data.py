@@ -50,7 +50,7 @@ _PAIR = (
 )
 
 
-_NUMBER, _ANY = 0, 2**62  # in place of a size: any number; any whole number
+_NUMBER, _ANY = 0, 2**62  # in place of a size: for any number, and for any integer
 
 
 @dataclass(frozen=True, eq=False)
@@ -690,7 +690,7 @@ class PersonRows:
 
 
 _LABELS = frozenset({"label", "labels", "label_ids"})  # collators rename them
-LENGTH = 4  # of a list that may have any
+LENGTH = 4  # of a made-up list whose length is not declared
 
 
 def taken_by(model: nn.Module, target: str | None) -> frozenset[str] | None:
@@ -709,7 +709,7 @@ def only(record: Any, columns: frozenset[str] | None) -> Any:
     if columns is None or not isinstance(record, Mapping) or not all(isinstance(name, str) for name in record):
         return record
     kept = {name: value for name, value in record.items() if name in columns}
-    return kept if set(kept) - _LABELS else record  # none of them is an input: what is wrong shows where it is used
+    return kept if set(kept) - _LABELS else record  # no input is left: using it raises a clearer error
 
 
 def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:

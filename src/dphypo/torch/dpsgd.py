@@ -28,7 +28,7 @@ from dphypo.training.base import GradientTraining
 from dphypo.training.scores import Metrics, PrivateLoss, TrainedModel
 from dphypo.training.split import Origin, split_within
 
-_AVERAGE = 0.97  # decay of the mean of SGD's iterates where no space is given
+_AVERAGE = 0.97  # decay of the mean of SGD's iterates if no space is given
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -211,7 +211,7 @@ class DPSGD(GradientTraining):
         return taken_by(model, self.target)
 
     def of_named(self, held_out: Any) -> dict[str, Any]:
-        """Further arguments of scores that are given by name, on these records."""
+        """Further arguments of scores that are given by name, for these records."""
         example = self.example if isinstance(held_out, tuple) else None
         return {"loss": self.loss, "ignored": per_record(self.loss).ignored, "example": example}
 

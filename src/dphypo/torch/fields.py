@@ -125,7 +125,7 @@ class Fields:
         return {name: part.reshape(len(rows), *self.shapes[name]) for name, part in parts}
 
     def places(self) -> Iterator[tuple[str, slice]]:
-        """The part of a row that each field occupies."""
+        """Each field, and the part of a row that it occupies."""
         start = 0
         for name, shape in self.shapes.items():
             stop = start + math.prod(shape)

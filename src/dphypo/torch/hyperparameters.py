@@ -121,7 +121,7 @@ def option_names() -> frozenset[str]:
 
 
 Schedule = Callable[[float], float]
-_PROPORTIONAL = ("sgd", "adam", "rmsprop", "adagrad")  # to the learning rate, where weights do not decay
+_PROPORTIONAL = ("sgd", "adam", "rmsprop", "adagrad")  # steps are, to the learning rate, without weight decay
 
 
 def walk(
@@ -162,7 +162,8 @@ def rehearsal(
 ) -> Mapping[str, Any]:
     """The hyperparameters of a short run by a :class:`NoiseRehearsal` of the full run.
 
-    Where steps are proportional to the learning rate, so is that of the short run: one rehearsal serves all of them.
+    If steps are proportional to the learning rate, so is the learning rate of the short run, and one rehearsal serves
+    all learning rates.
     """
     name, taken = str(params["optimizer"]).lower(), options(params)
     if name not in _PROPORTIONAL or taken.get("weight_decay"):
@@ -178,7 +179,7 @@ def rehearsal(
 def _ratio(
     given: tuple[tuple[str, Any], ...], fraction: float, run: SampledGaussian, deviation: float, schedule: Any
 ) -> float:
-    """The learning rate of the short run over that of the full one."""
+    """The learning rate of the short run, divided by that of the full run."""
     rule = NoiseRehearsal(functools.partial(walk, schedule=schedule), run, deviation)
     return float(rule({**dict(given), "learning_rate": 1.0}, fraction)["learning_rate"])
 
@@ -188,7 +189,7 @@ def options(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if name in option_names()}
 
 
-_RECORDS, _STEP = 32, 1e-3  # of a rehearsal
+_RECORDS, _STEP = 32, 1e-3  # made-up records, and the noise for which a layer's movement is measured
 
 
 def synthetic_inputs(example: Batch, scale: float | None) -> torch.Tensor:

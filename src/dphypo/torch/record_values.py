@@ -1,9 +1,9 @@
 """One value per record: the losses that per-record gradients differentiate, and the terms that scores add up.
 
 To the last bit, a record's term of a score depends only on that record and the model. The model in evaluation mode and
-the loss are captured as a graph of one record (``engine/capture.py``), which is applied to batches of one size,
-the last one padded. Some matrix products round a row differently depending on its place in the batch. This is tested on
-made-up records; where it happens, each record goes through the graph alone.
+the loss are captured as a graph of one record (``engine/capture.py``), which is applied to batches of one size; the
+last one is padded. Some matrix products round a row differently depending on its place in the batch. This is tested on
+made-up records; if it happens, the graph is applied to each record separately.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def per_record(loss: Callable[..., Any]) -> PerRecord:
 
 
 def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> engine.Program:
-    """The program of a model; :class:`UnsupportedModelError`, which says what to do instead, if there is none."""
+    """The program of a model; an :class:`UnsupportedModelError` says what to change if it cannot be captured."""
     try:
         return engine.Program.of(model, loss, example, **options)
     except UnsupportedModelError as error:
@@ -119,7 +119,7 @@ def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor |
 
 
 def _remedy(message: str, inputs: torch.Tensor, targets: torch.Tensor | None) -> str:
-    """What to write instead, from the types and the shapes and what the error says."""
+    """What to change, from the types, the shapes and the text of the error."""
     shape, whole = inputs.shape[1:], not inputs.is_floating_point()
     if inputs.dtype == torch.uint8:
         return "Convert pictures to fractions: x.astype('float32') / 255, or x.float() / 255 of a tensor"
@@ -154,7 +154,7 @@ def _remedy(message: str, inputs: torch.Tensor, targets: torch.Tensor | None) ->
 
 
 _CHUNK = 1024
-_TRIED, _DRAWS = 5, 3  # made-up records; weights at which places are compared
+_TRIED, _DRAWS = 5, 3  # made-up records; random weights at which places are compared
 
 
 @torch.no_grad()
@@ -205,7 +205,7 @@ def values(
         outputs, inside = captured(given, *batch)
         if loss is None:
             outputs = value(outputs, batch[1], *([batch[0]] if beside else []))
-        else:  # a loss that is not a number is the worst
+        else:  # NaN counts as the worst loss
             outputs = outputs.double().nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
         found[places] = torch.where(inside.to(outputs.device), outputs.double(), torch.nan).cpu().numpy()
     return found
@@ -216,9 +216,9 @@ _KEPT: ContextVar[tuple[dict[Any, Any], nn.Module | None] | None] = ContextVar("
 
 @contextlib.contextmanager
 def keeping(graphs: dict[Any, Any], code: nn.Module | None = None) -> Iterator[None]:
-    """A block that keeps captured graphs, for models of one architecture, which differ only in their tensors.
+    """A block in which captured graphs are kept, for models of one architecture that differ only in their tensors.
 
-    The model that is captured is ``code``, by default the first of these.
+    ``code`` is the model that is captured, by default the first one.
     """
     token = _KEPT.set((graphs, code))
     try:
@@ -287,7 +287,7 @@ class _Captured:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The outputs of at most ``size`` records, and which of them are in the domain of the graph."""
         count = len(inputs)
-        filled = torch.arange(self.size, device=inputs.device).clamp(max=count - 1)  # the last one fills it up
+        filled = torch.arange(self.size, device=inputs.device).clamp(max=count - 1)  # the last record is repeated
         rows = [part[filled][None] for part in (inputs, targets)]
         rows += [part.expand(1, self.size, *part.shape[2:]) for part in self._random]
         outputs, outside = self._graph.bind(*given)(*rows)
@@ -337,7 +337,7 @@ def is_regression(loss: object) -> bool:
 
 
 class TorchModel(TrainedModel):
-    """A PyTorch model as scores see it; ``loss`` is that of its training, if known."""
+    """A PyTorch model as scores use it; ``loss`` is that of its training, if known."""
 
     def __init__(self, model: nn.Module, loss: Any = None) -> None:
         self._called, self.model, self._loss = model, plain(model), loss

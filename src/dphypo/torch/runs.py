@@ -204,7 +204,7 @@ class TorchRun:
         return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
-        """A block in which only the seed decides what happens, whatever other threads of the process do."""
+        """A block in which the seed alone decides what is drawn, whatever other threads of the process do."""
         return seeded(self.seed, self._device, self.mechanism.threads, purpose)
 
     def restored(self, task: Task) -> tuple[list[nn.Module], engine.Program, TorchRecords]:
@@ -238,12 +238,12 @@ class TorchRun:
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
             example, loss = self._example(), per_record(made.loss)
-            if self.seed != _UNTRAINED:  # numbers in a model's code become constants, which no other run decides
+            if self.seed != _UNTRAINED:  # a constant that the model's code draws is the same for all runs
                 model = replace(self, seed=_UNTRAINED)._untrained()
             with replace(self, seed=_UNTRAINED)._alone("trial"), warnings.catch_warnings(action="ignore"):
                 casts = None if made.autocast is None else torch.bfloat16
                 program = captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
-            share_frozen(model, program.model)  # which are on the device once when its free memory is read
+            share_frozen(model, program.model)  # before the free memory of the device is read
             if refuse is not None:
                 refuse(program)  # before private records are read
             held = {**dict(program.model.named_buffers()), **program.record.constants}
@@ -327,7 +327,7 @@ def _team(mechanism: DPSGD) -> Iterator[distributed.Team | None]:
 
 
 def _to_send(mechanism: DPSGD, device: str) -> DPSGD:
-    """What another process needs of a mechanism: the model, the loss and the records."""
+    """The part of a mechanism that another process needs: the model, the loss and the records."""
     made = copy.copy(mechanism)
     vars(made).update(
         score=scores.no_score, start=None, whole=None, _fits={}, device=torch.device(device), devices=(device,)
@@ -415,7 +415,7 @@ def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
 
 
 def _with_records(runs: list[TorchRun], task: Task) -> TorchRun | None:
-    """A run on the records of a task: of a mechanism that was declared, or of the same one on all records."""
+    """A run on the records of a task: those of a declared mechanism, or of the same mechanism on all records."""
     for run in runs:
         if run.fingerprint(task.key) == task.records:
             return run

@@ -1,8 +1,8 @@
 """Models: built again for every run, and saved as safetensors, which run no code when they are loaded.
 
-Factories often return, or build upon, a model that was loaded once. Trained in place, its weights would carry what one
-run has learnt into the next, unaccounted for. So a run trains a copy that shares no tensor, and after the run the
-factory must still return what it returned before.
+Factories often return, or build upon, a model that was loaded once. If it were trained in place, its weights would
+carry what one run has learnt into the next, unaccounted for. So a run trains a copy that shares no tensor, and after
+the run the factory must still return what it returned before.
 
 A model's forward pass is saved as text, so that a release loads without the code that built the model. The text lists
 the operators of the captured graph of one record, in evaluation mode, and nothing else: no example, no source path, no
@@ -38,7 +38,7 @@ from dphypo.torch.fields import Fields, plain
 
 ARGUMENTS = "dphypo_arguments"
 GRAPH = "dphypo_graph"
-ABOUT = "about"
+ABOUT = "about"  # the one entry of metadata that holds the others
 CONSTANT = "graph constant "  # begins the names of a graph's constants among the saved tensors
 _REMEDY = "Build the model from its arguments alone, and copy what was loaded: model=lambda: copy.deepcopy(backbone)"
 _MOST_LINES = 12  # of what PyTorch says about a model that does not fit
@@ -85,7 +85,7 @@ class Safetensors:
         return safetensors.torch.save(state, about if len(about) == 1 else {ABOUT: json.dumps(about, sort_keys=True)})
 
     def _given(self, model: nn.Module, arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """The weights that are not trained and that the factory returns whatever its random numbers are."""
+        """The weights that are not trained, as the factory returns them."""
         trained = {name for name, one in model.named_parameters(remove_duplicate=False) if one.requires_grad}
         if self.factory is None or trained >= {name for name, _ in model.named_parameters()}:
             return {}
@@ -197,7 +197,7 @@ def refuse_other_weights(before: bytes, model: nn.Module) -> None:
 
 
 def start_from(model: nn.Module, start: nn.Module | None, kept: float = 1.0) -> None:
-    """Move the weights of a model towards another's, if there is one and they fit: names and shapes are public."""
+    """Move the weights of a model towards those of ``start``, if their names and shapes agree, which are public."""
     given, own = {} if start is None else start.state_dict(), model.state_dict()
     if [(name, value.shape) for name, value in given.items()] == [(name, value.shape) for name, value in own.items()]:
         if kept < 1:
@@ -207,7 +207,7 @@ def start_from(model: nn.Module, start: nn.Module | None, kept: float = 1.0) -> 
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights and buffers that have their own memory."""
+    """The weights and buffers that have memory of their own."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided and tensor.numel():
             yield name, tensor
@@ -238,7 +238,7 @@ def _by_index(target: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-# No derivatives: some write where indices point, whatever memory that is.
+# No derivatives: some write to memory at unchecked indices.
 _OPERATORS: dict[str, Any] = {name_of(one): one for one in ALLOWED if "backward" not in name_of(one)}
 _OPERATORS |= {"getitem": operator.getitem}
 _CHECKED: dict[Any, Any] = {torch.ops.aten._safe_softmax.default: _safe_softmax}
@@ -313,7 +313,7 @@ class Loaded(nn.Module):
         tensors = list(self.buffers())
         with torch.no_grad():
             outputs, outside = vmap(self._graphs[rows.device], in_dims=(0, *[None] * len(tensors)))(rows, *tensors)
-        if isinstance(outside, FakeTensor):  # a score captures the pass: a look-up beyond a table leaves a record out
+        if isinstance(outside, FakeTensor):  # captured for a score: an index beyond a table leaves a record out
             beyond = functional.embedding(outside.long(), outputs.new_zeros(1, 1))
             return outputs + beyond.view(-1, *[1] * (outputs.dim() - 1))  # type: ignore[no-any-return]
         if bool(outside.any()):
@@ -345,7 +345,7 @@ class Loaded(nn.Module):
 
 
 def _interpret(graph: fx.Graph, *given: torch.Tensor) -> Any:
-    """Execute a graph operator by operator: no program text is generated. An interpreter keeps what it was given."""
+    """Execute a graph operator by operator, so that no code is generated. An interpreter would keep its arguments."""
     return fx.Interpreter(nn.Module(), graph=graph).run(*given)
 
 
