@@ -93,6 +93,20 @@ def test_every_kind_of_guarantee_lies_between_the_bounds_and_close_to_the_upper(
     assert epsilon * 0.98 <= epsilon_from_above(found, DELTA) <= epsilon * 1.02
 
 
+@pytest.mark.parametrize(
+    "event", [PureDp(2.9), PureDp(20.0), ApproximateDp(5.0, 1e-8), dp_accounting.LaplaceDpEvent(0.1)]
+)
+def test_a_run_of_few_losses_is_attacked(event):
+    found = account(event, Geometric(mean=10))
+    assert 0.6 * found.epsilon(DELTA) < epsilon_from_below(found, DELTA) <= found.epsilon(DELTA)
+
+
+@pytest.mark.parametrize("event", [PureDp(800.0), PureDp(1e300), ApproximateDp(1e5, 1e-8)])
+def test_losses_beyond_any_grid_are_attacked_as_smaller_ones(event):
+    assert 20 < epsilon_from_below(account(event, Geometric(mean=10)), DELTA) <= 100
+    assert 99 < epsilon_from_below(account_published(event, 3), DELTA) <= 100
+
+
 def test_what_has_no_loss_distribution_is_bounded_from_below_by_a_gaussian_that_it_allows():
     curve = RdpCurve([2.0, 4.0, 8.0, 32.0, 64.0], lambda alpha: 0.02 * alpha)
     found = account(curve, Geometric(mean=10))

@@ -258,6 +258,14 @@ MUTANTS = (
         "        if self.shape > 10 * LARGEST_SHAPE:\n",
         ("laws/test_laws_accuracy.py::test_masses_of_concentrated_laws",),
     ),
+    Mutant(
+        "an attack looks between losses alone",
+        "an explicit attack finds most of what a run reveals",
+        "accounting/lower_bound.py",
+        "np.union1d(tops, np.searchsorted(-p_above, -np.geomspace(1.0, 1e-15, 4 * _CUTS)))",
+        "np.unique(np.searchsorted(-p_above, -np.geomspace(1.0, 1e-15, 4 * _CUTS)))",
+        ("accounting/test_lower_bound.py::test_a_run_of_few_losses_is_attacked",),
+    ),
     # History-only policies.
     Mutant(
         "blocks before the first that is not 0 add nothing",

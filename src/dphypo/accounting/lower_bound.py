@@ -31,6 +31,7 @@ from dphypo.laws import Law
 Floats = npt.NDArray[np.float64]
 GRID = 5e-4
 _DEEP = 40.0  # losses beyond this are cut off
+_MOST = 100.0  # the largest ε that is looked for
 _TAIL = 1e-17
 MOST_BINS = 8_000_000
 FINE_GRID = 1e-4  # for many steps: what each loses in rounding adds up
@@ -81,7 +82,7 @@ def attack(pair: Pair, runs: Law, band: Band, delta: float) -> float:
     q = np.append(np.concatenate(off)[rank], 0.0)
     p_above, q_above = np.cumsum(p[::-1])[::-1], np.minimum(np.cumsum(q[::-1])[::-1] * (1 + 1e-9), 1.0)
     tops = np.unique(np.append(0, np.searchsorted(-q_above, -np.linspace(1.0, 0.0, _CUTS))))
-    bottoms = np.unique(np.searchsorted(-p_above, -np.geomspace(1.0, 1e-15, 4 * _CUTS)))
+    bottoms = np.union1d(tops, np.searchsorted(-p_above, -np.geomspace(1.0, 1e-15, 4 * _CUTS)))  # E may be one loss
     s, t = np.meshgrid(tops[tops < len(p)], bottoms[bottoms < len(p)], indexing="ij")
     s, t = s[s <= t], t[s <= t]
     a, b, a_off, b_off = p_above[s], p_above[t], q_above[s], q_above[t]
@@ -149,6 +150,7 @@ def one_run(event: Event, relation: NeighboringRelation, *, grid: float) -> tupl
     """The privacy loss of a run in both directions of the relation (one, where they are equal), without slack."""
     match event := ideal(event):
         case PureDp(epsilon) | ApproximateDp(epsilon):
+            epsilon = min(epsilon, _MOST)  # a run with less is among those that the statement allows
             delta = event.delta if isinstance(event, ApproximateDp) else 0.0
             likely = (1.0 - delta) / (1.0 + math.exp(-epsilon))
             losses, masses = np.array([epsilon, -epsilon]), np.array([likely, likely * math.exp(-epsilon)])
@@ -184,7 +186,7 @@ def from_below(pair: Pair, delta: float) -> float:
 
 def largest(delta_at: Callable[[float], float], delta: float) -> float:
     """The largest ε ≥ 0 at which a decreasing function is above ``delta``, rounded down; 0 if there is none."""
-    low, high = 0.0, 100.0
+    low, high = 0.0, _MOST
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
