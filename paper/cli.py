@@ -123,6 +123,13 @@ def rates_anchors(a: Arguments) -> None:
     print(json.dumps(write(a.data), indent=1))
 
 
+def rates_judge_anchors(a: Arguments) -> None:
+    """train the linear anchors with dphypo.tune as it is, everything charged (an hour on one core)"""
+    from paper.rates.judge_anchors import write
+
+    write(a.data, seconds=a.seconds)
+
+
 def rates_digits(a: Arguments) -> None:
     """the ten lines of the README, twenty times"""
     from paper.rates.page import digits
@@ -357,7 +364,7 @@ def parser() -> argparse.ArgumentParser:
     command(anchors_plans, "anchors-plans").add_argument("names", nargs="*", help="tasks; by default all, and curves")
     command(anchors)
     larges = (rates_large, rates_shapes, rates_judge_large, rates_judge_shapes, rates_judge_centred)
-    for function in (rates_landscapes, rates_fit, rates_judge, *larges, rates_anchors, rows):
+    for function in (rates_landscapes, rates_fit, rates_judge, *larges, rates_anchors, rates_judge_anchors, rows):
         trains(command(function, function.__name__.replace("_", "-")))
     command(rates_digits, "rates-digits")
     command(rates_page, "rates-page")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paper.anchors import federated_drift, judge, one_dimension, plans
+from paper.rates import judge_anchors
 from paper.report.markdown import markdown
 
 FOLDER = Path(__file__).parents[1] / "results" / "anchors"
@@ -181,7 +182,7 @@ def write() -> None:
         "one dimension": one_dimension_less(), "structures": structures(), "recipes": recipes(),
         "first": earlier("first"), "second": earlier("second"),
         "explain": (FOLDER / "explain.txt").read_text().strip(),
-        "picture": picture(found, planned), "provenance": provenance(found.values()),
+        "tune": judge_anchors.beside(), "picture": picture(found, planned), "provenance": provenance(found.values()),
     }  # fmt: skip
     text = TEXT.read_text(encoding="utf-8")
     for name, section in sections.items():

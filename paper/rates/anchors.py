@@ -1,9 +1,9 @@
 """The linear rows of ANCHORS.md at the rate that public values give: ``python -m paper rates-anchors``.
 
 Nothing is trained. One run was trained at each of 21 rates when the anchors were ("best in hindsight", three times), so
-the known rate is computed, and what such a run reaches is read off that curve. Gradients were clipped to 1, far below
-their norms, which is to normalise them. A scale is told, or bought: then it is the norm of the features times a
-constant, although the features of the anchors are centred already.
+the known rate is computed, and what such a run reaches is read off that curve. Gradients were clipped to 1 there. That
+is not to normalise them once most records are learnt (``judge_anchors.py``). A scale is told, or bought: then it is the
+norm of the features times a constant, although the features of the anchors are centred already.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The new ``tune`` against the old one and others, on tasks that nothing was fitted to: rates-judge.
 
 ``judged.jsonl`` has the ways of the first plan, one cell a line. ``added.jsonl`` has what was added to the plan later,
-one way of a cell a line, and ``repeated.jsonl`` the cells that were repeated with more seeds.
+one way of a cell a line, and ``repeated.jsonl`` the cells that were repeated with more seeds. "tune" in these is that
+of the time: it bought the norms alone. ``now.jsonl`` and ``repeated-now.jsonl`` have ``tune`` as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from paper.rates.landscapes import DELTA, EPOCHS, FILE, accuracies, sigma
 from paper.rates.tasks import Task, network, task
 from paper.rivals import hyfree, linear_scaling
 
-OUT, ADDED, REPEATED = (FILE.with_name(f"{name}.jsonl") for name in ("judged", "added", "repeated"))
+OUT, ADDED, REPEATED, NOW, REPEATED_NOW = (
+    FILE.with_name(f"{name}.jsonl") for name in ("judged", "added", "repeated", "now", "repeated-now")
+)
 SEEDS, FACTORS = 3, [float(4**power) for power in np.arange(-1.5, 1.6, 0.5)]
 LARGE = 30_000
 SGD: dict[str, Any] = {"clipping": "normalise", "average": 0.97}
@@ -52,7 +55,7 @@ _PLAN = (
 )
 _WIDTHS = {"fashion": 784, "fashion-scattered": 3969, "spam": 512, "spam-encoded": 384}
 KEYS = ("task", "network", "records", "epsilon")
-LATER = ("tune", "HyFreeDP", "Panda")
+LATER = ("HyFreeDP", "Panda")
 MORE_SEEDS = range(1000, 1020)
 
 
@@ -79,26 +82,28 @@ def mechanism(data: Task, cell: dict[str, Any], **given: Any) -> DPSGD:
     records = cell["records"]
     return DPSGD(
         model=lambda: network(cell["network"], data), data=(data.inputs[:records], data.labels[:records]),
-        score="accuracy", epochs=EPOCHS, device="cpu", **given,
+        score="accuracy", device="cpu", **{"epochs": EPOCHS, **given},
     )  # fmt: skip
 
 
 def tuned(
-    data: Task, cell: dict[str, Any], space: Space | None, seeds: Sequence[int], search: str | None = None
+    data: Task, cell: dict[str, Any], space: Space | None, seeds: Sequence[int], search: str | None = None, **given: Any
 ) -> dict[str, Any]:
     """Test accuracies of what ``tune`` releases; without a space it is the mechanism's own, and ``tune`` decides."""
-    made = mechanism(data, cell)
+    made = mechanism(data, cell, **given)
     search = search or ("always" if space is not None else "auto")
     space = made.default_space() if space is None else space
     tuning = plan_tuning(space, made, epsilon=cell["epsilon"], delta=DELTA, search=search)
     inputs, labels = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_labels)
-    found = []
+    found, drifts = [], []
     for seed in seeds:
         stages = Stages.of(tuning.declare(space, DELTA, private=False), journal=None, entropy=Seeded(seed))
-        model = stages.run(progress=False).model
+        release = stages.run(progress=False)
+        model = release.model
         found.append(0.0 if model is None else round(float((model(inputs).argmax(1) == labels).double().mean()), 4))
-    compute = round(tuning.survey.compute, 3)
-    return {"accuracies": found, "runs": tuning.survey.runs, "price": round(tuning.price, 4), "compute": compute}
+        drifts.append((release.params or {}).get("drift"))
+    facts = {"price": round(tuning.price, 4), "compute": round(tuning.survey.compute, 3)}
+    return {"accuracies": found, "drifts": drifts, "runs": tuning.survey.runs, **facts}
 
 
 def judged(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -143,7 +148,7 @@ def later(cell: dict[str, Any], way: str, folder: Path) -> dict[str, Any]:
 
 
 def repeat(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """``tune``, and the known rate, with more seeds."""
+    """``tune`` as it is, and the known rate, with more seeds."""
     data, records = task(cell["task"], folder), cell["records"]
     known = mechanism(data, cell).known(data.scale)
     assert known is not None
@@ -163,9 +168,18 @@ def write(folder: Path, seconds: float = float("inf")) -> None:
         for cell in sorted(cells(), key=lambda one: (one["network"] == "cnn", one["records"])):
             if (way, cell["network"]) != ("Panda", "cnn"):
                 _once(ADDED, {**cell, "way": way}, partial(later, cell, way, folder), end)
-    for row in [*below(), worst()]:
+    for cell in sorted(cells(), key=_work):
+        _once(NOW, cell, partial(later, cell, "tune", folder), end)
+    for row in below():
         cell = {key: row[key] for key in KEYS}
-        _once(REPEATED, cell, partial(repeat, cell, folder), end)
+        _once(REPEATED_NOW, cell, partial(repeat, cell, folder), end)
+
+
+def _work(cell: dict[str, Any]) -> int:
+    """About how long a run of a cell takes: features that take long to make come last."""
+    return int(cell["records"] * {"linear": 1, "mlp": 2, "cnn": 100}[cell["network"]]) + 10**6 * (
+        cell["task"] in ("fashion-scattered", "spam-encoded")
+    )
 
 
 def _once(file: Path, named: dict[str, Any], make: Callable[[], dict[str, Any]], end: float) -> None:
@@ -187,16 +201,26 @@ def _name(cell: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """What was judged, one cell a row: the mean of each way, and the best of the rates in hindsight."""
+    """What was judged, one cell a row: the mean of each way, and the best of the rates in hindsight.
+
+    *norms* is ``tune`` as it was when the cells were judged, and *tune* as it is.
+    """
     added: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in _lines(ADDED):
-        added.setdefault(_name(line), {})[line["way"]] = line
+        added.setdefault(_name(line), {})["norms" if line["way"] == "tune" else line["way"]] = line
+    for line in _lines(NOW):
+        added[_name(line)]["tune"] = line
     for cell in _lines(OUT):
-        ways = {**cell["ways"], **added.get(_name(cell), {})}
+        first = {name: way for name, way in cell["ways"].items() if name != "tune"}
+        ways = {**first, **added.get(_name(cell), {})}
         means = {name: float(np.mean(way["accuracies"])) for name, way in ways.items() if name != "hindsight"}
         means["hindsight"] = float(np.max(np.mean(ways["hindsight"]["accuracies"], axis=1)))
-        half = interval(*(ways[name]["accuracies"] for name in ("tune", "known rate")))
-        facts = {"half": half, "runs": ways["tune"]["runs"]}
+        halves = {
+            way: interval(ways[way]["accuracies"], ways["known rate"]["accuracies"])
+            for way in ("norms", "tune")
+            if way in ways
+        }
+        facts = {"half": halves, "runs": {way: ways[way]["runs"] for way in halves}}
         yield {**{key: cell[key] for key in KEYS}, **means, **facts}
 
 
@@ -205,19 +229,19 @@ def interval(*ways: Sequence[float]) -> float:
     return 1.96 * math.sqrt(sum(float(np.var(one, ddof=1)) / len(one) for one in ways))
 
 
-def below() -> list[dict[str, Any]]:
-    """Cells in which ``tune`` is below the known rate by more than the interval."""
-    return [row for row in rows() if row["tune"] < row["known rate"] - max(row["half"], 1e-9)]
+def below(way: str = "tune") -> list[dict[str, Any]]:
+    """Cells in which a way is below the known rate by more than the interval."""
+    return [row for row in rows() if way in row and row[way] < row["known rate"] - max(row["half"][way], 1e-9)]
 
 
 def worst() -> dict[str, Any]:
     """The cell in which ``tune`` loses most to the best rate in hindsight."""
-    return max(rows(), key=lambda row: row["hindsight"] - row["tune"])
+    return max((row for row in rows() if "tune" in row), key=lambda row: row["hindsight"] - row["tune"])
 
 
-def repeated() -> Iterator[dict[str, Any]]:
-    """Cells that were repeated, with the means of both ways and the interval of their difference."""
-    for line in _lines(REPEATED):
-        ways = {name: line[name] for name in ("tune", "known rate")}
+def repeated(way: str = "tune") -> Iterator[dict[str, Any]]:
+    """Cells that were repeated, with the means of a way and the known rate, and the interval of their difference."""
+    for line in _lines(REPEATED_NOW if way == "tune" else REPEATED):
+        ways = {way: line["tune"], "known rate": line["known rate"]}
         means = {name: float(np.mean(one)) for name, one in ways.items()}
-        yield {**{key: line[key] for key in KEYS}, **means, "half": interval(*ways.values())}
+        yield {**{key: line[key] for key in KEYS}, **means, "half": {way: interval(*ways.values())}}

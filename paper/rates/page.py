@@ -20,7 +20,7 @@ from dphypo.search.rates import LITTLE_NOISE
 from dphypo.search.tune import plan_tuning
 from dphypo.torch import DPSGD, PublicAccuracy
 from paper.anchors import accuracy as table_of_rows
-from paper.rates import fit, judge_centred, judge_large, judge_shapes, shapes
+from paper.rates import fit, judge_anchors, judge_centred, judge_large, judge_shapes, shapes
 from paper.rates.anchors import NAMES
 from paper.rates.anchors import OUT as OUT_ANCHORS
 from paper.rates.judge import BEFORE, FACTORS, KEYS, SGD, below, cells, interval, repeated, rows, worst
@@ -28,7 +28,7 @@ from paper.rates.landscapes import DELTA, FILE, sigma
 
 PAGE, TEMPLATE = Path(__file__).parents[1] / "RATES.md", Path(__file__).with_name("RATES.in.md")
 DIGITS = FILE.with_name("digits.json")
-WAYS = ("before", "tune", "known rate", "Adam", "HyFreeDP", "Panda", "hindsight")
+WAYS = ("before", "norms", "tune", "known rate", "Adam", "HyFreeDP", "Panda", "hindsight")
 
 
 def digits(repetitions: int = 20) -> dict[str, Any]:
@@ -104,8 +104,9 @@ def summary() -> str:
         if some:
             lost = [[row["hindsight"] - row[way] for row in some if way in row] for way in WAYS[:-1]]
             means = [f"{np.mean(one):.4f}" if one else "-" for one in lost]
-            lines.append([name, f"{len(some)}", *means, f"{max(lost[WAYS.index('tune')]):.3f}"])
-    return table(["records", "cells", *WAYS[:-1], "tune, worst"], lines)
+            worst = [f"{max(lost[WAYS.index(way)], default=math.nan):.3f}" for way in ("norms", "tune")]
+            lines.append([name, f"{len(some)}", *means, *worst])
+    return table(["records", "cells", *WAYS[:-1], "norms, worst", "tune, worst"], lines)
 
 
 def large_facts() -> str:
@@ -127,7 +128,7 @@ def large_facts() -> str:
             if f"never, {how}" in each:
                 seeds = each[f"never, {how}"], each[f"known rate, {how}"]
                 found = {"tune": judge_large.mean(seeds[0]), "known rate": judge_large.mean(seeds[1])}
-                row = {**dict(zip(KEYS, name, strict=True)), **found, "half": interval(*seeds)}
+                row = {**dict(zip(KEYS, name, strict=True)), **found, "half": {"tune": interval(*seeds)}}
                 lines.append(f"With twenty seeds, {_where(row)}: {_against(row)}.")
     return "\n".join(f"- {line}" for line in lines)
 
@@ -308,42 +309,48 @@ def little_noise() -> str:
 
 
 def anchors() -> str:
-    """The linear anchors at the known rate."""
-    found = json.loads(OUT_ANCHORS.read_text())
-    lines = []
-    for name, one in found.items():
+    """The linear anchors: `tune` as it is, the known rate, and the survey of ANCHORS.md."""
+    made, lines = {row["task"]: row for row in judge_anchors.rows()}, []
+    for name, one in json.loads(OUT_ANCHORS.read_text()).items():
         known = [f"{one[how]['accuracy']:.4f} (η = {one[how]['rate']:g})" for how in ("told", "bought")]
         best = f"{one['hindsight']:.4f} (η = {one['best rate']:.2g})"
-        lines.append([NAMES[name], *known, f"{one['ours']:.4f} ± {one['half']:.4f}", best, f"{one['run']:.4f}"])
-    return table(["task", "told", "by norms", "survey, ANCHORS.md", "hindsight", "deviation of a run"], lines)
+        trained = judge_anchors.shown(made[name]) if name in made else "-"
+        survey = f"{one['ours']:.4f} ± {one['half']:.4f}"
+        lines.append([NAMES[name], trained, *known, survey, best, f"{one['run']:.4f}"])
+    heads = ["task", "tune, trained", "told", "by norms", "survey, ANCHORS.md", "hindsight", "deviation of a run"]
+    return table(heads, lines)
 
 
 def _where(row: dict[str, Any]) -> str:
     return f"{row['task']}, {row['network']}, {row['records']} records, ε = {row['epsilon']:g}"
 
 
-def _against(row: dict[str, Any]) -> str:
-    return f"{row['tune']:.3f} against {row['known rate']:.3f} ± {row['half']:.3f}"
+def _against(row: dict[str, Any], way: str = "tune") -> str:
+    return f"{row[way]:.3f} against {row['known rate']:.3f} ± {row['half'][way]:.3f}"
 
 
 def facts() -> str:
     """What the plan asks, in sentences."""
-    found, most = list(rows()), worst()
+    found, most = [row for row in rows() if "tune" in row], worst()
     beaten = sum(row["tune"] >= row["before"] for row in found)
-    named = "; ".join(f"{_where(row)}: {_against(row)}" for row in below())
-    again = "; ".join(f"{_where(row)}: {_against(row)}" for row in repeated())
-    searched = sum(row["runs"] > 0 for row in found)
+    gain = float(np.mean([row["tune"] - row["norms"] for row in found]))
+    searched = sum(max(row["runs"].values()) > 0 for row in found)
     lines = [
         f"{len(found)} of the {len(cells())} planned cells were made.",
-        f"`tune` is at least as accurate as before in {beaten} of them, and searched in {searched}.",
-        f"With three seeds, it is below the known rate by more than the interval in {len(below())} cells"
-        + (f" ({named})." if named else ".")
-        + f" By chance alone, {0.061 * len(found):.0f} would be.",
+        f"`tune` is at least as accurate as before in {beaten} of them, and searched in {searched}. It is {gain:+.4f} "
+        f"more accurate than with norms on average.",
         f"Its worst cell is {_where(most)}: {most['tune']:.3f}, where the best rate in hindsight has "
         f"{most['hindsight']:.3f}. Before, it had {most['before']:.3f}.",
     ]
-    if again:
-        lines.append(f"These cells repeated with twenty other seeds, `tune` against the known rate: {again}.")
+    for way, words in (("tune", "`tune`"), ("norms", "*norms*")):
+        named = "; ".join(f"{_where(row)}: {_against(row, way)}" for row in below(way))
+        lines.append(
+            f"With three seeds, {words} is below the known rate by more than the interval in {len(below(way))} cells"
+            + (f" ({named})." if named else ".")
+            + (f" By chance alone, {0.061 * len(found):.0f} would be." if way == "tune" else "")
+        )
+        if again := "; ".join(f"{_where(row)}: {_against(row, way)}" for row in repeated(way)):
+            lines.append(f"Repeated with twenty other seeds, {words} against the known rate: {again}.")
     return "\n".join(f"- {line}" for line in lines)
 
 

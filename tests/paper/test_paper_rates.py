@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from dphypo.search import rates
 from dphypo.search.declaration import total_in_gaussians
-from paper.rates import fit, judge, judge_centred, judge_shapes, landscapes, large, page, shapes
+from paper.anchors import page as anchors
+from paper.rates import fit, judge, judge_anchors, judge_centred, judge_shapes, landscapes, large, page, shapes, tasks
 
 
 def test_the_library_has_the_constants_that_were_fitted():
@@ -60,6 +62,27 @@ def test_the_library_buys_the_scale_that_the_plan_says():
         assert rates.noise_of_scale(cell["records"], total, 36).size
 
 
+def test_what_anchors_cost_is_accounted_for_again():
+    """Every ε of the file, with as many declared records and features; what the features are does not matter."""
+    lines = judge_anchors._lines(judge_anchors.OUT)
+    for name, width in (("mnist", 3969), ("fashion", 3969)):
+        some = [line for line in lines if line["task"] == name]
+        assert [line["seed"] for line in some] == list(range(len(some)))
+        rows, labels = np.ones((200, width), np.float32), np.arange(200) % 10
+        made_up = tasks.Task(rows, labels, rows, labels)
+        found = judge_anchors.left(name, made_up, {"network": "linear", "records": 200})
+        assert {(line["rest"], line["total"]) for line in some} == {(found[0], round(found[1], 4))}
+        assert found[1] <= 3.0
+        assert {line["compute"] for line in some} == {1.0}
+
+
+def test_the_default_of_today_was_judged_in_every_cell():
+    rows = list(judge.rows())
+    assert all(row["tune"] and row["norms"] for row in rows)
+    again = [tuple(row[key] for key in judge.KEYS) for row in judge.repeated()]
+    assert again == [tuple(row[key] for key in judge.KEYS) for row in judge.below()]
+
+
 def test_the_page_is_made_from_the_results():
     text = page.PAGE.read_text(encoding="utf-8")
     assert "<!--" not in text
@@ -67,5 +90,6 @@ def test_the_page_is_made_from_the_results():
     shaped += (page.centred_summary(),)
     for file in (judge_centred.OUT, judge_centred.FRESH, judge_centred.LITTLE):
         shaped += (page.judged_centred(file), page.centred_facts(file))
-    for made in (page.rules(), page.judged(), page.summary(), page.facts(), *shaped):
+    for made in (page.rules(), page.judged(), page.summary(), page.facts(), page.anchors(), *shaped):
         assert made in text
+    assert judge_anchors.beside() in anchors.PAGE.read_text(encoding="utf-8")
