@@ -142,6 +142,25 @@ def test_a_rehearsal_that_returns_no_pair_is_refused():
     rehearse(OwnTraining(train, RUN, scores="public"), Space({"lr": loguniform(0.1, 1)}))
 
 
+def test_a_loop_that_never_reads_the_declared_noise_is_refused_before_anything_is_drawn(tmp_path):
+    """Before, a loop without noise, or with the noise of its own PrivacyEngine, was certified."""
+
+    def without_noise(params, *, seed, run):
+        return {"lr": params["lr"]}, 0.5
+
+    def in_a_function(params, *, seed, run):
+        return (lambda: run.noise_multiplier)(), 0.5
+
+    space = Space({"lr": loguniform(0.1, 1)})
+    training = OwnTraining(without_noise, RUN, scores="public")
+    with pytest.raises(UnsupportedModelError, match="train does not use its argument run"):
+        dphypo.tune(space, training, epsilon=4, delta=1e-4, survey=3, journal=tmp_path / "tune.db", progress=False)
+    with pytest.raises(ValueError, match="the journal holds nothing yet"):
+        dphypo.open_journal(tmp_path / "tune.db")
+    rehearse(OwnTraining(in_a_function, RUN, scores="public"), space)
+    rehearse(OwnTraining(lambda params, **more: train(params, **more), RUN, scores="public"), space)
+
+
 def test_when_the_last_run_fails_the_curator_learns_why():
     def breaks(params, *, seed, run):
         if run.steps == RUN.steps:

@@ -12,6 +12,16 @@ _SCORE = "integrations/test_torch_score.py"
 
 MUTANTS = (
     Mutant(
+        "an own loop that never reads the declared noise is certified",
+        "a loop that trains without the declared noise is refused before anything is drawn",
+        "mechanisms/sampled_gaussian.py",
+        '        if ignores(self.train, "run"):\n',
+        '        if ignores(self.train, "other"):\n',
+        (
+            "mechanisms/test_sampled_gaussian.py::test_a_loop_that_never_reads_the_declared_noise_is_refused_before_anything_is_drawn",
+        ),
+    ),
+    Mutant(
         "a last run on all records counts for one side",
         "records that score are trained on, too",
         "training/base.py",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dis
 import importlib
 import inspect
 import math
@@ -28,6 +29,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral
+from types import CodeType
 from typing import IO, TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, overload
 
 import dp_accounting
@@ -616,6 +618,20 @@ def check_signature(train: Callable[..., Any], *named: str) -> None:
             f"{name}{signature} is declared to return no model: a run returns a model and a score. Write return model, "
             "score; dphypo.testing.check_mechanism(mechanism, space) tries it on records that are not private"
         )
+
+
+def ignores(function: object, name: str) -> bool:
+    """Whether a Python function has an argument of this name and never reads it.
+
+    >>> ignores(lambda params, *, run: params, "run"), ignores(lambda params, *, run: run.steps, "run")
+    (True, False)
+    """
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return False
+    loaded = [one.argval for one in dis.get_instructions(code) if "LOAD" in one.opname]
+    names = [part for one in loaded for part in (one if isinstance(one, tuple) else (one,))]  # some load two at once
+    return name not in names and name not in code.co_cellvars  # which functions in it read
 
 
 _NO_PAIR = (None, "None", *(kind for one in (float, int, bool, str) for kind in (one, one.__name__)))

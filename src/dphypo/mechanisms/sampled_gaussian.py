@@ -25,7 +25,7 @@ from dphypo._validate import full_name
 from dphypo.accounting.composition import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.fingerprint import held
-from dphypo.mechanisms.mechanism import Mechanism, check_signature, read_cap
+from dphypo.mechanisms.mechanism import Mechanism, check_signature, ignores, read_cap
 from dphypo.mechanisms.savers import Plain, Saver
 
 
@@ -286,6 +286,12 @@ class OwnTraining(Mechanism):
 
     def rehearse(self, params: Mapping[str, Any], *, seed: int) -> Any:
         """Try the transfer rule and, if there is one, the rehearsal, whose model is saved once."""
+        if ignores(self.train, "run"):
+            raise UnsupportedModelError(
+                "train does not use its argument run, which holds the noise, the sampling rate and the steps that are "
+                "certified. Train in the block of run.make_private(model, optimizer, loader, max_grad_norm=...); "
+                "without Opacus, with run.noise_multiplier, run.rate and run.steps"
+            )
         given, run = self._transferred(params), replace(self.run, steps=min(2, self.run.steps))
         if self.rehearsal is not None:
             made = self.rehearsal(given, seed=seed, run=self._own(run, seed))
