@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -55,12 +55,18 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
 
         names = [name for name in inspect.signature(Trainer).parameters if name in more]
         trainer = Trainer(**{name: more.pop(name) for name in names})
+    _check_is_trainer(trainer)
+    if max_length is not None:
+        _validate.integer(at_least=1, max_length=max_length)
     args, model, dataset = trainer.args, trainer.model, trainer.train_dataset
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     taken = torch_data.taken_by(model, None) if args.remove_unused_columns else None
     declared = getattr(dataset, "features", None) or {}
     features = {name: one for name, one in declared.items() if taken is None or name in taken}
+    tokens = type(inner).__name__.endswith(_TOKENS)
     problems = _problems(trainer)
+    if _encodes_no_text(trainer.data_collator) and "collate" not in more:
+        problems += _column_problems(declared, taken, labelled=not tokens)
     if "loss" not in more and (loss := _loss(inner, args)) is not None:
         more["loss"] = loss
     elif "loss" not in more:
@@ -69,7 +75,6 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         problems.append("records differ in length, which is private. Give max_length=128, a public number of tokens")
     if "example" not in more and not features:
         problems.append("the data set declares no features. Give example=, one made-up record as the data set gives it")
-    tokens = type(inner).__name__.endswith(_TOKENS)
     if "score" not in more and not tokens and not isinstance(more.get("loss"), nn.CrossEntropyLoss):
         problems.append("runs are not ranked by accuracy here. Give score=, such as a PrivateLoss(bound=...)")
     if problems:
@@ -91,6 +96,7 @@ def put_back(release: Release, trainer: Any) -> None:
 
     ``save_model`` writes the adapter alone if the model has one.
     """
+    _check_is_trainer(trainer)
     trainer.model = trainer.model_wrapped = release.model.to(trainer.args.device)
 
 
@@ -103,6 +109,11 @@ def log_to(trainer: Any) -> Callable[[Any], None]:
         trainer.log({**numbers, **({} if row.score is None else {"score": row.score})})
 
     return log
+
+
+def _check_is_trainer(trainer: Any) -> None:
+    if not all(hasattr(trainer, name) for name in ("args", "model", "train_dataset")):
+        raise _validate.fail("trainer", type(trainer).__name__, "give a transformers.Trainer")
 
 
 def _same(model: nn.Module) -> nn.Module:
@@ -166,6 +177,23 @@ def _problems(trainer: Any) -> list[str]:
             text = f"{name}: it acts during training, on what is private. Use trainer.remove_callback({name}); "
             listed[f"{text}tune(on_run=log_to(trainer)) logs the runs"] = True
     return [text for text, found in listed.items() if found]
+
+
+def _encodes_no_text(collator: Any) -> bool:
+    """Whether a collator is one of transformers' own, which expect numbers."""
+    return str(getattr(collator, "__module__", "")).startswith("transformers.")
+
+
+def _column_problems(declared: Mapping[str, Any], taken: frozenset[str] | None, *, labelled: bool) -> Iterator[str]:
+    """What is wrong with the columns that a data set declares, each with its remedy."""
+    for name, one in declared.items():
+        if (taken is None or name in taken) and getattr(one, "dtype", None) in ("string", "large_string"):
+            yield f"column {name!r} is text. Encode it as numbers, from public knowledge"
+    known = ", ".join(map(repr, declared))
+    if declared and "input_ids" in (taken or ()) and "input_ids" not in declared:
+        yield f"the data set has no column 'input_ids', only {known}. Tokenise it first"
+    if declared and labelled and not torch_data.LABELS & declared.keys():
+        yield f"the data set has no column 'label', only {known}. Rename the one that holds the labels"
 
 
 def _value(option: Any) -> str:

@@ -13,6 +13,7 @@ from support.rows import rows_of
 from torch.nn.functional import cross_entropy
 
 import dphypo
+from dphypo.errors import UnsupportedModelError
 from dphypo.torch import PublicAccuracy
 from dphypo.torch.data import as_records
 
@@ -200,6 +201,41 @@ def test_all_that_cannot_be_private_is_listed_in_one_message(tmp_path: Path) -> 
     for name in (*named, "max_length=128"):
         assert sum(name in line for line in lines) == 1, name
     assert len(lines) == 9
+
+
+def test_columns_that_no_model_can_take_are_named(tmp_path: Path) -> None:
+    declared = texts()
+    words = declared.remove_columns("label").add_column("label", ["spam"] * COUNT)
+    for records, line in [
+        (words, "column 'label' is text. Encode it as numbers"),
+        (declared.rename_column("label", "kind"), "no column 'label', only .*'kind'.*. Rename the one"),
+        (
+            declared.remove_columns(["input_ids", "attention_mask"]),
+            "no column 'input_ids', only 'label', 'text'. Token",
+        ),
+    ]:
+        given = trainer(tmp_path, train_dataset=records, data_collator=transformers.default_data_collator)
+        with pytest.raises(ValueError, match=f"cannot be made private as it is:\n  .*{line}"):
+            side.from_trainer(given, max_length=LENGTH)
+
+
+def test_what_is_no_trainer_no_length_and_no_function_of_a_row_is_named(tmp_path: Path) -> None:
+    given = trainer(tmp_path)
+    with pytest.raises(ValueError, match="trainer = 'BertForSequenceClassification' is not valid: give a transformers"):
+        side.from_trainer(bert(), max_length=LENGTH)
+    with pytest.raises(ValueError, match="max_length = '8' is not valid: give a whole number"):
+        side.from_trainer(given, max_length="8")
+    with pytest.raises(ValueError, match="trainer = 'str' is not valid: give a transformers"):
+        side.put_back(given, "release")
+    with pytest.raises(ValueError, match=r"on_run = .* is not valid: give a function of a row; .*log_to\(trainer\)"):
+        dphypo.tune(
+            side.from_trainer(given, max_length=LENGTH),
+            epsilon=8, delta=1e-5, search="never", journal=None, progress=False, on_run=given,
+        )  # fmt: skip
+    with pytest.raises(
+        UnsupportedModelError, match=r"each 'input_ids' of shape \(64,\) and type int64, 'attention_mask' of shape"
+    ):
+        side.from_trainer(given, max_length=64)
 
 
 @pytest.mark.slow

@@ -217,6 +217,10 @@ class Runner:
             refused["on_run"] = on_run
         if refused:
             refusals.refuse_options(refused)
+        told: object = on_run
+        if told is not None and not callable(told):
+            remedy = "give a function of a row; for a Trainer, dphypo.transformers.log_to(trainer)"
+            raise _validate.fail("on_run", told, remedy)
         if execution.devices is not None:
             devices = chosen_devices(parts[-1].mechanism, execution.devices)
             execution = replace(execution, devices=devices, workers=max(execution.workers, len(devices)))

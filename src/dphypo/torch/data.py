@@ -689,7 +689,7 @@ class PersonRows:
         return inputs, targets, counts.view(held.shape)
 
 
-_LABELS = frozenset({"label", "labels", "label_ids"})  # collators rename them
+LABELS = frozenset({"label", "labels", "label_ids"})  # collators rename them
 LENGTH = 4  # of a made-up list whose length is not declared
 
 
@@ -701,7 +701,7 @@ def taken_by(model: nn.Module, target: str | None) -> frozenset[str] | None:
     named = [one.name for one in known if one.kind is not inspect.Parameter.VAR_KEYWORD]
     if len(named) < len(known) and not type(inner).__module__.startswith("transformers."):  # there they are flags
         return None
-    return frozenset(named) | _LABELS | ({target} if target is not None else set())
+    return frozenset(named) | LABELS | ({target} if target is not None else set())
 
 
 def only(record: Any, columns: frozenset[str] | None) -> Any:
@@ -709,7 +709,7 @@ def only(record: Any, columns: frozenset[str] | None) -> Any:
     if columns is None or not isinstance(record, Mapping) or not all(isinstance(name, str) for name in record):
         return record
     kept = {name: value for name, value in record.items() if name in columns}
-    return kept if set(kept) - _LABELS else record  # no input is left: using it raises a clearer error
+    return kept if set(kept) - LABELS else record  # no input is left: using it raises a clearer error
 
 
 def rehearse(records: DatasetRecords, read: Callable[[Any], Mapping[str, torch.Tensor]]) -> None:

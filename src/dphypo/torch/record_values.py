@@ -105,15 +105,23 @@ def captured(model: nn.Module, loss: Loss, example: Batch, **options: Any) -> en
             ) from None
         if not isinstance(cause, Exception) or reads_values(cause):
             raise
-        raise not_callable(cause, *example) from cause
+        raise not_callable(cause, model, *example) from cause
 
 
-def not_callable(error: Exception, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> UnsupportedModelError:
+def not_callable(
+    error: Exception, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor | None = None
+) -> UnsupportedModelError:
     """The error for a model, or a loss, that raises on a batch of records of the right shape."""
-    kind = str(inputs.dtype).removeprefix("torch.")
+    fields = getattr(model, "fields", None)
+    shapes = {"": inputs.shape[1:]} if fields is None else fields.shapes
+    kinds = {"": inputs.dtype} if fields is None else fields.kinds
+    each = (
+        f"{name and f'{name!r} '}of shape {tuple(shape)} and type {str(kinds[name]).removeprefix('torch.')}"
+        for name, shape in shapes.items()
+    )
     remedy = _remedy(f"{type(error).__name__}: {error}", inputs, targets)
     return UnsupportedModelError(
-        f"model fails on made-up records like those of data, each of shape {tuple(inputs.shape[1:])} and type {kind} "
+        f"model fails on made-up records like those of data, each {', '.join(each)} "
         f"({type(error).__name__}: {error}{place_of(error)}). {remedy}"
     )
 
@@ -389,7 +397,7 @@ class TorchModel(TrainedModel):
         try:
             outputs = outputs_of(self._called, records)
         except Exception as error:
-            raise not_callable(error, inputs) from error
+            raise not_callable(error, called(self._called, records.fields), inputs) from error
         if not isinstance(outputs, torch.Tensor):
             raise UnsupportedModelError(
                 f"the model returns a {type(outputs).__name__}: let it return one tensor, which the loss compares "
