@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from optuna.distributions import FloatDistribution
 from scipy.stats import loguniform
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
@@ -83,6 +84,10 @@ class Stream(IterableDataset[Any]):
         return iter(zip(X, Y, strict=True))
 
 
+def of_width(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 2))
+
+
 def batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
@@ -96,16 +101,24 @@ def positional(ledger: Path) -> Any:
     return PrivateAccuracy(part, noise_multiplier=5.0)
 
 
-def trainer(**changes: Any) -> Any:
+def trainer(columns: Any = None, **changes: Any) -> Any:
     """A ``Trainer`` of a small BERT on made-up tokens."""
     import transformers
     from datasets import Dataset  # type: ignore[import-untyped]
 
     config = transformers.BertConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
-    records = Dataset.from_dict({"input_ids": [[1, 2, 3]] * 64, "label": [0, 1] * 32})
+    records = Dataset.from_dict(columns or {"input_ids": [[1, 2, 3]] * 64, "label": [0, 1] * 32})
     args = transformers.TrainingArguments(output_dir=tempfile.gettempdir(), report_to="none", **changes)
     model: Any = transformers.BertForSequenceClassification(config)  # type: ignore[no-untyped-call]
     return transformers.Trainer(model=model, args=args, train_dataset=records, eval_dataset=records)
+
+
+def certified_without_noise(params: Any, *, seed: int, run: Any) -> Any:
+    return None, 0.5
+
+
+def persons_and_records(ledger: Path) -> Any:
+    return tune(ledger, DPSGD(model=net, data=(X, Y), person=np.arange(400) // 4, score="accuracy", epochs=2))
 
 
 def another_journal(ledger: Path) -> Any:
@@ -159,11 +172,16 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "a GPU that is not there": dpsgd(device="cuda:7"),
     "an unknown score": dpsgd(score="acc"),
     "a metric of scikit-learn as score": dpsgd(score=accuracy_score),
+    "records as score": dpsgd(score=(X, Y)),
     "the class of an optimiser": dpsgd(optimizer=torch.optim.AdamW),
     "an unknown schedule": dpsgd(schedule="step"),
     "a batch larger than the data": dpsgd(batch_size=4000),
     "a misspelt argument": dpsgd(learning_rates=0.1),
     "a hyperparameter that nothing takes": tuned(space=dphypo.Space({"lr": loguniform(0.1, 1)})),
+    "a hyperparameter that the model requires is missing": lambda ledger: tune(
+        ledger, dphypo.Space({"learning_rate": [0.1, 1.0]}), dataclasses.replace(MECHANISM, model=of_width)
+    ),
+    "a distribution of Optuna in a space": lambda ledger: dphypo.Space({"learning_rate": FloatDistribution(0.1, 1.0)}),
     "a tuple as a range": lambda ledger: dphypo.Space({"learning_rate": (0.1, 1.0)}),
     "a list as space": tuned(space=["learning_rate"]),
     "neither ε nor δ": untuned,
@@ -177,10 +195,21 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "a score that is no number": dpsgd(score=lambda model: "good"),
     "fewer outputs than classes": dpsgd(model=lambda: nn.Linear(8, 1)),
     "a ledger that is not there": lambda ledger: tune(ledger.with_name("other.db"), MECHANISM),
+    "persons in a ledger of records": persons_and_records,
     "a journal of another search": another_journal,
     "a release that is not there": lambda ledger: dphypo.load_release(ledger.with_name("release")),
     "a release given to verify": lambda ledger: dphypo.verify(dphypo.load_release(saved(ledger))),  # type: ignore[arg-type]
     "a Trainer that evaluates while it trains": lambda ledger: from_trainer(trainer(eval_strategy="epoch")),
+    "a Trainer whose records have no labels": lambda ledger: from_trainer(
+        trainer({"input_ids": [[1, 2, 3]] * 64, "kind": [0, 1] * 32}), max_length=3
+    ),
+    "a Trainer whose labels are text": lambda ledger: from_trainer(
+        trainer({"input_ids": [[1, 2, 3]] * 64, "label": ["no", "yes"] * 32}), max_length=3
+    ),
+    "a Trainer whose records are text": lambda ledger: from_trainer(
+        trainer({"text": ["one"] * 64, "label": [0, 1] * 32}), max_length=3
+    ),
+    "a model given to from_trainer": lambda ledger: from_trainer(net(), max_length=3),
     "a pipeline that learns from records": table(make_pipeline(StandardScaler(), CLASSIFIER)),
     "a pipeline that learns from records, and persons": lambda ledger: PrivateSearch(
         make_pipeline(StandardScaler(), CLASSIFIER), epsilon=4, ledger=ledger
@@ -200,6 +229,9 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "a schema with a column that is missing": table(Schema({"age": (18, 90)}).pipeline(CLASSIFIER)),
     "a split by position for a private score": positional,
     "an own loop that does not say where scores come from": lambda ledger: OwnTraining(own, RUN),
+    "an own loop that never reads the certified noise": lambda ledger: tune(
+        ledger, dphypo.Space({"lr": [0.1, 1.0]}), OwnTraining(certified_without_noise, RUN, scores="public")
+    ),
     "an own loop whose model cannot be saved": lambda ledger: OwnTraining(own, RUN, scores="public").rehearse(
         {}, seed=1
     ),

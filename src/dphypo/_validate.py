@@ -61,6 +61,7 @@ _ELSEWHERE = {
     "catch": "an exception inside a run makes it a failed run: leave it out",
     "gc_after_trial": "with workers= each run is executed in its own process: leave it out",
     "lr": "give learning_rate=",
+    "steps": "give epochs=, which is steps times batch_size over records; or a space with 'steps'",
     "seed": "seeds come from the operating system; for a simulation without a guarantee, give entropy=Seeded(1)",
 }
 """Arguments of other optimisers, and what to write instead."""

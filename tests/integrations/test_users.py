@@ -70,6 +70,8 @@ def test_a_saved_model_is_loaded_elsewhere_with_the_class_that_builds_it(tmp_pat
     expected = release.model(torch.tensor(INPUTS))
     graph = dphypo.load_release(tmp_path / "release").model  # without the class
     assert torch.allclose(graph(torch.tensor(INPUTS)), expected, atol=1e-6)
+    with pytest.raises(TypeError, match=r"the model was given a ndarray: give it .* as a tensor"):
+        graph(INPUTS)
     for how in ({"model": MLP}, {"model": MLP(6)}, {"saver": Safetensors(MLP)}):
         loaded = dphypo.load_release(tmp_path / "release", **how)  # type: ignore[arg-type]
         assert torch.equal(loaded.model(torch.tensor(INPUTS)), expected)
@@ -85,6 +87,28 @@ def test_a_misspelt_argument_is_told_the_nearest() -> None:
         dpsgd(epoch=1)
     with pytest.raises(TypeError, match=r"tune\(\) got .* 'epsilons'. Did you mean 'epsilon'\?"):
         dphypo.tune(dpsgd(), epsilons=1.0, delta=1e-5)  # type: ignore[call-arg]
+
+
+def test_a_model_whose_function_requires_the_only_hyperparameter_that_is_searched() -> None:
+    """Before, the learning rate was predicted for a model without its hyperparameters: a TypeError."""
+    searched = dpsgd(model=lambda width: MLP(width), noise_multiplier="calibrate", score=lambda model: 0.5)
+    given: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "survey": 2, "journal": None, "progress": False}
+    for space in ({"width": [2, 4]}, {"learning_rate": [0.1, 0.2], "width": [4]}):
+        assert dphypo.tune(dphypo.Space(space), searched, **given).params["width"] in (2, 4)
+    with pytest.raises(ValueError, match=r"factory requires 'width': add it to the space, or give fixed"):
+        dphypo.tune(dphypo.Space({"learning_rate": [0.1, 0.2]}), searched, **given)
+    with pytest.raises(ValueError, match=r"'widht' is used neither .*Did you mean 'width'\?"):
+        dphypo.tune(dphypo.Space({"learning_rate": [0.1, 0.2], "widht": [4]}), searched, **given)
+
+
+def test_records_in_place_of_a_score_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"score = 'tuple' is not valid: .*PrivateAccuracy\(records"):
+        dpsgd(score=(INPUTS, LABELS))
+
+
+def test_no_usable_key_of_a_person_is_refused() -> None:
+    with pytest.raises(ValueError, match="person holds no key that can be used: give whole numbers or texts"):
+        dpsgd(person=np.full(len(LABELS), 0.5))
 
 
 def test_a_saved_estimator_is_loaded_elsewhere_with_the_estimator(tmp_path: Path) -> None:

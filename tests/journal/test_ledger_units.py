@@ -42,7 +42,9 @@ def test_units_are_not_mixed_without_a_stated_bound(tmp_path):
     records = Ledger.open(tmp_path / "records.db", epsilon=4, delta=1e-6)
     with pytest.raises(LedgerError, match=r"each person, and the search each record.*person=.*rows_per_person="):
         persons.reserve(published(), name="rows")
-    with pytest.raises(LedgerError, match="protects each record, and the search each person"):
+    with pytest.raises(
+        LedgerError, match=r"protects each record, and the search each person.*to a ledger of unit='person'"
+    ):
         records.reserve(published(), name="persons", unit="person")
     persons.reserve(published(), name="persons", unit="person")
     assert "for each person" in str(persons)

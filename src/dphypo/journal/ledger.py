@@ -428,10 +428,15 @@ class Ledger:
         """c, if 2ᶜ records are at least as many as any person has; refused if that is not known."""
         group = (self.terms.unit, unit) == ("person", "record") and self.terms.relation is not REPLACE_ONE
         if not group or self.terms.rows_per_person is None:
-            bound = ', or open the ledger with unit="person" and rows_per_person=, the most rows that any person has'
+            remedy = (
+                'Give person= to the search, or open the ledger with unit="person" and rows_per_person=, the most rows '
+                "that any person has"
+                if unit == "record"
+                else f"Charge all searches of this data set to a ledger of unit={unit!r}"
+            )
             raise LedgerError(
                 f"the ledger protects each {self.terms.unit}, and the search each {unit}: their costs cannot be added. "
-                f"Give person= to the search{bound if unit == 'record' else ''}"
+                f"{remedy}"
             )
         if not all(isinstance(term.releases, PublishedRuns) for term in Composition.of(guarantee).terms):
             raise LedgerError(

@@ -327,7 +327,7 @@ def plan_tuning(
         if prospect is not None and undecided:
             after = prospect.searched()
             takes, most = 1 + RUNS_OF_KNOWN * prospect.fraction, MOST_COMPUTE if compute is None else compute
-            loses = f"to lose {prospect.regret:.2g} of the score to the best learning rate"
+            loses = f"to lose {min(prospect.regret, 1.0):.2g} of the score to the best learning rate"
             if prospect.regret - after < GAIN or takes > most * _ROUNDING:
                 dear = f", at a compute of {takes:.3g}" if takes > most * _ROUNDING else ""
                 return replace(alone, why=f"{alone.why} It is expected {loses}, and a search {after:.2g}{dear}.")

@@ -290,7 +290,10 @@ def nearest_value(dimension: Dimension, wanted: float) -> Any:
     return round(within) if dimension.whole else float(within)  # type: ignore[arg-type]
 
 
-PRIORS = "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities)"
+PRIORS = (
+    "give a frozen distribution of scipy.stats, a list of choices, or a tuple (choices, probabilities); "
+    "dphypo.Space.from_optuna converts a space of Optuna"
+)
 
 Parameters: TypeAlias = "tuple[Parameter, ...]"
 

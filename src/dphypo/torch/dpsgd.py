@@ -381,8 +381,9 @@ class DPSGD(GradientTraining):
         return partial(hyperparameters.rehearsal, run=full, deviation=deviation, schedule=schedule)
 
     def check_space(self, space: Space) -> None:
-        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        """Refuse choices that no run can take, and a space without a hyperparameter that the model requires."""
         super().check_space(space)
+        hyperparameters.refuse_missing(self.model, {*self.fixed, *space.names})
         for one in space.parameters:
             if one.name == "views" and isinstance(one.dimension, Finite):
                 choices: tuple[Any, ...] = one.dimension.choices

@@ -86,6 +86,21 @@ def refuse_unknown(factory: Callable[..., Any], names: Iterable[str]) -> None:
             )
 
 
+def refuse_missing(factory: Callable[..., Any], names: Iterable[str]) -> None:
+    """Raise an error for an argument that the factory requires, and that neither the space nor ``fixed`` gives.
+
+    >>> refuse_missing(lambda width, depth=2: None, {"learning_rate"})
+    Traceback (most recent call last):
+    ValueError: the model's factory requires 'width': add it to the space, or give fixed={'width': ...}
+    """
+    given = set(names)
+    for one in inspect.signature(factory).parameters.values():
+        required = one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.default is one.empty
+        if required and one.name not in given:
+            remedy = f"add it to the space, or give fixed={{{one.name!r}: ...}}"
+            raise ValueError(f"the model's factory requires {one.name!r}: {remedy}")
+
+
 def refuse_optimizer(name: object, argument: str = "optimizer") -> None:
     """Raise an error for anything that is not the name of an optimiser, such as its class, given as ``argument``.
 

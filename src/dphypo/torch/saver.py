@@ -304,6 +304,11 @@ class Loaded(nn.Module):
     def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         if self._fields is None:
             (rows,) = inputs
+            if not isinstance(rows, torch.Tensor):
+                kind = type(rows).__name__
+                raise TypeError(
+                    f"the model was given a {kind}: give it a batch of records as a tensor, torch.tensor(x)"
+                )
         else:
             given = dict(zip(self._fields.shapes, inputs, strict=False)) | named
             first = next(iter(given.values()))

@@ -240,6 +240,8 @@ class GradientTraining(Mechanism):
             _validate.integer(at_least=1, persons=self.persons)
         declared = self.records if self.persons is None or not first else self.persons
         if declared is None and not data.size:
+            if cap is not None and len(data):
+                raise ValueError("person holds no key that can be used: give whole numbers or texts, one per row")
             raise ValueError("data holds no records: give at least one")
         size = _validate.integer(at_least=1, records=data.size if declared is None else declared)
         changes: dict[str, Any] = {"data": data, "records": size, "rows_per_person": cap}
@@ -280,7 +282,8 @@ class GradientTraining(Mechanism):
         """Raise a ValueError for anything that is no optimiser of the library."""
 
     def check_space(self, space: Space) -> None:
-        """Refuse choices that no run can take, such as the wrong name of an optimiser."""
+        """Refuse hyperparameters that nothing uses, and choices that no run can take, such as an unknown optimiser."""
+        self.refuse_unknown(space.names)
         for one in space.parameters:
             choices: tuple[Any, ...] = one.dimension.choices if isinstance(one.dimension, Finite) else ()
             for value in choices if choices or one.name != "optimizer" else (one,):
@@ -431,7 +434,12 @@ class GradientTraining(Mechanism):
         return _optimizer_name(self.optimizer)
 
     def known(self, scale: float | None = None) -> rates.Known | None:
-        """What public values say about the learning rate, with normalised gradients."""
+        """What public values say about the learning rate, with normalised gradients.
+
+        None while the network takes hyperparameters that are not fixed.
+        """
+        if not self.complete:
+            return None
         return self.known_at({"clipping": self.searched_clipping}, scale)
 
     @property

@@ -568,8 +568,14 @@ def _has_bound(loss: Callable[..., Any] | None) -> bool:
 
 def names_in(score: str | Sequence[str]) -> list[str]:
     """The names that were given as ``score``, checked."""
-    names = [score] if isinstance(score, str) else list(score)
+    names: list[Any] = [score] if isinstance(score, str) else list(score)
     for name in names or [""]:
+        if not isinstance(name, str):
+            remedy = (
+                'to score on records, give PrivateAccuracy(records, noise_multiplier="calibrate") if they are '
+                "private, or PublicAccuracy(records) if they are public"
+            )
+            raise _validate.fail("score", type(score).__name__, remedy)
         if name not in NAMED:
             raise _validate.fail("score", name, f"give one of {', '.join(NAMED)}, or a function of the model")
     return names
