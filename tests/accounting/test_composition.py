@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import dp_accounting
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.stats import binom
 from support.oracle import World, exact_delta, two_stage_delta
 from support.worlds import BANDS, pmf_of, random_law, random_world
 
-from dphypo.accounting import Certificate, Composition, PureDp, account, dp_library, verify
+from dphypo.accounting import ApproximateDp, Certificate, Composition, PureDp, RdpCurve, account, dp_library, verify
 from dphypo.accounting.composition import account_published
 from dphypo.accounting.dp_library import _convolve, to_pld
 from dphypo.accounting.profiles import supremum
@@ -87,6 +88,14 @@ def test_releases_that_are_almost_never_private_compose():
         hopeless.compose(hopeless)
     both = dp_library.compose([hopeless, hopeless])
     assert dp_library.directions(both, 2)[0].delta(1.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [(PureDp(700.0), 1400.0), (ApproximateDp(1.0, 1 - 2.0**-53), math.inf), (RdpCurve((2.0,), (1e5,)), math.inf)],
+)
+def test_published_runs_that_are_almost_never_private_have_an_epsilon(event, expected):
+    assert Composition.of(account_published(event, 2)).epsilon(1e-6) == pytest.approx(expected)
 
 
 def both_directions(world: World, law: Law, band: Band) -> list[SearchProfile]:

@@ -320,8 +320,8 @@ MUTANTS = (
         "a published run is left out of the composition",
         "every declared run is paid for",
         "accounting/composition.py",
-        "        return one if self.count == 1 else one.self_compose(self.count)\n",
-        "        return one if self.count <= 2 else one.self_compose(self.count - 1)\n",
+        ", self.grid), self.count)\n",
+        ", self.grid), max(self.count - 1, 1))\n",
         (f"{_SIDES}::test_no_plan_costs_more_than_is_said",),
     ),
     Mutant(

@@ -201,8 +201,7 @@ class PublishedRuns:
     @cached_property
     def pld(self) -> PrivacyLossDistribution:
         """A privacy loss distribution that dominates all the runs together, without their slack."""
-        one = to_pld([forward for forward, _ in self.run.ways], self.grid)
-        return one if self.count == 1 else one.self_compose(self.count)
+        return dp_library.repeat(to_pld([forward for forward, _ in self.run.ways], self.grid), self.count)
 
 
 def account_published(

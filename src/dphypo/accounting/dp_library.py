@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TypeAlias
 
@@ -64,18 +64,21 @@ def directions(distribution: PrivacyLossDistribution, convolutions: int = 1) -> 
 
 
 def compose(distributions: Iterable[PrivacyLossDistribution]) -> PrivacyLossDistribution:
-    """The privacy loss distribution of releasing everything.
+    """The privacy loss distribution of releasing everything."""
+    return reduce(lambda first, second: _composed(first.compose, second), distributions)
 
-    dp_accounting drops tails of mass 1e-15, and fails where the finite losses have no more mass than that in all.
-    """
 
-    def both(first: PrivacyLossDistribution, second: PrivacyLossDistribution) -> PrivacyLossDistribution:
-        try:
-            return first.compose(second)
-        except IndexError:
-            return first.compose(second, tail_mass_truncation=0.0)
+def repeat(distribution: PrivacyLossDistribution, count: int) -> PrivacyLossDistribution:
+    """The privacy loss distribution of as many releases."""
+    return distribution if count == 1 else _composed(distribution.self_compose, count)
 
-    return reduce(both, distributions)
+
+def _composed(how: Callable[..., PrivacyLossDistribution], other: object) -> PrivacyLossDistribution:
+    """dp_accounting drops tails of mass 1e-15, and fails if the finite losses have no more mass than that in all."""
+    try:
+        return how(other)
+    except IndexError:
+        return how(other, tail_mass_truncation=0.0)
 
 
 def _clean(pmf: object, convolutions: int) -> Discrete:
