@@ -165,6 +165,8 @@ def test_clone_and_pipelines_work() -> None:
     [
         (LogisticRegression(), "does not state its privacy event"),
         (make_pipeline(FunctionTransformer(), LogisticRegression()), "does not state its privacy event"),
+        (DPSGDClassifier, r"is the class DPSGDClassifier: give DPSGDClassifier\(\.\.\.\)"),
+        (Schema({"age": (0, 1)}).pipeline(DPSGDClassifier), "is the class DPSGDClassifier"),
     ],
 )
 def test_estimators_that_are_not_private_are_refused(estimator: Any, message: str) -> None:
@@ -184,6 +186,9 @@ def test_estimators_that_are_not_private_are_refused(estimator: Any, message: st
         ({"space": {"optimizer": ["sgd", "none"]}}, {}, r"space\['optimizer'\] = 'none' .* give one of adadelta"),
         ({"space": {"optimizer": ["none"]}, "epsilon": 1.0}, {}, "'none' .* give one of adadelta"),
         ({"space": {"learning_rate": [-1.0]}}, {"holdout": PUBLIC}, "learning_rate = -1.0 is not valid"),
+        ({}, {"holdout": 0.2}, r"holdout = 0\.2 is not valid: give a pair of public records"),
+        ({}, {"holdout": [PUBLIC]}, "holdout = 'list' is not valid: give a pair"),
+        ({}, {"holdout": PUBLIC[0]}, "holdout = 'ndarray' is not valid: give a pair"),
     ],
 )
 def test_wrong_searches_are_refused(changes: dict[str, Any], fit: dict[str, Any], message: str) -> None:

@@ -75,6 +75,14 @@ def test_a_regressor_without_bounds_of_its_target_is_warned_of() -> None:
     search(DPSGDRegressor(**SMALL, bounds=(0, 100), target_bounds=(0, 100))).fit(AGES, PEOPLE["age"])
 
 
+@pytest.mark.parametrize("bounds", [100, (100, 0), (0, 50, 100), ("low", "high"), (0, np.nan)])
+def test_bounds_that_are_no_range_are_named(bounds: Any) -> None:
+    with pytest.raises(ValueError, match=r"^target_bounds = .* give \(low, high\), two numbers, low below high"):
+        search(DPSGDRegressor(**SMALL, bounds=(0, 100), target_bounds=bounds)).fit(AGES, PEOPLE["age"])
+    with pytest.raises(ValueError, match=r"^bounds = .* give \(low, high\), numbers or one per column"):
+        search(classifier(bounds=bounds)).fit(AGES, Y)
+
+
 def test_columns_of_times_are_refused_where_numbers_are_asked_for() -> None:
     with pytest.raises(TypeError, match="column 'since' holds times: give a number"):
         search(classifier()).fit(PEOPLE[["age", "since"]], Y)
@@ -108,6 +116,13 @@ def test_schemas_that_say_something_else_than_was_meant_are_refused(columns: Any
         Schema(columns).fit(PEOPLE)
     with pytest.raises((TypeError, ValueError), match=message):
         search(Schema(columns).pipeline(classifier())).fit(PEOPLE, Y)
+
+
+def test_a_constant_for_no_column_and_a_column_given_twice_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"missing = 0 is not valid: give a constant for each column, .*\{'age': 0\}"):
+        Schema({"age": (18, 90)}, missing=0).fit(PEOPLE)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="X has several columns 'age'"):
+        Schema({"age": (18, 90)}).fit(pd.concat([PEOPLE, AGES], axis=1))
 
 
 @pytest.mark.parametrize(

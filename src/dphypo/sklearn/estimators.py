@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
@@ -201,7 +202,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> Doubles:
         check_is_fitted(self, "model_")
-        return outputs_of(self.model_, to_unit(self.features(X, known=True, least=1), self.bounds))
+        return outputs_of(self.model_, to_unit(self.features(X, known=True, least=1), bounds=self.bounds))
 
 
 @dataclass(eq=False, repr=False)
@@ -235,7 +236,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def encoded(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
         """Inputs, and the places of labels among the classes, -1 for others."""
-        return to_unit(X, self.bounds), places(y, self.classes_)
+        return to_unit(X, bounds=self.bounds), places(y, self.classes_)
 
     @property
     def _width(self) -> int:
@@ -314,7 +315,8 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
     def encoded(self, X: Any, y: Any) -> tuple[Floats, npt.NDArray[Any]]:
         """Inputs and targets, NaN for those that are no numbers."""
         inside = np.isfinite(y) if self.target_bounds is None else ~np.isnan(y)
-        return to_unit(X, self.bounds), np.where(inside, to_unit(y, self.target_bounds), np.float32(np.nan))[:, None]
+        target = np.where(inside, to_unit(y, target_bounds=self.target_bounds), np.float32(np.nan))
+        return to_unit(X, bounds=self.bounds), target[:, None]
 
     @property
     def _width(self) -> int:
@@ -332,7 +334,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Doubles:
         """The value for each row."""
-        return from_unit(self._outputs(X)[:, 0], self.target_bounds)
+        return from_unit(self._outputs(X)[:, 0], target_bounds=self.target_bounds)
 
 
 def callers() -> Iterator[tuple[Any, str, bool]]:
@@ -388,27 +390,34 @@ def network(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
-def to_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Floats:
+def to_unit(values: npt.ArrayLike, **bounds: Bounds | None) -> Floats:
     """Values clipped to public bounds and mapped to [-1, 1], unchanged without bounds; missing ones become 0."""
-    given = np.asarray(values, dtype=np.float64) if bounds is None else scaled(values, *_bounds(bounds))
+    limits = _limits(**bounds)
+    given = np.asarray(values, dtype=np.float64) if limits is None else scaled(values, *limits)
     with np.errstate(over="ignore"):
         return np.nan_to_num(given.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def from_unit(values: npt.ArrayLike, bounds: Bounds | None) -> Doubles:
+def from_unit(values: npt.ArrayLike, **bounds: Bounds | None) -> Doubles:
     """The inverse of :func:`to_unit`."""
-    given = np.asarray(values, dtype=np.float64)
-    if bounds is None:
+    given, limits = np.asarray(values, dtype=np.float64), _limits(**bounds)
+    if limits is None:
         return given
-    low, high = _bounds(bounds)
+    low, high = limits
     return low + (given + 1) / 2 * (high - low)
 
 
-def _bounds(bounds: Bounds) -> tuple[Doubles, Doubles]:
-    low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        raise _validate.fail("bounds", bounds, "give (low, high), numbers or one per column, low below high")
-    return low, high
+def _limits(**named: Bounds | None) -> tuple[Doubles, Doubles] | None:
+    """The one value in ``named``, bounds or None; an error names it."""
+    ((name, bounds),) = named.items()
+    if bounds is None:
+        return None
+    with contextlib.suppress(TypeError, ValueError):  # one number, or not two of them
+        low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
+        if np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all():
+            return low, high
+    each = "two numbers" if name == "target_bounds" else "numbers or one per column"
+    raise _validate.fail(name, bounds, f"give (low, high), {each}, low below high")
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -319,7 +320,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             given["input_scale"] = scale_of_columns(ranges=ranges, categories=len(schema.columns) - ranges)
         if public is not None:
             scorer = check_scoring(self.estimator, scoring=self.scoring)
-            given["score"] = _OnPublic(scorer, *public, whole)
+            given["score"] = _OnPublic(scorer, *_pair(public), whole)
             return cast(Fitting, last.mechanism(data, records, person=person, **given))
         measure, bound = self._measure(last), self._error_bound(last)
         if self.score_noise_multiplier is not None:
@@ -431,6 +432,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _pair(holdout: Any) -> tuple[Any, Any]:
+    """The inputs and the labels of a hold-out; it may have been given as one table, or as a share of the records."""
+    if not isinstance(holdout, tuple | list) or len(holdout) != 2:
+        remedy = "give a pair of public records, holdout=(X_public, y_public)"
+        given = holdout if isinstance(holdout, Real) else type(holdout).__name__
+        raise _validate.fail("holdout", given, f"{remedy}; without it a hash sets private records apart")
+    X, y = holdout
+    return X, y
+
+
 def _prefixed(prefix: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{prefix}{name}": value for name, value in params.items()}
 
@@ -470,7 +481,9 @@ def check_estimator(estimator: Any, X: Any) -> None:
         steps, last = [*steps, *last.steps[:-1]], last.steps[-1][1]
     if foreign:
         problems.append(steps_instead(steps, last, X))
-    if not isinstance(last, DPSGDClassifier | DPSGDRegressor):
+    if isinstance(last, type):
+        problems.append(f"the estimator is the class {last.__name__}: give {last.__name__}(...)")
+    elif not isinstance(last, DPSGDClassifier | DPSGDRegressor):
         problems.append(
             f"{type(last).__name__} does not state its privacy event: PrivateSearch needs a DPSGDClassifier or a "
             "DPSGDRegressor. Training of your own becomes a mechanism by @dphypo.mechanism"

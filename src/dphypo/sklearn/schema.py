@@ -89,7 +89,11 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise _validate.fail("columns", self.columns, "give a dict of column names to ranges or categories")
         for name, given in self.columns.items():
             _check_column(f"columns[{name!r}]", given)
-        for name, value in (self.missing or {}).items():
+        constants: Any = {} if self.missing is None else self.missing
+        if not isinstance(constants, Mapping):
+            name = next(iter(self.columns))
+            raise _validate.fail("missing", constants, f"give a constant for each column, such as {{{name!r}: 0}}")
+        for name, value in constants.items():
             if not isinstance(self.columns.get(name), tuple):
                 remedy = "give constants for columns with a range (low, high) only"
                 raise _validate.fail(f"missing[{name!r}]", value, remedy)
@@ -98,6 +102,8 @@ class Schema(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise TypeError(f"X is a {type(X).__name__}: a schema names columns, so give a frame (pandas.DataFrame)")
         if missing := [name for name in self.columns if name not in X.columns]:
             raise ValueError(f"the schema has a column {missing[0]!r} that is missing from X")
+        if twice := [name for name in self.columns if list(X.columns).count(name) > 1]:
+            raise ValueError(f"X has several columns {twice[0]!r}: rename or drop all but one")
 
     def transform(self, X: Any) -> Floats:
         """The columns of the schema, in its order, as numbers."""
