@@ -208,6 +208,15 @@ def write(path: str | os.PathLike[str], content: bytes, mode: int = 0o644) -> Pa
     return Path(path)
 
 
+def refuse_inside_a_release(path: Path) -> None:
+    """Refuse to add a file to the folder of a saved release: its certificate covers the folder as it is."""
+    if (path.parent / "release.json").exists():
+        raise ValueError(
+            f"{printable(path)} lies in the folder of a saved release, and with one more file the release does not "
+            "verify: give a name outside it"
+        )
+
+
 def to_json(document: Any) -> bytes:
     """A document as indented JSON."""
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()

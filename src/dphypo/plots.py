@@ -148,6 +148,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     kind = target.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise _validate.fail("path", str(path), f"the name must end with one of {', '.join('.' + f for f in FORMATS)}")
+    _files.refuse_inside_a_release(target)
     return _files.write(target, _drawn(figure, kind))
 
 

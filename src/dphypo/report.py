@@ -180,6 +180,9 @@ def write(page: str, path: str | os.PathLike[str]) -> Path:
     target = _validate.path(path=path)
     if target.exists() and not (target.is_file() and _is_report(target)):
         raise FileExistsError(f"{str(target)!r} exists and is not a report of a release: give a new name")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise _validate.fail("path", str(target), "a report is a page of HTML: give a name that ends with .html")
+    _files.refuse_inside_a_release(target)
     return _files.write(target, page.encode())
 
 
@@ -465,6 +468,7 @@ def write_folder_entry(folder: str | os.PathLike[str], path: str | os.PathLike[s
     target = _validate.path(registry=path)
     if os.path.lexists(target):
         raise FileExistsError(f"{str(target)!r} exists and may have been filled in: give a new name")
+    _files.refuse_inside_a_release(target)
     return _files.write(target, ("\n".join(_yaml(content)) + "\n").encode())
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import stat
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from support.markup import tags
 from support.report_world import SCRIPT, study, surveyed_release
 from typer.testing import CliRunner
 
+from dphypo.accounting import verify
 from dphypo.cli import app
 from dphypo.entropy import SYSTEM
 from dphypo.report import release_page, short, write, write_folder_report
@@ -200,6 +202,18 @@ def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_
         write(page, tmp_path / "nowhere" / "report.html")
     with pytest.raises(FileExistsError):
         write(page, tmp_path)
+    with pytest.raises(ValueError, match=r"path = .*report\.pdf' is not valid: .* ends with \.html"):
+        write(page, tmp_path / "report.pdf")
+
+
+def test_no_page_entry_or_plot_is_added_to_a_release(folder, tmp_path):
+    copy = Path(shutil.copytree(folder, tmp_path / "release"))
+    for command in (["report", "--out", "a.html"], ["report", "--registry", "a.yaml"], ["plot", "--out", "a.png"]):
+        name, option, file = command
+        done = RUN.invoke(app, [name, str(copy), option, str(copy / file)])
+        assert isinstance(done.exception, ValueError)
+        assert "lies in the folder of a saved release" in str(done.exception)
+    assert verify(copy)
 
 
 def test_what_cannot_be_written_leaves_the_old_page(page, tmp_path):
