@@ -201,6 +201,15 @@ def test_a_number_out_of_range_is_a_sentence_before_any_work():
         assert not worked or any(word in line for word in LATE), line
 
 
+def test_a_wrong_choice_ends_with_the_choices(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dphypo", "account", *RUN, "--runs", "poison", "--mean", "5"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    said = capsys.readouterr().err.splitlines()[-1]
+    choices = "'geometric', 'negative-binomial', 'poisson'."
+    assert said == f"dphypo: Invalid value for '--runs': 'poison' is not one of {choices}"
+
+
 def test_every_number_has_a_range():
     """Numbers are read by a parser that refuses what is out of range; those of the band by what makes the band."""
     import inspect

@@ -68,7 +68,7 @@ def main() -> None:
         status = app(joined(sys.argv[1:]), prog_name="dphypo", standalone_mode=False)
         raise SystemExit(status or 0)
     except _UsageError as error:
-        said = error.format_message()
+        said = error.format_message().replace("Value error, ", "")  # which typer writes before a wrong choice
         if said.startswith("Usage: "):  # no arguments: the whole help
             say(said)
             raise SystemExit(2) from None
