@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.crash_server import KILLS_AFTER, serve
 from support.journal_world import contents
-from support.ladder_world import DELTA, EPSILON, SPACE, TOTALS, climb, make, train, training
+from support.ladder_world import DELTA, EPSILON, SPACE, TOTALS, Training, climb, make, train, training
 from support.slow import mostly_slow
 from typer.testing import CliRunner
 
@@ -114,6 +114,25 @@ def test_tune_climbs_until_a_score_is_reached(tmp_path: Path) -> None:
     assert dphypo.verify(folder)
     loaded = dphypo.load_release(folder)
     assert (loaded.model, loaded.reached) == (release.model, True)
+
+
+class Fails(Training):
+    def at(self, noise_multiplier: float) -> Training:
+        return replace(self, event=dp.GaussianDpEvent(noise_multiplier))
+
+    def continued(self, kept: float, model: object = None) -> Training:
+        return self
+
+    def __call__(self, params: object, *, seed: int) -> object:
+        raise ArithmeticError
+
+
+def test_the_parameters_of_a_rung_that_failed_are_read_again(tmp_path: Path) -> None:
+    failing, journal = Fails(train.train, event=train.event, relation=train.relation), tmp_path / "tune.db"
+    release = tune(SPACE, failing, until=Ladder(0.0, rungs=2), **TUNE | {"journal": journal})
+    assert (release.model, set(release.params or {})) == (None, {"lr"})
+    with dphypo.open_journal(journal) as opened:
+        assert (opened.ending, opened.params) == (release.ending, release.params)
 
 
 def test_minimised_scores_reach_from_above() -> None:

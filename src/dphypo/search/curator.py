@@ -114,7 +114,7 @@ class StoredSearch:
             ending = Ending.SURVEYED
         score = record.results[record.best].score if record.best is not None and "score" in listed else None
         chosen = record.best if "params" in listed else None
-        if record.trials and last.get("part") == "last run":
+        if record.trials and last.get("part") in ("last run", "rung"):
             chosen = 0  # λ is a function of what was published: it is released also if the run fails
         params = None if chosen is None else dict(record.trials[chosen].params)
         return Release(params, None, score, certificate, ending)
