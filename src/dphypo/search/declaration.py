@@ -202,7 +202,6 @@ class Runs(ABC):
 
     space: Space  # in which whatever draws λ sees it
     lag: int | None  # how many of the latest runs λ does not depend on; None: as many as are under way
-    published: ClassVar[bool] = False  # whether all results are
 
     @property
     def single(self) -> bool:
@@ -245,7 +244,7 @@ class Part:
     mechanism: Mechanism  # what one run is
     models: bool = False  # whether the models of all runs are published
     table: ClassVar[bool] = False  # whether the results of all runs are published
-    secret: ClassVar[bool] = False  # whether all but the best run is secret, with the number of runs and their time
+    secret: ClassVar[bool] = False  # whether only the best run is published: not the others, their number and time
     counts: FitCount | None = None  # noisy counts of the records that fit, which are taken before the first run
     may_stop: ClassVar[bool] = False  # whether what it publishes may end the search: see ``stops``
     kept: float | None = None  # the share it keeps of the model that the part before it published: see ``after``

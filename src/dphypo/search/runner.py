@@ -460,7 +460,7 @@ def execute_runs(
         while True:
             part.stop_if_all_fail()
             while workers.idle and (trial := part.next()) is not None:  # density, band, λ
-                if progress and part.runs.published:
+                if progress and not part.secret:
                     _progress.say_attempt(trial, part.called, last=part.runs.single)
                 workers.start(trial)
             if not workers.busy:
@@ -479,22 +479,22 @@ def execute_runs(
 @contextlib.contextmanager
 def _workers(execution: Execution, part: RunningPart, *, show: bool) -> Iterator[Executor]:
     """A block in which the runs are executed; ``show`` shows published runs."""
-    mechanism, runs = part.mechanism, part.runs
+    mechanism = part.mechanism
     part.lost_runs.check(execution)
     if execution.devices is not None and (part.runs.single or not mechanism.all_devices()):
         execution = replace(execution, workers=1)
     groups = None
     if execution.executor is None and mechanism.makes_many:
         same = mechanism.same_alone and part.lost_runs is Lost.AGAIN  # in a study a run is the same among others
-        groups = runs.groups(execution.workers) if same or runs.published else None
+        groups = part.runs.groups(execution.workers) if same or not part.secret else None
     each = on_each_device(execution, mechanism, one=part.runs.single)
     with part.executing(groups, here=len(each) == 1 and (execution.here or groups is not None)):
-        if runs.published and execution.local and len(each) == 1:
+        if not part.secret and execution.local and len(each) == 1:
             each = [ReportsSteps(each[0], _follower(execution, part, show=show))]
         opened: AbstractContextManager[Executor]
         start: dict[str, Any] = {"start_method": execution.start_method}
         if groups is not None:  # lost runs of a study are repeated alone
-            opened = contextlib.closing(Groups(each, groups.of, alone=not runs.published, **start))
+            opened = contextlib.closing(Groups(each, groups.of, alone=part.secret, **start))
         elif len(each) == 1:
             opened = execution.open(each[0])
         else:
@@ -569,10 +569,10 @@ class RunningPart:
         self.checkpoint = runner.checkpoint(number)  # in which a last run keeps its state, if the journal is a file
         begun = None if part.kept is None else part.after(runner.part(number - 1).best().model)
         self.mechanism, self.lost_runs = begun or part.executed, part.lost_runs
-        self.runs = runs = part.begin(setting)
+        self.runs, self.secret = part.begin(setting), part.secret
         self.sampler_error: Exception | None = None
         self.counted: str | None = None  # the noisy counts of the records that fit, in words
-        self._lag, self._open = runs.lag, False
+        self._lag, self._open = self.runs.lag, False
         self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
         self.handed: dict[int, Trial] = {}  # started and not finished yet
@@ -733,11 +733,11 @@ class RunningPart:
                 raise Refusal(refusals.TOLD_TWICE)
             best = beats(trial, outcome, record, self.declaration.sign)
             model = outcome.model if best or self._part.models else None
-            self._journal.finish(trial, outcome, model, best=best, erase_seed=self.runs.published)
+            self._journal.finish(trial, outcome, model, best=best, erase_seed=not self.secret)
             self.handed.pop(trial.number, None)
             if self.runs.single:
                 erase(self.checkpoint)
-            elif self.runs.published and self.live.due(len(record.results)):
+            elif not self.secret and self.live.due(len(record.results)):
                 self.live.show(record, maximize=self.declaration.sign > 0)
 
     def tell(self, trial: Trial, outcome: Any) -> None:

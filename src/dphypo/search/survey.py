@@ -55,8 +55,6 @@ class DeclaredRuns(Runs):
     within: Within | None = None
     table: bool = True  # whether rows are shown as runs end
 
-    published: ClassVar[bool] = True
-
     @classmethod
     def once(
         cls, prior: Space, params: Callable[[], dict[str, Any]], *, within: Within | None = None, table: bool = False
