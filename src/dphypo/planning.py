@@ -642,7 +642,7 @@ class Comparison:
         rows += [self._cells(number, row) for number, row in enumerate(self.rows, 1)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        title = f"Each design costs ε = {self.epsilon:g} at δ = {self.delta:g}, all that it releases together."
+        title = f"Each design costs ε = {self.epsilon:g} at δ = {self.delta:g} for all that it releases."
         notes = [line for note in self._notes() for line in textwrap.wrap(note, _WIDTH)]
         words = [line for word in self._words() for line in textwrap.wrap(word, _WIDTH)]
         return "\n".join([title, "", *lines, "", *notes, *self._batch_lines(), "", *words, f"Run it: {self.code}"])

@@ -140,6 +140,7 @@ def test_minimised_scores_reach_from_above() -> None:
     assert not worst.reached
     assert len(worst.surveys) == 7
     assert tune(SPACE, train, until=0.0, **TUNE, maximize=False).reached
+    assert "The first whose score reaches 0 is released" in climb(0).summary, "whether larger or smaller is better"
 
 
 def test_a_ladder_that_stopped_is_charged_for_its_rungs(ledger: Ledger, tmp_path: Path) -> None:

@@ -174,10 +174,11 @@ class Climb:
         shown = ", ".join(show_epsilon(rung.epsilon) for rung in self.rungs)
         if first.target is None:
             return f"{count} runs, for ε = {shown}, each alone; all are released, and charged together."
-        from_score = ", ".join(f"{rung.reaching:.4g}" for rung in self.rungs)
+        scores = [f"{rung.reaching:.4g}" for rung in self.rungs]
+        reached = scores[0] if len(set(scores)) == 1 else ", ".join(scores)
         said = (
             f"Up to {count} runs, one after the other. The total up to each of them is ε = {shown}. The first whose "
-            f"score is at least {from_score} is released, and no run follows it."
+            f"score reaches {reached} is released, and no run follows it."
         )
         if first.wrong is None:
             return f"{said} Scores are compared with {first.target:g} as they are: no probability is stated."
