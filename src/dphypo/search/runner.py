@@ -20,8 +20,6 @@ are in progress uses less of A, which the theorems allow. The best run is decide
 ended first.
 
 A survey is executed by the same loop: T is declared, a proposer takes the place of the band, and all of A is published.
-
-The first functions deal with what may interrupt a search: other threads, signals, the start of workers, the keyboard.
 """
 
 from __future__ import annotations
@@ -66,94 +64,6 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, Past, refuse_changed
 from dphypo.search.progress import ENDING, NOWHERE, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
-
-
-def refuse_in_worker_start() -> None:
-    """Refuse to search while a worker process imports the main script."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing sets it
-        raise Refusal(refusals.IN_WORKER_START)
-
-
-class Terminated(Stopped):
-    """The process received a signal to end while runs were executed."""
-
-    def __init__(self, number: int, raised: BaseException | None) -> None:
-        super().__init__()
-        self.number = number
-        self.raised = raised
-
-
-@contextlib.contextmanager
-def orderly() -> Iterator[None]:
-    """A block that a terminating signal ends like an interrupt; then the process ends.
-
-    The previous handler is called first. It may decide to continue. What it raises is raised again after the block, so
-    that no run treats it as its own failure. Signals reach the main thread only.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    owner = os.getpid()
-    before = {number: signal.getsignal(number) for number in ENDS}
-    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
-
-    def stop(number: int, frame: Any) -> None:
-        handler = before[number]
-        if os.getpid() != owner:  # a process that a run has forked
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        elif callable(handler):
-            try:
-                handler(number, frame)
-            except BaseException as raised:
-                raise Terminated(number, raised) from None
-        else:
-            raise Terminated(number, None)
-
-    for number in before:
-        signal.signal(number, stop)
-    ended: Terminated | None = None
-    try:
-        yield
-    except Terminated as terminated:
-        ended = terminated
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is stop:
-                signal.signal(number, handler)
-    if ended is not None:
-        if ended.raised is not None:
-            raise ended.raised from None  # without the stack of the run, whose values are secret
-        os.kill(owner, ended.number)  # as if the signal had not been caught
-        raise ended
-
-
-@contextlib.contextmanager
-def interruptible(journal: str | None) -> Iterator[None]:
-    """Show two lines that name the journal, instead of a traceback, after a keyboard interrupt."""
-    interrupted, why = False, ""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        interrupted, why = True, f"{error}.\n" if isinstance(error, errors.ProcessLost) else ""
-    if not interrupted:
-        return
-    where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
-    again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-    said = f"{why}The search was interrupted. Nothing was released, and {where}.\nTo resume, {again}."
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(error, KeyboardInterrupt) and error.args == (said,):
-            say(said)
-        else:
-            before(kind, error, trace)
-
-    sys.excepthook = hook
-    # Raised outside the handler, so that the stack of the run is not printed. It is not a subclass, because Python
-    # exits with the status of an interrupt only for KeyboardInterrupt itself.
-    raise KeyboardInterrupt(said)
-
 
 _FOREIGN = "this trial does not belong to this search: pass tell() what ask() returned"
 HOPELESS = 5
@@ -903,6 +813,96 @@ def ending(record: Record) -> Ending:
     if record.best is not None:
         return Ending.MODEL
     return Ending.ALL_FAILED if record.trials else Ending.NO_RUN
+
+
+# What may interrupt a search: the start of workers, signals, the keyboard, other threads.
+
+
+def refuse_in_worker_start() -> None:
+    """Refuse to search while a worker process imports the main script."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # multiprocessing sets it
+        raise Refusal(refusals.IN_WORKER_START)
+
+
+class Terminated(Stopped):
+    """The process received a signal to end while runs were executed."""
+
+    def __init__(self, number: int, raised: BaseException | None) -> None:
+        super().__init__()
+        self.number = number
+        self.raised = raised
+
+
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """A block that a terminating signal ends like an interrupt; then the process ends.
+
+    The previous handler is called first. It may decide to continue. What it raises is raised again after the block, so
+    that no run treats it as its own failure. Signals reach the main thread only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+    before = {number: signal.getsignal(number) for number in ENDS}
+    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+
+    def stop(number: int, frame: Any) -> None:
+        handler = before[number]
+        if os.getpid() != owner:  # a process that a run has forked
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif callable(handler):
+            try:
+                handler(number, frame)
+            except BaseException as raised:
+                raise Terminated(number, raised) from None
+        else:
+            raise Terminated(number, None)
+
+    for number in before:
+        signal.signal(number, stop)
+    ended: Terminated | None = None
+    try:
+        yield
+    except Terminated as terminated:
+        ended = terminated
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is stop:
+                signal.signal(number, handler)
+    if ended is not None:
+        if ended.raised is not None:
+            raise ended.raised from None  # without the stack of the run, whose values are secret
+        os.kill(owner, ended.number)  # as if the signal had not been caught
+        raise ended
+
+
+@contextlib.contextmanager
+def interruptible(journal: str | None) -> Iterator[None]:
+    """Show two lines that name the journal, instead of a traceback, after a keyboard interrupt."""
+    interrupted, why = False, ""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        interrupted, why = True, f"{error}.\n" if isinstance(error, errors.ProcessLost) else ""
+    if not interrupted:
+        return
+    where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
+    again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
+    said = f"{why}The search was interrupted. Nothing was released, and {where}.\nTo resume, {again}."
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt) and error.args == (said,):
+            say(said)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = hook
+    # Raised outside the handler, so that the stack of the run is not printed. It is not a subclass, because Python
+    # exits with the status of an interrupt only for KeyboardInterrupt itself.
+    raise KeyboardInterrupt(said)
 
 
 class OneRunner:
