@@ -43,14 +43,14 @@ def watch(
 def server(journal: Path, word: str, port: int = 0) -> ThreadingHTTPServer:
     """The server, on the loopback address; the page is at ``/word``."""
     from dphypo.errors import FileError
-    from dphypo.search.progress import ENDING, LiveFile
+    from dphypo.search.progress import WATCH_SUFFIX, LiveFile
 
     if not journal.is_file():
         raise FileError(f"there is no journal at {journal}: give the journal= of a search that has started")
     with journal.open("rb") as file:
         if file.read(16) not in (b"", b"SQLite format 3\0"):
             raise FileError(f"{journal} is not a journal: give the journal= of the search")
-    live = LiveFile(Path(f"{journal.resolve()}{ENDING}"))
+    live = LiveFile(Path(f"{journal.resolve()}{WATCH_SUFFIX}"))
     last: dict[str, Any] = {}
     lock = threading.Lock()
 

@@ -692,10 +692,10 @@ class Store:
         """Where it is, in words that may be printed; None if it is in memory."""
         return self._database.address
 
-    def beside(self, ending: str) -> Path | None:
-        """A file next to it, for what is as secret; None if the journal is not a file."""
+    def beside(self, suffix: str) -> Path | None:
+        """A file next to the journal, for what is as secret; None if the journal is not a file."""
         path = self._database.path if isinstance(self._database, SQLite) else None
-        return None if path is None else path.with_name(path.name + ending)
+        return None if path is None else path.with_name(path.name + suffix)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:

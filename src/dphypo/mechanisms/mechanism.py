@@ -48,7 +48,7 @@ from dphypo.space import Space
 
 Found = TypeVar("Found")
 
-ENDS = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+END_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals that end a process."""
 
 
@@ -82,7 +82,7 @@ def is_signal(error: BaseException) -> bool:
         return False
     if Stopped.behind(error):
         return True
-    handlers = [signal.getsignal(number) for number in ENDS]
+    handlers = [signal.getsignal(number) for number in END_SIGNALS]
     if isinstance(error, KeyboardInterrupt) and signal.default_int_handler in handlers:
         return True
     codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
@@ -172,7 +172,7 @@ def _number(score: Any) -> float:
     return float(score)
 
 
-def told(outcome: object, saver: Saver) -> Outcome:
+def outcome_told(outcome: object, saver: Saver) -> Outcome:
     """The outcome given to ``tell``, checked by :func:`outcome_of`; refused if it is not an outcome."""
     found = outcome_of(lambda: outcome, saver)
     failed = isinstance(outcome, Outcome) and outcome.failure is not None

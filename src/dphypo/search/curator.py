@@ -15,7 +15,7 @@ from dphypo.journal.journal import Journal, Record
 from dphypo.journal.store import Store, open_store
 from dphypo.mechanisms import Plain, Saver
 from dphypo.search import refusals
-from dphypo.search.progress import ENDING, LiveFile
+from dphypo.search.progress import WATCH_SUFFIX, LiveFile
 from dphypo.search.release import Ending, Release, SurveyTable, table_of, with_models
 
 
@@ -149,7 +149,7 @@ class StoredSearch:
             raise Refusal(refusals.NOT_RELEASED)
         for name in self._names:
             self._journal(name).shred()
-        LiveFile(self._store.beside(ENDING)).erase()
+        LiveFile(self._store.beside(WATCH_SUFFIX)).erase()
 
     def curator(self) -> Curator:
         """The runs, for the curator alone. **Nothing it shows carries a guarantee.**"""

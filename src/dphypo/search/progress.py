@@ -43,7 +43,7 @@ from dphypo.mechanisms.mechanism import Follower, Pace, followed_by
 from dphypo.search.release import OnRun, Row, SurveyTable, at_edge, table_of
 from dphypo.space import Space
 
-ENDING = "-watch"
+WATCH_SUFFIX = "-watch"
 NEWEST = 100
 """The number of runs that the live file and its page hold."""
 _SHORT, _SELDOM = 200, 20  # the first 200 runs are shown as they end, then every twentieth

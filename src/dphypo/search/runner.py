@@ -57,12 +57,12 @@ from dphypo.journal.ledger import LEDGER, Reservation
 from dphypo.journal.store import Store, inherited, open_store, tampered
 from dphypo.mechanisms import Mechanism, Outcome
 from dphypo.mechanisms.fingerprint import fingerprint
-from dphypo.mechanisms.mechanism import ENDS, told
+from dphypo.mechanisms.mechanism import END_SIGNALS, outcome_told
 from dphypo.search import progress as _progress
 from dphypo.search import refusals
 from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, Past, refuse_changed
-from dphypo.search.progress import ENDING, NOWHERE, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
+from dphypo.search.progress import NOWHERE, WATCH_SUFFIX, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
 
 _FOREIGN = "this trial does not belong to this search: pass tell() what ask() returned"
@@ -106,7 +106,7 @@ class Runner:
         self.address = self._store.address  # in words that may be printed; None if the journal is in memory
         self._journals: dict[int, Journal] = {}
         self._parts: dict[int, RunningPart] = {}
-        self.live = LiveFile(self._store.beside(ENDING), timed=declaration.timed)
+        self.live = LiveFile(self._store.beside(WATCH_SUFFIX), timed=declaration.timed)
         self.noted: set[str] = set()  # what a log says once
         self._workers: int | None = None  # how many runs are executed at a time, if known
         self.records = SameRecords(declaration, self.journal(0), self.address)
@@ -657,7 +657,7 @@ class RunningPart:
             ended = trial.number in record.results  # its seed may be erased; ``finish`` refuses a second outcome
             if trial.number >= len(record.trials) or (not ended and record.trials[trial.number].seed != trial.seed):
                 raise ValueError(_FOREIGN)
-            self.finish(trial, told(outcome, self.mechanism.saver))
+            self.finish(trial, outcome_told(outcome, self.mechanism.saver))
 
     def lost(self, trial: Trial) -> None:
         """Handle a run whose process, another than this one, died."""
@@ -844,7 +844,7 @@ def orderly() -> Iterator[None]:
         yield
         return
     owner = os.getpid()
-    before = {number: signal.getsignal(number) for number in ENDS}
+    before = {number: signal.getsignal(number) for number in END_SIGNALS}
     before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
 
     def stop(number: int, frame: Any) -> None:
