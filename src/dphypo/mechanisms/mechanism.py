@@ -48,50 +48,6 @@ from dphypo.space import Space
 
 Found = TypeVar("Found")
 
-END_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The signals that end a process."""
-
-
-def or_none(call: Callable[[], Found]) -> Found | None:
-    """What ``call`` returns; None if it raises anything but a signal.
-
-    >>> or_none(lambda: 1 / 0) is None
-    True
-    """
-    try:
-        return call()
-    except BaseException as error:
-        if is_signal(error):
-            raise
-        return None
-
-
-def same_twice(read: Callable[[], Found]) -> Found | None:
-    """What ``read`` returns; None if it raises, or returns something else the second time."""
-    first, again = or_none(read), or_none(read)
-    return first if first == again else None
-
-
-def is_signal(error: BaseException) -> bool:
-    """Whether a signal that ends the process raised an exception. Signals reach only the main thread.
-
-    During a run the library's own handler raises :class:`Stopped`. Elsewhere Python's raises ``KeyboardInterrupt``, and
-    a handler that the user installed may raise anything.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    if Stopped.behind(error):
-        return True
-    handlers = [signal.getsignal(number) for number in END_SIGNALS]
-    if isinstance(error, KeyboardInterrupt) and signal.default_int_handler in handlers:
-        return True
-    codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code not in codes:
-        trace = trace.tb_next
-    return trace is not None
-
-
 _LONGEST_REASON = 4000
 _NEITHER = "the run returned neither an Outcome nor a (model, score) pair"
 _NO_NUMBER = "the score is not a number"
@@ -720,6 +676,50 @@ _EXAMPLE = """ DPSGD and OwnTraining have it. The shortest way to write your own
 
 Then use training(1.0) in place of this one. So that runs can be shortened, let at() take fraction= and match= too: \
 the fraction of the steps to execute, and whether the noise is divided by its square root"""
+
+
+END_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals that end a process."""
+
+
+def or_none(call: Callable[[], Found]) -> Found | None:
+    """What ``call`` returns; None if it raises anything but a signal.
+
+    >>> or_none(lambda: 1 / 0) is None
+    True
+    """
+    try:
+        return call()
+    except BaseException as error:
+        if is_signal(error):
+            raise
+        return None
+
+
+def same_twice(read: Callable[[], Found]) -> Found | None:
+    """What ``read`` returns; None if it raises, or returns something else the second time."""
+    first, again = or_none(read), or_none(read)
+    return first if first == again else None
+
+
+def is_signal(error: BaseException) -> bool:
+    """Whether a signal that ends the process raised an exception. Signals reach only the main thread.
+
+    During a run the library's own handler raises :class:`Stopped`. Elsewhere Python's raises ``KeyboardInterrupt``, and
+    a handler that the user installed may raise anything.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if Stopped.behind(error):
+        return True
+    handlers = [signal.getsignal(number) for number in END_SIGNALS]
+    if isinstance(error, KeyboardInterrupt) and signal.default_int_handler in handlers:
+        return True
+    codes = {getattr(handler, "__code__", None) for handler in handlers} - {None}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in codes:
+        trace = trace.tb_next
+    return trace is not None
 
 
 def attempt(mechanism: Mechanism, params: Mapping[str, Any], seed: int) -> Outcome:

@@ -40,59 +40,6 @@ from dphypo.training.persons import GRID, I64, PersonKeys, person_cells, person_
 from dphypo.training.split import Origin
 
 Floats = npt.NDArray[np.float64]
-_TAIL = 1e-10  # of each law: what lies beyond is added to the probability
-_DECIMALS = 4
-
-
-def reaching(target: float, wrong: float, *, noise_multiplier: float, records: int, of: int | None = None) -> float:
-    """The smallest noisy accuracy that a model with an accuracy a ≤ ``target`` shows with probability ≤ ``wrong``.
-
-    Of all accuracies a ≤ t of the model on new records, a = t shows it most often; there the probability is a finite
-    sum: P[R − uN + Z ≥ −1/2] for N records that score, R of them right, and Z ∼ N(0, σ²((1 − u)² + u²)).
-
-    Args:
-        target: the accuracy that is wanted, t.
-        wrong: the probability with which "reached" may be wrong.
-        noise_multiplier: the standard deviation σ of the noise on each of the two counts.
-        records: how many records score; the expected number if a hash sets them apart from ``of`` records.
-        of: how many records there are in all, each of which scores with probability ``records / of``.
-
-    >>> reaching(0.9, 0.0125, noise_multiplier=5.0, records=2000)
-    0.916
-    """
-    target = _validate.within(0.0, 1.0, until=target)
-    unit, (right, sizes, masses) = 10.0**-_DECIMALS, _counted(target, records, of)
-
-    def probability(steps: int) -> float:
-        """An upper bound on the probability that a model of accuracy ``target`` shows at least this score."""
-        shown = steps * unit
-        spread = noise_multiplier * math.hypot(1 - shown, shown)
-        return float(np.sum(masses * ndtr((right - shown * sizes + 0.5) / spread))) * (1 + 1e-9) + 4 * _TAIL
-
-    low, high = math.floor(target / unit), round(1 / unit)
-    if probability(high) > wrong:
-        raise UnreachableError(
-            f"no accuracy on about {records} records with noise {noise_multiplier:.3g} shows that {target:g} is "
-            f"reached, if that is to be wrong with probability {wrong:.3g} at most: give a lower target, more records, "
-            "a larger epsilon, or a larger wrong="
-        )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if probability(middle) > wrong else (low, middle)
-    return round(high * unit, _DECIMALS)
-
-
-@functools.lru_cache(4)
-def _counted(target: float, records: int, of: int | None) -> tuple[Floats, Floats, Floats]:
-    """The numbers of correct records and of all records, with their probabilities, without the tails of both laws."""
-    law = binom(records, 1.0) if of is None else binom(of, records / of)
-    sizes = np.arange(law.ppf(_TAIL), law.isf(_TAIL) + 1)
-    middle = np.floor(target * sizes)
-    least, most = binom.ppf(_TAIL, sizes, target) - middle, binom.isf(_TAIL, sizes, target) - middle
-    right = middle + np.arange(least.min(), most.max() + 1)[:, None]
-    return right, sizes, binom.pmf(right, sizes, target) * law.pmf(sizes)
-
-
 Value = Callable[[Floats, Floats, Floats | None], Floats]
 """Of the outputs, the labels and the groups of some records, one number per record."""
 
@@ -819,6 +766,59 @@ def noisy_matrix(
         counts = person_cells(numbers, owners, size)
     noisy = counts + noise.rounded_gaussian(parts * noise_multiplier, words, size)
     return np.asarray(np.maximum(noisy, 0).reshape(shape) / parts, dtype=np.float64)
+
+
+_TAIL = 1e-10  # of each law: what lies beyond is added to the probability
+_DECIMALS = 4
+
+
+def reaching(target: float, wrong: float, *, noise_multiplier: float, records: int, of: int | None = None) -> float:
+    """The smallest noisy accuracy that a model with an accuracy a ≤ ``target`` shows with probability ≤ ``wrong``.
+
+    Of all accuracies a ≤ t of the model on new records, a = t shows it most often; there the probability is a finite
+    sum: P[R − uN + Z ≥ −1/2] for N records that score, R of them right, and Z ∼ N(0, σ²((1 − u)² + u²)).
+
+    Args:
+        target: the accuracy that is wanted, t.
+        wrong: the probability with which "reached" may be wrong.
+        noise_multiplier: the standard deviation σ of the noise on each of the two counts.
+        records: how many records score; the expected number if a hash sets them apart from ``of`` records.
+        of: how many records there are in all, each of which scores with probability ``records / of``.
+
+    >>> reaching(0.9, 0.0125, noise_multiplier=5.0, records=2000)
+    0.916
+    """
+    target = _validate.within(0.0, 1.0, until=target)
+    unit, (right, sizes, masses) = 10.0**-_DECIMALS, _counted(target, records, of)
+
+    def probability(steps: int) -> float:
+        """An upper bound on the probability that a model of accuracy ``target`` shows at least this score."""
+        shown = steps * unit
+        spread = noise_multiplier * math.hypot(1 - shown, shown)
+        return float(np.sum(masses * ndtr((right - shown * sizes + 0.5) / spread))) * (1 + 1e-9) + 4 * _TAIL
+
+    low, high = math.floor(target / unit), round(1 / unit)
+    if probability(high) > wrong:
+        raise UnreachableError(
+            f"no accuracy on about {records} records with noise {noise_multiplier:.3g} shows that {target:g} is "
+            f"reached, if that is to be wrong with probability {wrong:.3g} at most: give a lower target, more records, "
+            "a larger epsilon, or a larger wrong="
+        )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if probability(middle) > wrong else (low, middle)
+    return round(high * unit, _DECIMALS)
+
+
+@functools.lru_cache(4)
+def _counted(target: float, records: int, of: int | None) -> tuple[Floats, Floats, Floats]:
+    """The numbers of correct records and of all records, with their probabilities, without the tails of both laws."""
+    law = binom(records, 1.0) if of is None else binom(of, records / of)
+    sizes = np.arange(law.ppf(_TAIL), law.isf(_TAIL) + 1)
+    middle = np.floor(target * sizes)
+    least, most = binom.ppf(_TAIL, sizes, target) - middle, binom.isf(_TAIL, sizes, target) - middle
+    right = middle + np.arange(least.min(), most.max() + 1)[:, None]
+    return right, sizes, binom.pmf(right, sizes, target) * law.pmf(sizes)
 
 
 BINS = 64
