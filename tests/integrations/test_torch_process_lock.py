@@ -102,3 +102,28 @@ def test_a_mechanism_of_another_architecture_does_not_go_on_with_a_journal(tmp_p
     assert other.architecture(space) != dpsgd().architecture(space)
     with pytest.raises(dphypo.errors.ChangedStudy):
         dphypo.Study(space, other, once, delta=1e-5, journal=tmp_path / "study.db").run(progress=False)
+
+
+def test_a_study_is_not_resumed_with_other_settings_of_training(tmp_path: Any) -> None:
+    """Runs of both would be ranked together, and what is certified is the best of runs of one training."""
+    space, three, path = dphypo.Space({"learning_rate": [0.1, 1.0]}), dphypo.Pmf({3: 1.0}), tmp_path / "study.db"
+
+    def study(**changes: Any) -> dphypo.Study:
+        return dphypo.Study(space, dpsgd(**changes), three, delta=1e-5, journal=path)
+
+    with study() as begun:
+        trial = begun.ask()
+        assert trial is not None
+        begun.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+    others: list[dict[str, Any]] = [
+        {"clipping": "normalise"},
+        {"max_grad_norm": 3.0},
+        {"optimizer": "adam"},
+        {"fixed": {"momentum": 0.5}},
+        {"score": lambda model: 100.0},
+        {"loss": nn.CrossEntropyLoss(label_smoothing=0.1)},
+    ]
+    for other in others:
+        with pytest.raises(dphypo.errors.ChangedStudy, match="not the training that the journal"):
+            study(**other).run(progress=False)
+    assert study(physical_batch_size=40, threads=2).run(progress=False).params, "where and in what pieces is free"

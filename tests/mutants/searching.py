@@ -380,6 +380,14 @@ MUTANTS = (
         "    if changed := []:",
         ("study/test_study_refusals.py::test_what_a_study_was_declared_by_cannot_change",),
     ),
+    Mutant(
+        "a study is resumed with another training",
+        "all runs of a study are of one training",
+        "search/runner.py",
+        "            if not (record.complete or self._same_training):",
+        "            if False:",
+        ("study/test_study_subject.py::test_a_study_is_not_resumed_with_another_training[study]",),
+    ),
     # Surveys.
     Mutant(
         "a survey uses results as they arrive",

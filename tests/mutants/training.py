@@ -442,4 +442,12 @@ MUTANTS = (
             "test_a_release_is_loaded_with_the_schema_that_was_searched_and_no_other",
         ),
     ),
+    Mutant(
+        "a study is resumed with other settings of DP-SGD",
+        "all runs of a study are of one training",
+        "training/base.py",
+        "        return text_of(settings_of(self, without=_WHERE))",
+        "        return text_of(type(self))",
+        ("integrations/test_torch_process_lock.py::test_a_study_is_not_resumed_with_other_settings_of_training",),
+    ),
 )

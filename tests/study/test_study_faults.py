@@ -41,19 +41,19 @@ def interrupting(after: int):
 
 
 def test_an_interrupt_leaves_a_resumable_study_and_releases_nothing(tmp_path, uninterrupted):
-    path = tmp_path / "study.db"
+    path, never = tmp_path / "study.db", 0  # a study is resumed with the same training
     for after in (1, 1, 1, 1, 2, 3):  # more often than a process may die: an interrupt is not a death
         with pytest.raises(KeyboardInterrupt):
             make(path, interrupting(after)).run(progress=False)
-        with make(path) as study:
+        with make(path, interrupting(never)) as study:
             assert study.released() is None
             assert all(trial["attempts"] <= 1 for trial in study.curator().trials())
             with pytest.raises(Refusal, match="nothing to release"):
                 study.release()
-    with make(path) as study:
+    with make(path, interrupting(never)) as study:
         study.run(progress=False)
         assert facts(study) == uninterrupted
-    assert all(trial["attempts"] == 1 for trial in make(path).curator().trials())
+    assert all(trial["attempts"] == 1 for trial in make(path, interrupting(never)).curator().trials())
 
 
 # Disks

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from support import stages_world
-from support.study_world import EVENT, RELATION, make, train
+from support.study_world import EVENT, RELATION, SEED, SPACE, make, mechanism, train
 
+import dphypo
 from dphypo import errors
+from dphypo.entropy import Seeded
 from dphypo.mechanisms import Mechanism, Plain
 
 
@@ -63,6 +65,56 @@ def test_a_journal_without_the_hash_of_its_model_is_another_search(tmp_path):
         study.ask()
     with pytest.raises(errors.ChangedStudy, match="model was not there"):
         make(path, Network("two layers")).run(progress=False)
+
+
+def shares():
+    """A training, declared anew by every call."""
+
+    @mechanism
+    def scored(params, *, seed):
+        model, found = train(params, seed=seed)
+        return model, 1 * found
+
+    return scored
+
+
+@mechanism
+def per_cent(params, *, seed):
+    """The same, with scores in other units: its runs beat all of the other, or lose to them."""
+    model, found = train(params, seed=seed)
+    return model, 100 * found
+
+
+@pytest.mark.parametrize("world", ["study", "stages"])
+def test_a_study_is_not_resumed_with_another_training(tmp_path, world):
+    """If the first 20 of about 100 runs are of one training and the others of another, ε of a run counts 20 times.
+
+    The study is certified for 3 times: with randomised response as both, a run of the second wins only if the 20 lose.
+    """
+    path = tmp_path / "journal.db"
+    search = make if world == "study" else stages_world.make
+    with search(path, shares()) as begun:
+        while (trial := begun.ask()).stage == 1 and world == "stages":
+            begun.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+    with pytest.raises(errors.ChangedStudy, match="not the training that the journal"):
+        search(path, per_cent).run(progress=False)
+    with pytest.raises(errors.ChangedStudy, match="not the training that the journal"):
+        search(path, per_cent).ask()
+    release = search(path, shares()).run(progress=False)
+    assert search(path, per_cent).run(progress=False).params == release.params, "it is read again, and nothing is run"
+
+
+def test_a_survey_is_resumed_with_another_training(tmp_path):
+    """Each of its runs is published and paid for, whatever the others are."""
+
+    def survey(mechanism):
+        parts, path = [dphypo.Survey(mechanism, 3)], tmp_path / "survey.db"
+        return dphypo.Stages(SPACE, parts, delta=1e-6, journal=path, entropy=Seeded(SEED))
+
+    with survey(shares()) as begun:
+        trial = begun.ask()
+        begun.tell(trial, trial.mechanism(trial.params, seed=trial.seed))
+    assert len(survey(per_cent).run(progress=False).survey.rows) == 3
 
 
 @pytest.mark.parametrize("world", ["study", "stages"])

@@ -55,6 +55,7 @@ _RELATIONS = {
 KINDS = ("scores", "counts")
 """Of terms that do not train, as certificates name them."""
 _SECRET = "Nothing else about a search may be published: neither the number of its runs nor any other run."
+_ONE_TRAINING = "every run used the same training procedure"
 ASSUMPTIONS = "Assumptions:"
 """The line of a statement that its assumptions follow, one per line."""
 
@@ -468,7 +469,7 @@ def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
             "and not of arrival, and its own randomness. It did not see the data, the number of runs, the clock or "
             "memory, and it did not change during the search.",
             "The stated event covers everything that the search rule saw of a run.",
-            "Every run used the same training procedure.",
+            f"{_ONE_TRAINING[:1].upper()}{_ONE_TRAINING[1:]}.",
         ]
     if first_from_prior:
         runs = "run" if first_from_prior == 1 else f"{first_from_prior} runs"
@@ -492,6 +493,7 @@ def assumptions(document: Json) -> list[str]:
         lines = ["the score, its noise and its records were fixed before anyone looked at the data"]
     if any("runs" in part for part in parts):
         lines.append("the number of runs was drawn once from the stated law and stays secret")
+        lines.append(_ONE_TRAINING)
     if any("published" in part for part in trained):
         releases = map(_mapping, _list(public.get("releases")))
         shown = any(part.get("durations") == "public" for part in releases)
@@ -504,7 +506,8 @@ def assumptions(document: Json) -> list[str]:
     for said in dict.fromkeys(
         _text(one) for part in parts for one in _list(_mapping(part.get("policy")).get("conditions"))
     ):
-        lines.append(f"{said[:1].lower()}{said[1:].removesuffix('.')}")
+        if (line := f"{said[:1].lower()}{said[1:].removesuffix('.')}") not in lines:
+            lines.append(line)
     splits = [_mapping(_mapping(one).get("split")) for part in parts for one in _list(part.get("reads"))]
     unit = _text(public.get("unit", "record"))
     for rule in dict.fromkeys(map(_rule, splits)):

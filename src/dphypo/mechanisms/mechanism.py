@@ -43,6 +43,7 @@ from dphypo.accounting.composition import Sides, read_sides
 from dphypo.accounting.events import Event
 from dphypo.entropy import Seeded
 from dphypo.errors import Stopped, UnsupportedModelError
+from dphypo.mechanisms.procedure import code_of, text_of
 from dphypo.mechanisms.savers import Plain, Saver
 from dphypo.space import Space
 
@@ -391,6 +392,11 @@ class Mechanism(ABC):
         """A text that is the same for the same model: a search resumes only with the same one."""
         return None
 
+    @property
+    def procedure(self) -> str:
+        """A text that changes with the training: a study, whose runs must be of one training, resumes with the same."""
+        return text_of(type(self).__call__)
+
     def held_records(self) -> Mapping[str, Any]:
         """The records that it holds, by use, such as ``{"train": ..., "score": ...}``; a resumed search compares them.
 
@@ -541,6 +547,10 @@ class Declared(Mechanism):
 
     def __call__(self, params: Mapping[str, Any], *, seed: int) -> Any:
         return self.train(params, seed=seed)
+
+    @property
+    def procedure(self) -> str:
+        return text_of(code_of(self.train))
 
     def __repr__(self) -> str:
         return f"<mechanism {getattr(self.train, '__qualname__', 'train')}>"

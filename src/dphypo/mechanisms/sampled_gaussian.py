@@ -26,6 +26,7 @@ from dphypo.accounting.composition import Sides, read_sides
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.fingerprint import held
 from dphypo.mechanisms.mechanism import Mechanism, check_signature, ignores, read_cap
+from dphypo.mechanisms.procedure import code_of, text_of
 from dphypo.mechanisms.savers import Plain, Saver
 
 
@@ -269,6 +270,10 @@ class OwnTraining(Mechanism):
     def transfer(self) -> dict[str, Any] | None:
         """How hyperparameters of a full run become those of this short one, in plain values; None if unchanged."""
         return None if self.fraction == 1 else describe_transfer(self.transfer_rule, self.fraction)
+
+    @property
+    def procedure(self) -> str:
+        return text_of((code_of(self.train), self.transfer_rule, self.fraction, self.rows_per_person))
 
     def held_records(self) -> dict[str, Any]:
         """The records that were given as ``data``: for the fingerprint of a search."""

@@ -59,6 +59,12 @@ OTHER_RECORDS = (
     "way (scaling, columns, order, split). For a search on other records, give another journal, such as "
     "journal='other.db': it is a new search and pays again."
 )
+OTHER_TRAINING = (
+    "This is not the training that {where} began with: its code or its settings are different, or Python compiles them "
+    "in another way. All runs of a study are runs of one training: otherwise releasing the best of them may cost far "
+    "more. Nothing was run. Restore the training to resume. To train in another way, give another journal, such as "
+    "journal='other.db': it is a new study and pays again."
+)
 CHANGED_STUDY = (
     "The journal belongs to a search that was declared differently. What the guarantee is computed from is fixed "
     "before the data are read: chosen later, it may have been chosen by somebody who saw the journal. Open it with the "

@@ -68,9 +68,9 @@ from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_mode
 _FOREIGN = "this trial does not belong to this search: pass tell() what ask() returned"
 HOPELESS = 5
 """A survey ends if its first runs, this many, have all failed."""
-DAY, TOTAL, LAG, COUNTS = "declared on", "total", "lag", "counts"
+DAY, TOTAL, LAG, COUNTS, TRAINING = "declared on", "total", "lag", "counts", "training"
 """In the journal, next to the declaration: its day, the only time that a certificate states; ε and δ in words; the lag
-of rules that see results in order; the noisy counts of the records that fit."""
+of rules that see results in order; the noisy counts of the records that fit; a hash of the training of a study."""
 
 
 class Runner:
@@ -482,11 +482,16 @@ class RunningPart:
         self.runs, self.secret = part.begin(setting), part.secret
         self.sampler_error: Exception | None = None
         self.counted: str | None = None  # the noisy counts of the records that fit, in words
-        self._lag, self._open = self.runs.lag, False
+        self._lag, self._open, self._same_training = self.runs.lag, False, True
         self._here = True  # runs are executed in this process, as far as is known
         self._at_exit = False  # whether the end of the process closes the part
         self.handed: dict[int, Trial] = {}  # started and not finished yet
         self._groups: GroupSizes | None = None
+
+    @property
+    def _training(self) -> str:
+        """A hash of the training: all runs of a study are of one (docs/theory/selection.md, condition 2)."""
+        return sha256(self.mechanism.procedure.encode()).hexdigest()
 
     @property
     def called(self) -> str:
@@ -522,6 +527,7 @@ class RunningPart:
                 notes[COUNTS] = self._part.counts.draw(self.mechanism, declaration.space, self._entropy)
         notes |= {LAG: self._lag or 0} if runs.in_order else {}
         notes |= {KEEPS_MODELS: True} if self._part.models else {}
+        notes |= {TRAINING: self._training} if self._part.secret else {}
         found = self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy))
         self._open = True
         try:
@@ -538,6 +544,7 @@ class RunningPart:
             if record.total is not None and not runs.possible(record.total):
                 raise tampered("its number of runs is one that the law of T never gives")
             self._lag = kept[LAG] if runs.in_order else self._lag
+            self._same_training = kept.get(TRAINING) == self._training or not self._part.secret
             self._past = Past(runs.space, declaration.sign)
             if self.runs.single and record.results:
                 erase(self.checkpoint)  # its process died when it had committed
@@ -547,7 +554,7 @@ class RunningPart:
 
     def _compare(self, found: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
         """What a journal keeps next to its declaration; refused if it was declared differently."""
-        notes = (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS)
+        notes = (DAY, TOTAL, LAG, KEEPS_MODELS, COUNTS, TRAINING)
         stated = {name: value for name, value in found.items() if name not in (*notes, LEDGER)}
         refuse_changed(stated, declared, found.get(TOTAL), self.declaration.total, self._records.where)
         return {name: found[name] for name in notes if name in found}
@@ -563,6 +570,8 @@ class RunningPart:
             record = self.record()
             if record.released:
                 raise Refusal(refusals.RUNS_AFTER_RELEASE)
+            if not (record.complete or self._same_training):
+                raise errors.ChangedStudy(refusals.OTHER_TRAINING.format(where=self._records.where))
             while (trial := self._lost_run(record)) is not None:
                 steps = CheckpointFile(self.checkpoint).steps if self.runs.single and self.checkpoint is not None else 0
                 deaths = deaths_of(trial, steps)

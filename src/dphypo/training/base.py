@@ -25,6 +25,7 @@ from dphypo.entropy import SEED_BITS
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, SmallerBatches, over_space, sampled_gaussian
 from dphypo.mechanisms.mechanism import RunKind, read_cap
+from dphypo.mechanisms.procedure import settings_of, text_of
 from dphypo.mechanisms.sampled_gaussian import DECLARED_PUBLIC, describe_transfer, rate_of_drift
 from dphypo.search import rates
 from dphypo.space import Space
@@ -54,6 +55,8 @@ _UNKNOWN = 0.1  # the learning rate if nothing was measured
 READ = ("learning_rate", "drift", "max_grad_norm", "optimizer", "clipping", "average")
 COSTS = ("batch_size", "epochs", "steps")
 """Hyperparameters that determine the cost of a run, and the others that it reads."""
+
+_WHERE = frozenset({"device", "devices", "threads", "workers", "shards", "physical_batch_size", "whole"})
 
 T = TypeVar("T")
 Begun = TypeVar("Begun")
@@ -596,6 +599,11 @@ class GradientTraining(Mechanism):
             return None
         changes = {"data": whole.data, "records": whole.records, "whole": None, "_fits": whole.fits}
         return self._recosted(changes) if whole.fits else replace(self, **changes)  # which checks the model once
+
+    @property
+    def procedure(self) -> str:
+        """All that decides a run but its records, its event and where it is executed."""
+        return text_of(settings_of(self, without=_WHERE))
 
     def held_records(self) -> dict[str, Any]:
         """The records that train, and those of each score: for the fingerprint of a search."""
