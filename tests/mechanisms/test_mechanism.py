@@ -14,6 +14,7 @@ import pytest
 from support.slow import mostly_slow
 
 import dphypo
+from dphypo.accounting import PureDp
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms import Declared, Outcome, Plain
 from dphypo.mechanisms.mechanism import attempt, outcome_of
@@ -81,11 +82,23 @@ def test_a_mechanism_travels_to_other_processes_by_name_and_else_by_value():
         {"seeded": 1},
         {"seeded": np.array([1, 2])},
         {"score_event": []},
+        {"split": dphypo.Split("neither even nor odd numbers")},
     ],
 )
 def test_a_wrong_declaration_is_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments)) if "split" not in arguments else "neither"):
         Declared(**{"train": _by_value, "event": dp.GaussianDpEvent(1.0), "relation": ADD_OR_REMOVE} | arguments)
+
+
+def test_an_event_that_covers_the_score_counts_for_every_record():
+    """On the records that train alone, a survey of it and one of ``both`` would cost 1.1; records that score pay 2."""
+    apart = dphypo.Split("even numbers score")
+    with pytest.raises(ValueError, match="score_event is None, so the event bounds whatever a run reads"):
+        Declared(_by_value, PureDp(1.0), ADD_OR_REMOVE, split=apart)
+    both = Declared(_by_value, PureDp(0.1), ADD_OR_REMOVE, PureDp(1.0), apart)
+    parts = [dphypo.Survey(one, 1) for one in (Declared(_by_value, PureDp(1.0), ADD_OR_REMOVE), both)]
+    guarantee = dphypo.Stages(dphypo.Space({"x": [1]}), parts, delta=0.0, journal=None).guarantee
+    assert guarantee.costs(0.0) == pytest.approx({"training": 1.1, "scoring": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,14 @@ MUTANTS = (
         ("mechanisms/test_over_space.py::test_scoring_costs_the_worse_on_other_records_and_the_sum_on_the_same",),
     ),
     Mutant(
+        "an event that covers the score counts for records that train alone",
+        "one record that meets training and scoring pays for both",
+        "mechanisms/mechanism.py",
+        "        if self.split is not None and self.score_event is None:",
+        "        if self.split is not None and self.score_event is False:",
+        ("mechanisms/test_mechanism.py::test_an_event_that_covers_the_score_counts_for_every_record",),
+    ),
+    Mutant(
         "a split may be a word",
         "one record that meets training and scoring pays for both",
         "mechanisms/over_space.py",

@@ -504,7 +504,8 @@ class Declared(Mechanism):
             covers only the value: the score must be finite whatever the records are, because a failed run is visible.
         split: the rule that sets records that score apart from those that train (:class:`dphypo.Split`), which looks at
             each record alone: a record is then used to train or to score, and the run costs the worse of the two. None,
-            the default, if one record may be used for both: the two compose. Under ``REPLACE_ONE`` they always do.
+            the default, if one record may be used for both: the two compose. Under ``REPLACE_ONE`` they always do. It
+            needs a ``score_event``: without one, ``event`` is taken to cover the score, and counts for every record.
         monotone: names of hyperparameters in which functional events are monotone (more of one is always more private,
             or always less): the supremum is then at an end of its range. ``event`` and ``score_event`` must **each** be
             monotone in it, possibly in opposite directions, since neither is evaluated between the ends.
@@ -537,6 +538,10 @@ class Declared(Mechanism):
         _validate.flag(seeded=self.seeded)
         if isinstance(self.score_event, (list, tuple)) and not self.score_event:
             raise _validate.fail("score_event", self.score_event, "give None if the score looks at no private record")
+        if self.split is not None and self.score_event is None:  # its records that score would not be charged
+            remedy = "score_event is None, so the event bounds whatever a run reads, and counts for every record: "
+            remedy += "leave it out; or give score_event=, dp_accounting.NoOpDpEvent() if no record that scores is read"
+            raise _validate.fail("split", self.split, remedy)
         if not isinstance(self.saver, Saver) or not self.saver.format.isalnum():
             remedy = "give an object with dump(model), load(bytes) and a format of letters and digits"
             raise _validate.fail("saver", self.saver, remedy)
