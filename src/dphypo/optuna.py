@@ -46,6 +46,7 @@ from dphypo.entropy import SYSTEM, below
 from dphypo.journal import Ledger
 from dphypo.journal.ledger import Reservation
 from dphypo.mechanisms import Plain, SampledGaussian, Saver
+from dphypo.mechanisms.over_space import refuse_rows_of_persons
 from dphypo.mechanisms.sampled_gaussian import COSTS, OwnRun
 from dphypo.search import Release, load_release
 from dphypo.search.progress import solving
@@ -146,6 +147,7 @@ class OptunaSurvey:
             raise _validate.fail("scores", self.scores, remedy)
         if self.unit not in UNITS:
             raise _validate.fail("unit", self.unit, f"it is one of {', '.join(UNITS)}")
+        refuse_rows_of_persons(self.split, self.unit)
         _validate.positive(epsilon=self.epsilon)
         _validate.positive_delta(delta=self.delta)
         _validate.integer(at_least=1, runs=self.runs)

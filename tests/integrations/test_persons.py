@@ -19,6 +19,7 @@ from torch import nn
 
 import dphypo
 from dphypo.audit import audit_observations
+from dphypo.mechanisms import OwnTraining, SampledGaussian
 from dphypo.torch import DPSGD
 from dphypo.training.persons import PersonKeys, Persons
 from dphypo.training.split import split_by_hash
@@ -336,3 +337,27 @@ def test_a_person_with_fifty_rows_breaks_a_certificate_of_rows_and_not_one_of_pe
         found[person] = audit_observations(*sets, delta=delta, confidence=1 - FALSE_ALARM).epsilon
     assert found[None] > epsilon > 0
     assert found["key"] <= epsilon
+
+
+def test_a_split_of_rows_keeps_no_persons_apart():
+    """53 of 60 persons have rows on both sides, so that training and scores compose for them."""
+    numbers, person = np.arange(600), np.repeat(np.arange(60), 10)
+    trains, scores = split_by_hash(numbers, np.zeros(600))
+    assert len(set(person[trains[0]]) & set(person[scores[0]])) == 53
+    apart = split_by_hash(numbers, np.zeros(600), person=person)[0]
+
+    def survey(split: Any) -> dphypo.Stages:
+        run = SampledGaussian.of(records=60, batch_size=20, epochs=1, noise_multiplier=2.0)
+        own = OwnTraining(_never, run, dp_accounting.GaussianDpEvent(5.0), split, person=person)
+        return dphypo.Stages(dphypo.Space({"rate": [0.1]}), [dphypo.Survey(own, 2)], delta=1e-5, journal=None)
+
+    cost, both = (survey(split).guarantee.epsilon(1e-5) for split in (apart.split, None))
+    assert cost < 2.12 < 2.39 < both
+    with pytest.raises(ValueError, match="a person may have rows on both sides: give person= to split_by_hash too"):
+        survey(trains.split)
+    assert split_by_hash(apart, key="again")[0].split.keep_persons_apart, "parts of persons know them"
+    assert survey(dphypo.Split("persons whose number ends in 9 score")).guarantee.epsilon(1e-5) == cost
+
+
+def _never(params: Any, *, seed: int, run: Any) -> Any:
+    raise AssertionError("nothing is run")

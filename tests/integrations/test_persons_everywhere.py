@@ -258,6 +258,25 @@ def test_a_split_by_person_keeps_all_rows_of_a_person_together():
     assert (made.unit, made.records, made.rows_per_person) == ("person", 140, 8)
 
 
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_parts_of_a_split_take_the_keys_that_are_given_unless_they_know_others(library):
+    """A part of a split of rows knows no keys: those that are given count, and are not dropped."""
+
+    def made(part: Any, person: Any) -> Any:
+        if library == "torch":
+            return classifier(data=part, person=person, persons=None)
+        return in_jax(ROWS, person, data=part, persons=None)
+
+    rows, persons = (split_by_hash(np.arange(len(ROWS)), LABELS, person=one)[0] for one in (None, KEYS))
+    own = KEYS[rows[0]]
+    found = made(rows.like(ROWS[rows[0]]), own)
+    assert (found.unit, found.records) == ("person", len(set(own.tolist())))
+    known = persons.like(ROWS[persons[0]])
+    assert made(known, None).records == made(known, KEYS[persons[0]]).records == len(set(KEYS[persons[0]].tolist()))
+    with pytest.raises(ValueError, match="the records were split by other keys"):
+        made(known, np.arange(len(known[0])) // 2)
+
+
 # JAX
 
 
@@ -267,10 +286,9 @@ def in_jax(rows: Any, person: Any, **changes: Any) -> Any:
     return dphypo_jax.DPSGD(
         init=lambda key: {"w": jnp.zeros(rows.shape[1])},
         loss=lambda params, record: -jnp.dot(params["w"], record[0]),
-        data=(rows, np.zeros(len(rows))),
         score=lambda params: 0.0,
         person=person,
-        **{**given, **changes},
+        **{"data": (rows, np.zeros(len(rows))), **given, **changes},
     )
 
 

@@ -219,4 +219,20 @@ MUTANTS = (
         '    unit = {"unit": "record"}\n',
         ("integrations/test_evaluate.py::test_a_number_about_persons_is_certified_and_charged_for_persons",),
     ),
+    Mutant(
+        "a split of rows is taken for one of persons",
+        "a person who trains and scores pays for both",
+        "mechanisms/over_space.py",
+        '    if split is not None and unit != "record" and not split.keep_persons_apart:',
+        '    if split is not None and unit == "record" and not split.keep_persons_apart:',
+        (f"{_PERSONS}::test_a_split_of_rows_keeps_no_persons_apart",),
+    ),
+    Mutant(
+        "JAX takes the keys of a part that has none",
+        "a part of a split of rows takes the keys that are given",
+        "jax/program.py",
+        "    keys = person if keys is None else keys\n",
+        "    keys = person if not hasattr(data, 'person') else keys\n",
+        (f"{_EVERYWHERE}::test_parts_of_a_split_take_the_keys_that_are_given_unless_they_know_others[jax]",),
+    ),
 )

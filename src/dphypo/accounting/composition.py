@@ -43,6 +43,8 @@ from dphypo.accounting.profiles import Discrete, Floats, epsilon_for, round_epsi
 from dphypo.errors import UnreachableError
 
 REPLACE_ONE = Relation.REPLACE_ONE
+BY_PERSON = "the key of a person"
+"""What a split by persons hashes."""
 _MOST_SPLITS = 6  # with more, everything is composed: the number of combinations doubles with each
 
 
@@ -158,6 +160,15 @@ class Sides:
             raise ValueError(
                 f"training = {self.training} and scoring = {self.scoring} are not two sides: a record may be on both"
             )
+
+    @property
+    def keep_persons_apart(self) -> bool:
+        """Whether no person can be on both. A hash of each row may put some rows of a person on either side."""
+        training, scoring = (
+            frozenset(one for one in side.conditions if one[0].hashed == BY_PERSON or not one[0].key)
+            for side in (self.training, self.scoring)
+        )
+        return Side(training).apart_from(Side(scoring))
 
 
 def read_sides(split: Sides | Split | str | None) -> Sides | None:

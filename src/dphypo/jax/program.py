@@ -30,7 +30,7 @@ from dphypo.errors import UnsupportedModelError
 from dphypo.jax.step import Optimizer, RecordGradients, Stepper, gradients, names_of, read_optimizer
 from dphypo.mechanisms import Plain
 from dphypo.mechanisms.mechanism import or_none
-from dphypo.training.persons import PersonKeys, Persons, words_of
+from dphypo.training.persons import PersonKeys, Persons, known_keys, words_of
 from dphypo.training.poisson_draws import MULTIPLE
 from dphypo.training.scores import Asked, Floats, Targets, TrainedModel, Value
 from dphypo.training.split import Origin
@@ -103,7 +103,8 @@ def as_records(data: Any, person: Any = None) -> TreeRecords:
     """Records as they were given: arrays, or tuples, lists and dicts of them; ``person`` is as for ``DPSGD``."""
     if isinstance(data, TreeRecords):
         return data
-    keys = getattr(data, "person", person)
+    keys: Any = known_keys(data, person)
+    keys = person if keys is None else keys
     if isinstance(keys, str):
         if not isinstance(data, Mapping) or keys not in data:
             known = f"data has {', '.join(map(str, data))}" if isinstance(data, Mapping) else "data has no names"

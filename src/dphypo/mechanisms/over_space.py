@@ -41,6 +41,7 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
     if not isinstance(split, Sides | None):  # "same" would count as two sides
         remedy = "a mechanism gives dphypo.Split(how).sides, or None if one record may train and score"
         raise _validate.fail("split", split, remedy)
+    refuse_rows_of_persons(split, mechanism.unit)
     mechanism.check_space(space)
     if callable(mechanism.event) or isinstance(mechanism.event, (list, tuple)):
         return
@@ -52,6 +53,14 @@ def check_fit(mechanism: Mechanism, space: Space) -> None:
                 "give a list, event=[...], which states that it bounds a run at every value"
             )
             raise _validate.fail("space", name, remedy)
+
+
+def refuse_rows_of_persons(split: Sides | None, unit: str) -> None:
+    """Refuse sides of rows where records are persons: some rows of a person may train, and others score."""
+    if split is not None and unit != "record" and not split.keep_persons_apart:
+        remedy = f"a hash of each row sets the records that score apart, and a {unit} may have rows on both sides: "
+        remedy += "give person= to split_by_hash too, so that the key decides"
+        raise _validate.fail("split", str(split.training), remedy)
 
 
 def events(mechanism: Mechanism, space: Space) -> list[Any]:

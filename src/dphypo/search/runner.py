@@ -527,7 +527,7 @@ class RunningPart:
                 notes[COUNTS] = self._part.counts.draw(self.mechanism, declaration.space, self._entropy)
         notes |= {LAG: self._lag or 0} if runs.in_order else {}
         notes |= {KEEPS_MODELS: True} if self._part.models else {}
-        notes |= {TRAINING: self._training} if self._part.secret else {}
+        notes |= {TRAINING: self._training} if self.secret else {}
         found = self._journal.begin({**declared, **notes}, lambda: runs.draw_total(self._entropy))
         self._open = True
         try:
@@ -544,7 +544,7 @@ class RunningPart:
             if record.total is not None and not runs.possible(record.total):
                 raise tampered("its number of runs is one that the law of T never gives")
             self._lag = kept[LAG] if runs.in_order else self._lag
-            self._same_training = kept.get(TRAINING) == self._training or not self._part.secret
+            self._same_training = kept.get(TRAINING) == self._training or not self.secret
             self._past = Past(runs.space, declaration.sign)
             if self.runs.single and record.results:
                 erase(self.checkpoint)  # its process died when it had committed

@@ -38,7 +38,7 @@ from dphypo.torch.engine import Tensors, distributed
 from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.device import with_settings_kept
 from dphypo.torch.fields import TARGET, Called, Fields, by_name
-from dphypo.training.persons import PersonKeys, Persons
+from dphypo.training.persons import PersonKeys, Persons, known_keys
 from dphypo.training.poisson_draws import shard_of
 from dphypo.training.split import Origin, SideDataset, fields_of
 
@@ -492,9 +492,12 @@ def as_records(
     >>> len(records), [tuple(part.shape) for part in records.example]
     (5, [(1, 3), (1,)])
     """
-    keys: PersonKeys | None = getattr(data, "person", None)
-    if isinstance(data, TensorRecords | DatasetRecords) and (example is None or data.fields is not None):
-        return data
+    if isinstance(data, TensorRecords | DatasetRecords):
+        if example is None or data.fields is not None:
+            return data
+        keys = data.person
+    else:
+        keys = known_keys(data, person)
     origin = Origin.of(data)
     if keys is None and person is not None:
         data, example, keys = with_settings_kept(partial(_keyed, data, example, person, target, taken))

@@ -120,6 +120,17 @@ class PersonKeys:
         return "<keys of persons>"
 
 
+def known_keys(data: object, person: Any) -> PersonKeys | None:
+    """The keys that records know since they were split by them, which no others may replace; None if they know none."""
+    known: PersonKeys | None = getattr(data, "person", None)
+    if known is None or person is None or isinstance(person, str) or callable(person):
+        return known
+    if PersonKeys.of(person, len(known)).rows.tolist() != known.rows.tolist():
+        remedy = "the records were split by other keys, and a person may be on both sides: split by these keys, or "
+        raise _validate.fail("person", "other keys", f"{remedy}leave person out, since the parts know their persons")
+    return known
+
+
 def _twice(person: Callable[[Any], Any], record: Callable[[int], Any], at: int) -> bytes | None:
     """The key of a record that is read; None if it reads differently the second time."""
     return same_twice(lambda: _key(person(record(at))))

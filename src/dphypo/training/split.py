@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from dphypo import _validate
 from dphypo.accounting import Split
-from dphypo.accounting.composition import EVERYONE, Role, Side, Sides, read_sides
+from dphypo.accounting.composition import BY_PERSON, EVERYONE, Role, Side, Sides, read_sides
 from dphypo.mechanisms.mechanism import is_signal, or_none, same_twice
 from dphypo.training.persons import PersonKeys
 
@@ -304,7 +304,7 @@ def split_within(
         found = _records(inputs, workers) if targets is None else _pairs(inputs, targets)
     steady = np.array([one is not None for one in found], dtype=np.bool_)
     apart = _apart(found, share, key)
-    split = _split("the key of a person" if keys is not None else _name(inputs, targets), share, key)
+    split = _split(BY_PERSON if keys is not None else _name(inputs, targets), share, key)
     if any(split.key == one.key for one, _ in whole.conditions):
         remedy = "these records are a part of a split with this key: give another key, or all records"
         raise _validate.fail("key", key, remedy)
