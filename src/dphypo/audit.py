@@ -122,7 +122,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many of the surest guesses were right."""
+    """The number of the surest guesses, and how many of them were right."""
 
     guesses: int
     correct: int
@@ -130,7 +130,7 @@ class Guesses:
 
 @dataclass(frozen=True, eq=False)
 class OneRunAudit:
-    """What the guesses about the canaries of one run prove, each with the stated confidence.
+    """The result of guesses about the canaries of one run; each bound has the stated confidence.
 
     ``epsilon`` is at most the true ε at ``delta``, of any mechanism. ``mu`` is at most its μ, if it satisfies Gaussian
     DP. ``chance`` is an upper bound on the probability of guesses as good as these, if the claim were true.
@@ -173,7 +173,7 @@ class OneRunAudit:
         return max(0.0, 2 * float(ndtri(beta.ppf(1 - self.confidence, right, count - right + 1))))
 
     def first(self, canaries: int) -> OneRunAudit:
-        """What ``canaries`` canaries alone prove: the first of each half, as the first half may affect all scores."""
+        """The result of so many canaries alone: the first of each half, since the first half may affect all scores."""
         count, half = _validate.integer(at_least=10, canaries=canaries), self.canaries // 2
         few = np.r_[: count // 2, half : half + count - count // 2]
         included, scores, apart = self.included[few], self.scores[few], self.apart is not None
@@ -220,7 +220,7 @@ def judge(
     claimed: float | None = None,
     apart: bool = False,
 ) -> OneRunAudit:
-    """What scores prove, if they are larger for included canaries: the surest are guessed, half each way.
+    """The result of scores that are larger for included canaries: the surest are guessed, half of them each way.
 
     ``curve`` and ``claimed`` are what the mechanism claims; ``apart`` says that its canaries do not affect each other.
     """
@@ -449,7 +449,7 @@ def evidence_of_steps(moves: Floats, event: Any) -> Floats:
 
 
 def _correlation(moves: Floats, lag: int) -> float:
-    """Of steps with those ``lag`` steps later."""
+    """The correlation of steps with those ``lag`` steps later."""
     if lag == 0 or len(moves) < 4:
         return 0.0
     return float(np.corrcoef(moves[:-lag].ravel(), moves[lag:].ravel())[0, 1])
@@ -712,7 +712,7 @@ def _in_jax(
 def _random_like(
     rows: npt.NDArray[Any], size: int, rng: np.random.Generator, classes: int | None = None
 ) -> npt.NDArray[Any]:
-    """So many random rows of the same form: normal numbers, or whole ones below ``classes``."""
+    """``size`` random rows of the same form: normal numbers, or whole ones below ``classes``."""
     shape = (size, *rows.shape[1:])
     drawn = rng.normal(size=shape) if rows.dtype.kind == "f" else rng.integers(0, classes or 2, shape)
     return drawn.astype(rows.dtype)

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import dp_accounting
 
@@ -77,7 +77,7 @@ _READABLE = frozenset(
         "user_attrs",
     }
 )
-"""What an objective may read of its trial. It writes by ``suggest_...``, ``report`` and two setters alone."""
+"""The attributes of its trial that an objective may read. It writes by ``suggest_...``, ``report`` and two setters."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ class OptunaSurvey:
     @property
     def full(self) -> OwnRun:
         """The full run, with its noise; ``survey.full.make_private(...)`` keeps a loop of Opacus to it."""
-        found: OwnRun = _own(self._full)
-        return found
+        return _own(self._full)
 
     @cached_property
     def _full(self) -> SampledGaussian:
@@ -181,8 +180,7 @@ class OptunaSurvey:
     @property
     def short(self) -> OwnRun:
         """The run of a trial: fewer steps, more noise; ``survey.short.make_private(...)`` in each trial."""
-        found: OwnRun = _own(self._short(self._full))
-        return found
+        return _own(self._short(self._full))
 
     @cached_property
     def guarantee(self) -> Composition:
@@ -353,9 +351,9 @@ class OptunaSurvey:
         return Composition((*terms, Term(account_published(full.event, self.last_runs), training)))
 
 
-def _own(run: Any) -> Any:
-    """A run with a seed of its own; one that your own class describes is itself."""
-    return OwnRun(**vars(run), seed=below(2**63, SYSTEM)) if type(run) is SampledGaussian else run
+def _own(run: SampledGaussian) -> OwnRun:
+    """A run with its own seed; a run of a user's class is returned as it is."""
+    return OwnRun(**vars(run), seed=below(2**63, SYSTEM)) if type(run) is SampledGaussian else cast(OwnRun, run)
 
 
 class PaidTrial:

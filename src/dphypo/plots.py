@@ -119,7 +119,7 @@ def survey_history(table: SurveyTable, *, size: tuple[float, float] = SIZE) -> F
 
 
 def audit_bound(found: OneRunAudit) -> Figure:
-    """What the audit of one run proves of ε, against the number of its canaries, and what is claimed.
+    """The bounds on ε that an audit of one run proves, against the number of its canaries, and the claim.
 
     Args:
         found: what :func:`dphypo.audit.one_run` returned.

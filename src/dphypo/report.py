@@ -204,7 +204,7 @@ def write_folder_report(folder: str | os.PathLike[str], path: str | os.PathLike[
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Release:
-    """What a folder releases, without its model."""
+    """The release in a folder, without its model."""
     source = _validate.path(folder=folder)
     if not is_folder(source):
         raise FileNotFoundError(f"there is no folder {str(source)!r}: give one that Release.save wrote")

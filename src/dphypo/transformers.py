@@ -121,7 +121,7 @@ def _same(model: nn.Module) -> nn.Module:
 
 
 def _problems(trainer: Any) -> list[str]:
-    """What cannot be private, or cannot be taken over, each with its remedy."""
+    """The settings that cannot be private, or cannot be taken over, each with its remedy."""
     args = trainer.args
     sampling = str(getattr(args, "train_sampling_strategy", "random"))
     listed = {

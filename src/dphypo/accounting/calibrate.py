@@ -251,7 +251,7 @@ def run_alone(
 
 
 def _guess(guarantee_at: Callable[[float], Guarantee | Composition], epsilon: float, delta: float) -> float:
-    """Where to start, by a Rényi bound: it is quick at any noise, and a loss distribution at little noise is not.
+    """A starting value, by a Rényi bound: it is quick at any noise, and a loss distribution is slow at little noise.
 
     A search counts as two of its runs, which is about what selection costs.
     """

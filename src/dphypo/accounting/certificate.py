@@ -53,7 +53,7 @@ _RELATIONS = {
     "REPLACE_SPECIAL": "Two data sets are neighbours if one {unit} of the first is a blank in the second",
 }
 KINDS = ("scores", "counts")
-"""Of terms that do not train, as certificates name them."""
+"""The kinds of terms that do not train, as certificates name them."""
 _SECRET = "Nothing else about a search may be published: neither the number of its runs nor any other run."
 _ONE_TRAINING = "every run used the same training procedure"
 ASSUMPTIONS = "Assumptions:"
@@ -399,7 +399,7 @@ def _scored_on(public: Json, parts: Sequence[Json]) -> str:
 
 
 def _ladder(rungs: Sequence[Json]) -> list[str]:
-    """What a ladder adds: when it stopped, what its realised cost is worth, and when "reached" may be wrong."""
+    """The lines of a ladder: when it stopped, what its realised cost is worth, and when "reached" may be wrong."""
     if not any("until" in rung for rung in rungs):
         return []
     total, ex_post = (", ".join(show_epsilon(rung[name]) for rung in rungs) for name in ("epsilon", "ex post"))
@@ -422,7 +422,7 @@ def _ladder(rungs: Sequence[Json]) -> list[str]:
 
 
 def where_it_stopped(document: Json) -> str | None:
-    """Of the certificate of a ladder that has released, which run was the last, in a sentence; None of any other."""
+    """A sentence on the last run of a ladder that has released; None for the certificate of anything else."""
     public = document["public"]
     rungs = [part for part in public.get("releases", ()) if isinstance(part, Mapping) and "until" in part]
     made = public.get("released")
@@ -480,7 +480,7 @@ def conditions(policy: PolicyClass, first_from_prior: int) -> list[str]:
 
 
 def assumptions(document: Json) -> list[str]:
-    """What must be true for the guarantee of this certificate to hold, one clause per line."""
+    """The conditions under which the guarantee of this certificate holds, one clause per line."""
     parts, public = _parts(document), _mapping(document.get("public"))
     trained = [part for part in parts if not any(part.get(name) for name in KINDS)]
     lines = [
@@ -539,7 +539,7 @@ def _arithmetic(document: Json) -> list[str]:
 
 
 def breaks(document: Json) -> list[str]:
-    """What would make the guarantee of this certificate false, one case per line."""
+    """The cases in which the guarantee of this certificate would be false, one per line."""
     if is_test(_mapping(document.get("public"))):
         return [
             "several scores on these records of which only the best is reported: each costs as much as this one",

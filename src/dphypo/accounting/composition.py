@@ -92,7 +92,7 @@ class Split:
         return Sides(EVERYONE.inside(self, Role.TRAINING), EVERYONE.inside(self, Role.SCORING))
 
     def to_json(self) -> dict[str, Any]:
-        """What is stated of the split; documents call ``how`` "rule"."""
+        """The split as JSON; documents call ``how`` "rule"."""
         stated = {"rule": self.how, "hashed": self.hashed, "share": self.share, "key": self.key, "data": self.data}
         return {name: value for name, value in stated.items() if value not in ("", None)}
 
@@ -121,7 +121,7 @@ class Side:
         return " and ".join(parts) or "all records"
 
     def inside(self, split: Split, part: Role) -> Side:
-        """Of these records, those on one part of a split."""
+        """The side of those of these records that are on one part of a split."""
         return Side(self.conditions | {(split, Role(part))})
 
     def apart_from(self, other: Side) -> bool:
@@ -196,7 +196,7 @@ class PublishedRuns:
 
     @cached_property
     def slack(self) -> float:
-        """How far all the runs together are from their events, in total variation."""
+        """The total variation between all the runs together and their events."""
         return one_run.total_slack(self.count, one_run.largest_slack(self.events))
 
     @cached_property
@@ -232,7 +232,7 @@ def account_published(
 
 _published = lru_cache(maxsize=32)(PublishedRuns)  # what is computed from equal values is computed once
 Releases: TypeAlias = Guarantee | PublishedRuns
-"""What a term pays for: a search that releases its best run, or runs that are all published."""
+"""The releases that a term pays for: a search that releases its best run, or runs that are all published."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +286,7 @@ class Composition(Accounted):
 
     @property
     def relation(self) -> Relation:
-        """Which data sets are neighbours."""
+        """The neighbouring relation."""
         return self.terms[0].releases.relation
 
     def epsilon(self, delta: float) -> float:
@@ -332,7 +332,7 @@ class Composition(Accounted):
 
     @property
     def slack(self) -> float:
-        """How far everything that uses one record is from the stated events, in total variation: the largest."""
+        """The largest total variation between everything that uses one record and the stated events."""
         return max(one_run.total_slack(1, math.fsum(one.slack for one in charged)) for charged in self.charged.values())
 
     def one_run(self, delta: float) -> dict[str, float]:
@@ -422,7 +422,7 @@ class _Composed:
 
     @cached_property
     def _profiles(self) -> tuple[Discrete, ...]:
-        """Of both directions; one if they are the same."""
+        """The profiles of both directions; one if they are the same."""
         convolutions = sum(one.count if isinstance(one, PublishedRuns) else 1 for one in self.releases)
         pld = dp_library.compose(one.pld for one in self.releases)
         return tuple(dict.fromkeys(dp_library.directions(pld, convolutions)))

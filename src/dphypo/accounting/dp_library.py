@@ -98,7 +98,7 @@ def _clean(pmf: object, convolutions: int) -> Discrete:
 
 
 def _convolutions(event: DpEvent) -> int:
-    """How many loss distributions the PLD accountant convolves for an event; Gaussians it composes in closed form."""
+    """The number of loss distributions that the PLD accountant convolves for an event, Gaussians aside."""
     match event:
         case dp_event.SelfComposedDpEvent(event=inner) if not isinstance(inner, dp_event.GaussianDpEvent):
             return int(event.count) * _convolutions(inner)
@@ -145,7 +145,7 @@ def leaves(event: DpEvent, count: int = 1, rate: float = 1.0) -> Iterator[tuple[
 
 
 def sensitivity(leaf: DpEvent) -> float:
-    """How far a record moves the output of a single step, over its noise."""
+    """The distance by which a record moves the output of a single step, over its noise."""
     match leaf:
         case dp_event.MixtureOfGaussiansDpEvent():
             return float(max(leaf.sensitivities) / leaf.standard_deviation)

@@ -91,7 +91,7 @@ def account(
 
 
 class Accounted(ABC):
-    """What the guarantees of one release and of several have in common."""
+    """The methods that the guarantees of one release and of several share."""
 
     @abstractmethod
     def bounds(self, delta: float) -> dict[str, float]:
@@ -130,7 +130,7 @@ class Guarantee(Accounted):
 
     @cached_property
     def slack(self) -> float:
-        """How far the whole search is from one with exactly these events, in total variation: E[T] runs."""
+        """The total variation between the whole search and one with exactly these events: that of E[T] runs."""
         return one_run.total_slack(self.runs.mean, one_run.largest_slack(self.events))
 
     @cached_property

@@ -332,7 +332,7 @@ def compose(parts: Sequence[tuple[Pair, int]]) -> Pair:
 
 
 def _window(parts: Sequence[tuple[Pair, int]]) -> tuple[int, int]:
-    """Between which multiples of the grid the sum lies but for a probability of 2 _TAIL: Chernoff's bound."""
+    """The multiples of the grid between which the sum lies, except with probability 2 _TAIL, by Chernoff's bound."""
     ends = []
     for sign in (1, -1):
         best = math.inf

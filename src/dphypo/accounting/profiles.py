@@ -177,7 +177,7 @@ class Curve:
 
     @property
     def usable(self) -> tuple[npt.NDArray[np.bool_], Floats, Floats]:
-        """Which orders are greater than 1 and have a finite ε; these orders, and their ε."""
+        """The orders above 1 with a finite ε, as a mask and as numbers, and their ε."""
         chosen = (self.orders > 1) & np.isfinite(self.epsilons)
         return chosen, self.orders[chosen], self.epsilons[chosen]
 

@@ -111,7 +111,7 @@ class Tradeoff:
         return float(np.max(quantiles - ndtri(covered))) + 1e-9
 
     def overstated(self, mu: float) -> float:
-        """How much μ overstates the attacker's rates: the largest f − G_μ, which is that of δ_μ(ε) − δ."""
+        """The most by which μ overstates the attacker's rates: the largest f − G_μ, which is that of δ_μ(ε) − δ."""
         if not 0 < mu < math.inf:
             return 0.0 if mu == 0 else 1.0
         finite = np.isfinite(self.epsilons)

@@ -208,7 +208,7 @@ def _faults(document: Json, guarantee: Composition) -> list[str]:
 
 
 def _first_difference(found: str, expected: str) -> str:
-    """Where a text differs from the one that follows from the numbers, with the words around it."""
+    """The first difference between a text and the one that the numbers give, with the words around it."""
     same = next((place for place, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), None)
     same = min(len(found), len(expected)) if same is None else same
     line = expected.count("\n", 0, same) + 1
@@ -225,7 +225,7 @@ def _of_version(document: Json) -> str:
 
 
 def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:
-    """Which totals of a ladder, or points of a frontier, are smaller than what the stated runs cost."""
+    """The totals of a ladder, or points of a frontier, that are smaller than the cost of the stated runs."""
     releases = document["public"].get("releases", ())
     rungs = [part for part in releases if isinstance(part, Mapping) and part.get("part") == "rung"]
     starts = [number for number, term in enumerate(guarantee.terms) if not (term.scores or term.counts)]
@@ -245,7 +245,7 @@ def _rungs(document: Json, guarantee: Composition) -> Iterator[str]:
 
 
 def _not_as_approved(document: Json, approved: Json) -> Iterator[str]:
-    """Where a certificate differs from the one that was approved before the search ran."""
+    """The differences between a certificate and the one that was approved before the search ran."""
     now, before = (
         {**{f"public.{name}": value for name, value in one["public"].items() if name != "released"}, **one}
         for one in (document, approved)

@@ -21,7 +21,7 @@ from dphypo._validate import Floats, half_way
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SUM_TOLERANCE = 2.0**-40
-"""How far from 1 the masses of a prior, and those that a projection returns, may sum."""
+"""The largest difference from 1 of the sum of a prior's masses, and of those that a projection returns."""
 
 # A cell whose prior mass is smaller keeps it and counts for nothing: no product or quotient of the projections then
 # overflows, or loses digits to underflow.
@@ -30,7 +30,7 @@ TINY = 2.0**-100
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Problem:
-    """What a :class:`Projection` is given. It has no ``repr``: the weights come from the secret history."""
+    """The input of a :class:`Projection`. It has no ``repr``: the weights come from the secret history."""
 
     scores: Floats
     """In proportion to ``target``, without the rounding of its sum: their order is that of the candidates."""
@@ -58,7 +58,7 @@ def mass_of(masses: Floats | float, values: Floats | Mask) -> float:
 
 @runtime_checkable
 class Projection(Protocol):
-    """How a density of the band is chosen. It cannot break the band: what it returns is checked after rounding."""
+    """A rule that chooses a density of the band. It cannot break the band: its result is checked after rounding."""
 
     def ratios(self, problem: Problem) -> Floats:
         """u_i = f_i / p_i in [low, high] with Σ p_i u_i = 1."""
@@ -112,7 +112,7 @@ def make_problem(weights: Floats, prior: Floats | float, low: float, high: float
 def crossing(
     evaluate: Callable[[float], tuple[float, float]], start: float, low: float, high: float, tolerance: float
 ) -> float:
-    """Where ``evaluate`` crosses zero between ``low`` and ``high``: Newton's method inside a shrinking bracket.
+    """The zero of ``evaluate`` between ``low`` and ``high``, by Newton's method inside a shrinking bracket.
 
     ``evaluate(x)`` gives the value and the slope there; the value is below zero left of the crossing and above zero
     right of it. Newton's step is exact on the linear piece that contains the root. If a step leaves the bracket, or the
@@ -143,7 +143,7 @@ def crossing(
 
 
 ROUNDING = 2.0**-48
-"""How close to 1 the total mass is brought: some thirty times the rounding of one number near 1."""
+"""The tolerance of the total mass: some thirty times the rounding of one number near 1."""
 
 
 def clipped(

@@ -464,14 +464,14 @@ def _stated(path: Path) -> tuple[Any, float | None, str]:
 
 
 class CanaryKind(StrEnum):
-    """What a canary is."""
+    """The kinds of canaries."""
 
     GRADIENT = "gradient"
     INPUT = "input"
 
 
 class See(StrEnum):
-    """What the auditor sees."""
+    """The auditor's view of the training."""
 
     STEPS = "steps"
     MODEL = "model"

@@ -136,7 +136,7 @@ def _now(known: Mapping[str, Any], *, runs: bool) -> Html:
 
 
 def _ended(known: Mapping[str, Any]) -> int:
-    """How many runs have ended. The file lists the newest of them alone."""
+    """The number of runs that have ended. The file lists only the newest of them."""
     return int(known.get("ended") or len((known.get("table") or {}).get("rows", [])))
 
 

@@ -116,7 +116,7 @@ class DPSGD(GradientTraining):
 
     @property
     def classes(self) -> int | None:
-        """How many classes the model distinguishes; None while it takes hyperparameters that are not fixed."""
+        """The number of classes of the model; None while it takes hyperparameters that are not fixed."""
         return self.program(self.values({})).classes if self.complete else None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
@@ -135,7 +135,7 @@ class DPSGD(GradientTraining):
         step.read_optimizer(optimizer, argument)
 
     def rehearsal(self, full: SampledGaussian, deviation: float, schedule: Any) -> sampled_gaussian.Transfer:
-        """How λ becomes the hyperparameters of a short run, by rehearsing the full run's optimiser on pure noise."""
+        """The rule for the hyperparameters of a short run, which rehearses the full run's optimiser on pure noise."""
         return NoiseRehearsal(partial(step.walk, schedule=schedule), full, deviation)
 
     def default_space(self) -> Space:
@@ -161,7 +161,7 @@ class DPSGD(GradientTraining):
         return self.program(self.values(params)).matrices > 1
 
     def movement(self, params: Mapping[str, Any], scale: float, noise: float) -> float:
-        """How far noise in all weights moves the outputs of ``predict``, on made-up records.
+        """The distance by which noise in all weights moves the outputs of ``predict``, on made-up records.
 
         A function has no layers to examine one by one. Without ``predict``, the result is that for a linear model.
         """
@@ -179,7 +179,7 @@ class DPSGD(GradientTraining):
 
     @property
     def input_size(self) -> int | None:
-        """How many numbers the input of one record has; None if records are not pairs, or inputs not such numbers."""
+        """The size of one record's input; None unless records are pairs and inputs are floating-point arrays."""
         tree = self.data.tree
         pair = isinstance(tree, tuple) and len(tree) == 2 and isinstance(tree[0], np.ndarray)
         return math.prod(tree[0].shape[1:]) if pair and tree[0].dtype.kind == "f" else None
@@ -220,7 +220,7 @@ class DPSGD(GradientTraining):
         return self.program(self.values(space.sample(Seeded(0)))).description
 
     def fitting_records(self, space: Space | None = None) -> dict[str, tuple[int, int]]:
-        """How many records fit, and how many were given, to train and to score. **Secret**: for the curator alone."""
+        """The number of records that fit, and of all, to train and to score. **Secret**: for the curator alone."""
         program = self.program(self.values({} if space is None else space.sample(Seeded(0))))
         used = {"train": self.data}
         for name, score in scores.scores_of(self.score).items():
@@ -262,7 +262,7 @@ class Begun:
 
     @property
     def kind(self) -> str:
-        """What runs of one group have in common."""
+        """A key that the runs of one group share."""
         static, numbers = step.split_options(self.run.options)
         grid = (self.grid.deviation, self.grid.bits)
         same = (id(self.program), self.piece, self.run.steps, grid, self.setting, repr(self.optimizer))

@@ -55,7 +55,7 @@ class TreeRecords:
 
     @property
     def size(self) -> int:
-        """How many records there are: rows, or persons."""
+        """The number of records: rows, or persons."""
         return len(self) if self.person is None else self.person.count
 
     def held(self) -> dict[str, npt.NDArray[Any]]:
@@ -64,7 +64,7 @@ class TreeRecords:
         return found if self.person is None else {**found, "person": self.person.rows}
 
     def inside(self, classes: int | None) -> npt.NDArray[np.bool_]:
-        """Which records are in the domain: those outside have a value that is not finite or a label without a class.
+        """A mask of the records in the domain: others have a value that is not finite, or a label without a class.
 
         Whether a record is in the domain depends on that record alone, so dropping it costs no privacy.
         """
@@ -181,7 +181,7 @@ _RANDOM = {  # operators whose rule draws for a whole batch from one key, or fro
 _UNSTEADY = frozenset({"svd", "eig", "schur", "hessenberg"})
 """Decompositions of LAPACK that, unlike ``eigh``, ``qr``, ``lu`` and ``cholesky``, are not total."""
 OURS = {one for room in (primitives, jax.lax) for one in vars(room).values() if isinstance(one, Primitive)} - _RANDOM
-"""What JAX itself exports: neither ``custom_vmap``, foreign calls, callbacks nor kernels are among it."""
+"""The operators that JAX itself exports: no ``custom_vmap``, foreign call, callback or kernel is among them."""
 
 
 def traced(function: Callable[..., Any], *example: Any) -> tuple[Callable[..., Any], bool]:
@@ -331,7 +331,7 @@ class Program:
         return [row[end - size : end].reshape(shape) for end, size, shape in parts]
 
     def tree(self, leaves: list[Any], *, whole: bool = True) -> Tree:
-        """What ``init`` returned, with other trained arrays; unless ``whole``, without those that are not trained."""
+        """The tree of ``init`` with other trained arrays; unless ``whole``, without those that are not trained."""
         some = iter(leaves)
         every = [next(some) if leaf is None else leaf if whole else None for leaf in self._kept]
         return jax.tree.unflatten(self._structure, every)
@@ -375,11 +375,11 @@ class Program:
 
     @property
     def matrices(self) -> int:
-        """How many arrays of weights are trained, vectors aside."""
+        """The number of trained arrays of weights, vectors aside."""
         return sum(len(shape) > 1 for shape in self._shapes)
 
     def movement(self, scale: float, noise: float, shape: tuple[int, ...]) -> float:
-        """How far noise in all weights moves the outputs, on made-up inputs of this scale and shape."""
+        """The distance by which noise in all weights moves the outputs, on made-up inputs of this scale and shape."""
         random = np.random.default_rng(0)
         inputs = random.normal(size=(32, *shape)) * scale / math.sqrt(max(1, math.prod(shape)))
         row = self.row(self.built(jax.random.key(0)))
@@ -396,7 +396,7 @@ class Program:
         return found
 
     def inside(self, records: TreeRecords) -> npt.NDArray[np.bool_]:
-        """Which records are in the domain. With a single output, which may be a number, any label is in it."""
+        """A mask of the records in the domain. With a single output, which may be a number, any label is in it."""
         return records.inside(self.classes if self._is_cross_entropy or (self.classes or 0) > 2 else None)
 
     def usable(self, records: TreeRecords) -> TreeRecords:
@@ -406,7 +406,7 @@ class Program:
 
     @property
     def count(self) -> int:
-        """How many records there are to sample from: rows, or persons. **Secret.**"""
+        """The number of records to sample from: rows, or persons. **Secret.**"""
         return len(self.records) if self._views is None else len(self._persons)
 
     @cached_property

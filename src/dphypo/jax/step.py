@@ -112,7 +112,7 @@ def _run(code: ClosedJaxpr, given: Sequence[Any], added: Mapping[int, Any]) -> t
 
 
 def terms(size: int, piece: int, count: int) -> int:
-    """How many roundings the sum of a batch has at most, in units of :data:`UNIT`, for ``SumGrid``."""
+    """The largest number of roundings in the sum of a batch, in units of :data:`UNIT`, for ``SumGrid``."""
     return piece * count + 2 * size + 32
 
 

@@ -171,7 +171,7 @@ def table(sigma: float) -> Table:
 
 
 def folder() -> Path:
-    """Where tables are kept: ``$DPHYPO_CACHE``, or the user's folder for caches."""
+    """The folder of the tables: ``$DPHYPO_CACHE``, or the user's folder for caches."""
     if given := os.environ.get("DPHYPO_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dphypo"

@@ -128,7 +128,7 @@ FLAG = "history_only"
 
 
 def basis(sampler: Sampler, projection: Projection | None = None) -> str | None:
-    """Who states that a sampler and its projection see only the history; None if one of them may see more.
+    """The statement that a sampler and its projection see only the history, and who makes it; None if one may see more.
 
     The statement counts if ``history_only = True`` is in the class that defines ``weights`` (of a projection:
     ``ratios``). Its author promises that the weights are a function of the candidates, the history and independent

@@ -91,7 +91,7 @@ _PARAMETERS = """
 
 @dataclass(eq=False, repr=False)
 class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
-    """What the classifier and the regressor share."""
+    """The base class of the classifier and the regressor."""
 
     hidden: tuple[int, ...] = (64,)
     _: KW_ONLY
@@ -147,7 +147,7 @@ class _DPSGDEstimator(BaseEstimator):  # type: ignore[misc]
     @property
     @abstractmethod
     def _width(self) -> int:
-        """How many outputs the network has."""
+        """The number of outputs of the network."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -338,7 +338,7 @@ class DPSGDRegressor(RegressorMixin, _DPSGDEstimator):  # type: ignore[misc]
 
 
 def callers() -> Iterator[tuple[Any, str, bool]]:
-    """Who called ``fit``, from the inside: the object, the function's name, and whether scikit-learn defines it."""
+    """The callers of ``fit``, innermost first: the object, the function's name, and whether scikit-learn defines it."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         ours = frame.f_globals.get("__name__", "").startswith("sklearn.")

@@ -187,7 +187,7 @@ def split_pipeline(estimator: Any) -> tuple[Schema | None, Any, str]:
 
 
 def steps_instead(steps: Sequence[tuple[str, Any]], last: Any, X: Any) -> str:
-    """What to write instead of steps before an estimator: those that learn, those without state, and the schema.
+    """The text that replaces steps before an estimator: those that learn, those without state, and the schema.
 
     The text depends on the pipeline and on the names and types of the columns, which are public.
     """
@@ -241,7 +241,7 @@ def _leaves(steps: Any, before: str = "", columns: Any = None) -> Iterator[tuple
 
 
 class Holds(enum.Enum):
-    """What a column holds, by its type alone."""
+    """The content of a column, by its type alone."""
 
     NUMBERS = "numbers"
     TEXTS = "texts"
@@ -258,7 +258,7 @@ _SHOWN = {
 
 
 def holds(values: object) -> Holds:
-    """What a column, an array or a series holds, by its type."""
+    """The content of a column, an array or a series, by its type."""
     kind = getattr(values, "dtype", None)
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)  # of a categorical column, that of its categories
     letter, name = getattr(kind, "kind", "O"), str(kind)

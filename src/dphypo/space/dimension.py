@@ -40,7 +40,7 @@ def is_number(value: object) -> bool:
 
 
 def key(value: Value) -> Hashable:
-    """What distinguishes values: type and value, so that True, 1 and 1.0 are three values."""
+    """A key that distinguishes values by type and value: True, 1 and 1.0 are three values."""
     return tuple(key(part) for part in value) if isinstance(value, tuple) else (type(value), value)
 
 
@@ -118,7 +118,7 @@ class Finite:
 
     @cached_property
     def pieces(self) -> tuple[Floats, Floats]:
-        """Where each value's piece begins and ends, in the order of the list."""
+        """The beginning and the end of each value's piece, in the order of the list."""
         ends = np.concatenate([[0.0], self._cuts, [1.0]])
         low, high = np.empty(self.size), np.empty(self.size)
         low[self._order], high[self._order] = ends[:-1], ends[1:]
@@ -298,7 +298,7 @@ PRIORS = (
 Parameters: TypeAlias = "tuple[Parameter, ...]"
 
 COLUMNS = ("score", "status")
-"""What a table has besides the parameters."""
+"""The columns of a table besides the parameters."""
 
 MOST_LISTED = 2**16
 """Integers up to this many are listed, with their masses; more are read off the quantile function."""
@@ -315,7 +315,7 @@ class Parameter:
     cases: tuple[int, ...] = ()  # which of the parent's choices, by their place in its list
 
     def __repr__(self) -> str:
-        """What was written for it."""
+        """The prior, as it was written."""
         if isinstance(self.dimension, Finite) and "distribution" not in self.description:
             choices = repr(list(self.dimension.choices))
             probabilities = self.description.get("probabilities")

@@ -200,7 +200,7 @@ class Space:
 
     @property
     def _coordinates(self) -> int:
-        """How many uniform numbers a draw takes."""
+        """The number of uniform numbers that a draw takes."""
         return len(self._parameters) + self.shaped
 
     def _warp(self, points: Floats) -> Floats:
@@ -230,7 +230,7 @@ class Space:
         return result
 
     def _columns(self) -> list[slice]:
-        """Which columns of the features each parameter has."""
+        """The columns of the features that each parameter has."""
         ends = np.cumsum([0, *(parameter.dimension.width for parameter in self._parameters)]).tolist()
         return [slice(start, end) for start, end in pairwise(ends)]
 
