@@ -6,6 +6,7 @@ ANCHORS.md. What they cost is taken from the total, and ``tune`` has the rest.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -30,7 +31,7 @@ from paper.rates.tasks import Task
 from paper.report.markdown import markdown
 
 OUT = FILE.with_name("judged-anchors.jsonl")
-BATCH, PIECE, SEEDS = 8192, 1024, range(5)
+BATCH, PIECE, SEEDS, MOMENTA = 8192, 1024, range(3), (0.9, 0.0)
 STEPS = {"mnist": 800, "fashion": 800, "cifar10": 400}
 
 
@@ -47,18 +48,16 @@ def features(name: str, folder: Path) -> Task:
     return Task(train, images.train_labels.astype(np.int64), test, images.test_labels.astype(np.int64))
 
 
-def structure(name: str) -> dict[str, Any]:
-    """What a user states of a run: batches, steps, momentum, and a mean over about the last eighth of the steps."""
+def structure(name: str, momentum: float) -> dict[str, Any]:
+    """What a user states of a run: batches and steps; with momentum also a mean over about the last eighth of them."""
     steps, records = STEPS[name], TASKS[name].records
-    return {
-        "records": records, "batch_size": BATCH, "epochs": steps * BATCH / records, "physical_batch_size": PIECE,
-        "average": 1 - 8 / steps, "fixed": {"momentum": 0.9},
-    }  # fmt: skip
+    how = {"records": records, "batch_size": BATCH, "epochs": steps * BATCH / records, "physical_batch_size": PIECE}
+    return {**how, "average": 1 - 8 / steps, "fixed": {"momentum": momentum}} if momentum else how
 
 
-def left(name: str, data: Task, cell: dict[str, Any]) -> tuple[float, float]:
+def left(name: str, momentum: float, data: Task, cell: dict[str, Any]) -> tuple[float, float]:
     """The ε that the sums leave to ``tune``, and what all of it costs together."""
-    made, task = mechanism(data, cell, **structure(name)), TASKS[name]
+    made, task = mechanism(data, cell, **structure(name, momentum)), TASKS[name]
     sums = Composition((Part(task.statistics, "both", count=recipe(task.recipe).sums).term(),))
     epsilon = EPSILON
     while True:
@@ -71,38 +70,39 @@ def left(name: str, data: Task, cell: dict[str, Any]) -> tuple[float, float]:
 
 def trained(named: dict[str, Any], folder: Path) -> dict[str, Any]:
     """One release on a task."""
-    data = features(named["task"], folder)
+    name, momentum = named["task"], named["momentum"]
+    data = features(name, folder)
     cell = {"network": "linear", "records": len(data.inputs)}
-    rest, both = left(named["task"], data, cell)
+    rest, both = left(name, momentum, data, cell)
     began = time.time()
-    found = tuned(data, {**cell, "epsilon": rest}, None, [named["seed"]], **structure(named["task"]))
+    found = tuned(data, {**cell, "epsilon": rest}, None, [named["seed"]], **structure(name, momentum))
     return {"rest": rest, "total": round(both, 4), **found, "seconds": round(time.time() - began)}
 
 
 def write(folder: Path, seconds: float = float("inf")) -> None:
-    """Train what is not in the file yet, until the time is over: three seeds of every task, and then one at a time."""
+    """Train what is not in the file yet, until the time is over."""
     torch.set_num_threads(1)
     end = time.time() + seconds
-    rounds = [SEEDS[:3], *((seed,) for seed in SEEDS[3:])]
-    for some in rounds:
+    for momentum in MOMENTA:
         for name in STEPS:
-            for seed in some:
-                named = {"task": name, "seed": seed}
+            for seed in SEEDS:
+                named = {"task": name, "momentum": momentum, "seed": seed}
                 _once(OUT, named, partial(trained, named, folder), end)
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    """One task a row: accuracies beside those of "ours" in ANCHORS.md, and the interval of the difference."""
-    for name in STEPS:
-        some = [line for line in _lines(OUT) if line["task"] == name]
+    """One task and structure a row: accuracies beside "ours" in ANCHORS.md, and the interval of the difference."""
+    for momentum, name in itertools.product(MOMENTA, STEPS):
+        some = [line for line in _lines(OUT) if (line["task"], line["momentum"]) == (name, momentum)]
         if len(some) < 2:
             continue
         path = FILE.parents[1] / "anchors" / f"anchors-{name}.json"
         ours = json.loads(path.read_text())["ways"]["ours"]["released"]
         reached = [value for line in some for value in line["accuracies"]]
-        most = {key: max(line[key] for line in some) for key in ("compute", "runs", "total", "price")}
+        most = {key: max(line[key] for line in some) for key in ("compute", "total")}
         yield {
-            "task": name, "seeds": len(reached), "mean": float(np.mean(reached)), "worst": min(reached), **most,
+            "task": name, "momentum": momentum, "seeds": len(reached), **most,
+            "mean": float(np.mean(reached)), "worst": min(reached),
             "own half": 1.96 * float(np.std(reached, ddof=1)) / math.sqrt(len(reached)),
             "ours": float(np.mean(ours)), "half": interval(reached, ours),
         }  # fmt: skip
@@ -122,11 +122,11 @@ def beside() -> str:
     """What was reached, beside "ours" of ANCHORS.md."""
     lines = [
         [
-            TASKS[row["task"]].data, shown(row), f"{row['worst']:.4f}", f"{row['seeds']}", f"{row['runs']}",
+            row["task"], f"{row['momentum']:g}", shown(row), f"{row['worst']:.4f}", f"{row['seeds']}",
             f"{row['compute']:.2f}", f"{row['total']:.3f}", f"{row['ours']:.4f}",
             f"{row['mean'] - row['ours']:+.4f} ± {row['half']:.4f}", "yes" if falls(row) else "no",
         ]
         for row in rows()
     ]  # fmt: skip
-    heads = ["task", "tune", "worst", "seeds", "short runs", "compute", "ε, all charged", "ours", "difference", "falls"]
+    heads = ["task", "momentum", "tune", "worst", "seeds", "compute", "ε, all charged", "ours", "difference", "falls"]
     return markdown(heads, lines)

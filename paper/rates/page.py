@@ -310,15 +310,16 @@ def little_noise() -> str:
 
 def anchors() -> str:
     """The linear anchors: `tune` as it is, the known rate, and the survey of ANCHORS.md."""
-    made, lines = {row["task"]: row for row in judge_anchors.rows()}, []
+    made, lines = {(row["task"], row["momentum"]): row for row in judge_anchors.rows()}, []
     for name, one in json.loads(OUT_ANCHORS.read_text()).items():
         known = [f"{one[how]['accuracy']:.4f} (η = {one[how]['rate']:g})" for how in ("told", "bought")]
         best = f"{one['hindsight']:.4f} (η = {one['best rate']:.2g})"
-        trained = judge_anchors.shown(made[name]) if name in made else "-"
+        trained = [made.get((name, momentum)) for momentum in judge_anchors.MOMENTA]
+        shown = ["-" if row is None else judge_anchors.shown(row) for row in trained]
         survey = f"{one['ours']:.4f} ± {one['half']:.4f}"
-        lines.append([NAMES[name], trained, *known, survey, best, f"{one['run']:.4f}"])
-    heads = ["task", "tune, trained", "told", "by norms", "survey, ANCHORS.md", "hindsight", "deviation of a run"]
-    return table(heads, lines)
+        lines.append([NAMES[name], *shown, *known, survey, best, f"{one['run']:.4f}"])
+    ways = ["tune, momentum", "tune", "told", "by norms", "survey, ANCHORS.md", "hindsight"]
+    return table(["task", *ways, "deviation of a run"], lines)
 
 
 def _where(row: dict[str, Any]) -> str:
