@@ -46,110 +46,6 @@ from dphypo.search.release import OnRun, Release
 from dphypo.space import Space
 from dphypo.space.space import Spread, read_spread
 
-SLIVER = 0.002
-"""The share of the squared total, in units of a Gaussian mechanism, that a count costs: about 0.1 % more noise."""
-LEAST_NOISE = 4.0
-"""The smallest standard deviation: a more precise count would not be more useful, whatever the total."""
-DEVIATIONS = 5
-TRAIN, SCORE = "train", "score"
-
-
-@dataclass(frozen=True)
-class FitCount:
-    """A noisy count of the records that fit, for each use of records that it can check.
-
-    Args:
-        noise_multiplier: the standard deviation of each count.
-        declared: the declared number of records, by their use.
-        unit: what a record is, such as a person with all their rows.
-    """
-
-    noise_multiplier: float
-    declared: Mapping[str, int]
-    unit: str = "record"
-
-    @classmethod
-    def of(cls, mechanism: Mechanism, *, epsilon: float, delta: float) -> FitCount | None:
-        """The counts for a total; None if the mechanism cannot count, or has too few records. No record is read."""
-        if type(mechanism).fitting_records is Mechanism.fitting_records:
-            return None
-        sigma = max(LEAST_NOISE, float(f"{1 / (total_in_gaussians(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
-        given = {TRAIN: mechanism.records, SCORE: mechanism.score_records}
-        declared = {use: int(size) for use, size in given.items() if isinstance(size, int)}
-        large = {use: size for use, size in declared.items() if DEVIATIONS * sigma <= size / 2}
-        return cls(sigma, large, mechanism.unit) if large else None
-
-    def terms(self, mechanism: Mechanism) -> tuple[Term, ...]:
-        """What the counts cost: one record changes the count of its side by at most 1."""
-        sides, sigma = mechanism.split, self.noise_multiplier
-        event = RoundedDp(dp_accounting.GaussianDpEvent(sigma), noise.slack(1, sigma))
-        count = account_published([event], 1, relation=mechanism.relation)
-        of_use = {TRAIN: EVERYONE, SCORE: EVERYONE} if sides is None else {TRAIN: sides.training, SCORE: sides.scoring}
-        return tuple(Term(count, of_use[use], counts=True) for use in self.declared)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"noise_multiplier": self.noise_multiplier, "declared": dict(self.declared)}
-
-    def draw(self, mechanism: Mechanism, space: Space, entropy: Entropy) -> dict[str, int]:
-        """The noisy counts. They are published: commit them before using them."""
-        fitting = mechanism.fitting_records(space)
-        words = noise.Words(entropy.child("records that fit").bytes(32))
-        found = {}
-        for use in self.declared:
-            # The first of several scores on the same records; the declared number for a score that counts no records.
-            known = [fit for name, (fit, _) in fitting.items() if name.startswith(use)]
-            found[use] = noise.noisy_count([*known, self.declared[use]][0], self.noise_multiplier, words.stream(use))
-        return found
-
-    def check(self, counts: Mapping[str, int], mechanism: Mechanism, delta: float, stated: Mapping[str, Any]) -> None:
-        """Refuse to continue if clearly fewer than half of the declared records of a side fit.
-
-        ``stated`` is what every certificate of the search states.
-        """
-        if not (few := self._clearly_below(counts, 1 / 2)):
-            return
-        spent = Composition(self.terms(mechanism))
-        public: dict[str, Any] = {"releases": [{"part": "count", "releases": ["counts"], **self.to_dict()}], **stated}
-        cost = f"ε = {show_epsilon(round_epsilon(spent.epsilon(delta)))} at δ = {show_delta(delta)} (error.certificate)"
-        raise UnfitRecordsError(
-            f"{self.said(counts, few)} The search was refused before its first run: only the count was released, "
-            f"{cost}. Correct the example, the shapes, the types or the labels that are declared, or how records are "
-            "read (mechanism.fitting_records() counts exactly, for the curator alone); then start a new search with "
-            "another journal, which pays again",
-            spent.certificate(delta, **public),
-        )
-
-    def said(self, counts: Mapping[str, int], uses: Sequence[str] | None = None) -> str:
-        """The noisy counts in a sentence that may be published."""
-        sigma = self.noise_multiplier
-        some = [
-            f"about {max(counts[use], 0)} to {use} ({self.declared[use]} declared)" for use in uses or self.declared
-        ]
-        who = f"{self.unit.capitalize()}s"
-        line = f"{who} that fit the declaration, by a noisy count (σ = {sigma:g}): {', '.join(some)}."
-        if uses is None and self._clearly_below(counts, 9 / 10):
-            line += (
-                " That is clearly fewer than declared; the others are left out. If you did not expect this, interrupt "
-                "the search and check the declared shapes, types and labels: for example, a model needs an output for "
-                "every class."
-            )
-        return line
-
-    def _clearly_below(self, counts: Mapping[str, int], share: float) -> list[str]:
-        """The uses for which clearly fewer than this share of the declared records fit."""
-        room = DEVIATIONS * self.noise_multiplier
-        return [use for use, size in self.declared.items() if counts[use] + room < share * size]
-
-
-def total_in_gaussians(epsilon: float, delta: float) -> float:
-    """The μ of the Gaussian mechanism that costs ε at δ: the size of a total as one number."""
-
-    def excess(mu: float) -> float:
-        return float(gaussian_delta(epsilon, mu)) - delta
-
-    return float(brentq(excess, 1e-6, 1e6, xtol=1e-12)) if excess(1e6) > 0 else 1e6
-
-
 SEEDED = "no guarantee: seeded"
 _MOST_CHANGES = 6  # values that differ, in one message
 RULE, FIRST = "search rule", "first_from_prior"
@@ -554,3 +450,107 @@ def check_space(space: object) -> None:
         raise _validate.fail(
             "space", space, 'give a dphypo.Space, such as dphypo.Space({"learning_rate": loguniform(1e-4, 10)})'
         )
+
+
+SLIVER = 0.002
+"""The share of the squared total, in units of a Gaussian mechanism, that a count costs: about 0.1 % more noise."""
+LEAST_NOISE = 4.0
+"""The smallest standard deviation: a more precise count would not be more useful, whatever the total."""
+DEVIATIONS = 5
+TRAIN, SCORE = "train", "score"
+
+
+@dataclass(frozen=True)
+class FitCount:
+    """A noisy count of the records that fit, for each use of records that it can check.
+
+    Args:
+        noise_multiplier: the standard deviation of each count.
+        declared: the declared number of records, by their use.
+        unit: what a record is, such as a person with all their rows.
+    """
+
+    noise_multiplier: float
+    declared: Mapping[str, int]
+    unit: str = "record"
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, *, epsilon: float, delta: float) -> FitCount | None:
+        """The counts for a total; None if the mechanism cannot count, or has too few records. No record is read."""
+        if type(mechanism).fitting_records is Mechanism.fitting_records:
+            return None
+        sigma = max(LEAST_NOISE, float(f"{1 / (total_in_gaussians(epsilon, delta) * math.sqrt(SLIVER)):.3g}"))
+        given = {TRAIN: mechanism.records, SCORE: mechanism.score_records}
+        declared = {use: int(size) for use, size in given.items() if isinstance(size, int)}
+        large = {use: size for use, size in declared.items() if DEVIATIONS * sigma <= size / 2}
+        return cls(sigma, large, mechanism.unit) if large else None
+
+    def terms(self, mechanism: Mechanism) -> tuple[Term, ...]:
+        """What the counts cost: one record changes the count of its side by at most 1."""
+        sides, sigma = mechanism.split, self.noise_multiplier
+        event = RoundedDp(dp_accounting.GaussianDpEvent(sigma), noise.slack(1, sigma))
+        count = account_published([event], 1, relation=mechanism.relation)
+        of_use = {TRAIN: EVERYONE, SCORE: EVERYONE} if sides is None else {TRAIN: sides.training, SCORE: sides.scoring}
+        return tuple(Term(count, of_use[use], counts=True) for use in self.declared)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"noise_multiplier": self.noise_multiplier, "declared": dict(self.declared)}
+
+    def draw(self, mechanism: Mechanism, space: Space, entropy: Entropy) -> dict[str, int]:
+        """The noisy counts. They are published: commit them before using them."""
+        fitting = mechanism.fitting_records(space)
+        words = noise.Words(entropy.child("records that fit").bytes(32))
+        found = {}
+        for use in self.declared:
+            # The first of several scores on the same records; the declared number for a score that counts no records.
+            known = [fit for name, (fit, _) in fitting.items() if name.startswith(use)]
+            found[use] = noise.noisy_count([*known, self.declared[use]][0], self.noise_multiplier, words.stream(use))
+        return found
+
+    def check(self, counts: Mapping[str, int], mechanism: Mechanism, delta: float, stated: Mapping[str, Any]) -> None:
+        """Refuse to continue if clearly fewer than half of the declared records of a side fit.
+
+        ``stated`` is what every certificate of the search states.
+        """
+        if not (few := self._clearly_below(counts, 1 / 2)):
+            return
+        spent = Composition(self.terms(mechanism))
+        public: dict[str, Any] = {"releases": [{"part": "count", "releases": ["counts"], **self.to_dict()}], **stated}
+        cost = f"ε = {show_epsilon(round_epsilon(spent.epsilon(delta)))} at δ = {show_delta(delta)} (error.certificate)"
+        raise UnfitRecordsError(
+            f"{self.said(counts, few)} The search was refused before its first run: only the count was released, "
+            f"{cost}. Correct the example, the shapes, the types or the labels that are declared, or how records are "
+            "read (mechanism.fitting_records() counts exactly, for the curator alone); then start a new search with "
+            "another journal, which pays again",
+            spent.certificate(delta, **public),
+        )
+
+    def said(self, counts: Mapping[str, int], uses: Sequence[str] | None = None) -> str:
+        """The noisy counts in a sentence that may be published."""
+        sigma = self.noise_multiplier
+        some = [
+            f"about {max(counts[use], 0)} to {use} ({self.declared[use]} declared)" for use in uses or self.declared
+        ]
+        who = f"{self.unit.capitalize()}s"
+        line = f"{who} that fit the declaration, by a noisy count (σ = {sigma:g}): {', '.join(some)}."
+        if uses is None and self._clearly_below(counts, 9 / 10):
+            line += (
+                " That is clearly fewer than declared; the others are left out. If you did not expect this, interrupt "
+                "the search and check the declared shapes, types and labels: for example, a model needs an output for "
+                "every class."
+            )
+        return line
+
+    def _clearly_below(self, counts: Mapping[str, int], share: float) -> list[str]:
+        """The uses for which clearly fewer than this share of the declared records fit."""
+        room = DEVIATIONS * self.noise_multiplier
+        return [use for use, size in self.declared.items() if counts[use] + room < share * size]
+
+
+def total_in_gaussians(epsilon: float, delta: float) -> float:
+    """The μ of the Gaussian mechanism that costs ε at δ: the size of a total as one number."""
+
+    def excess(mu: float) -> float:
+        return float(gaussian_delta(epsilon, mu)) - delta
+
+    return float(brentq(excess, 1e-6, 1e6, xtol=1e-12)) if excess(1e6) > 0 else 1e6
