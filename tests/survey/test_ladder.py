@@ -292,6 +292,10 @@ def test_a_frontier_releases_every_model_and_charges_all(tmp_path: Path) -> None
     assert dphypo.verify(release.save(tmp_path / "release"))
     with pytest.raises(ValueError, match="the declared parts would cost"):
         frontier(train, space=SPACE, epsilons=(0.5, 2.0), delta=DELTA, epsilon=2.0, journal=None, progress=False)
+    by_dict = frontier(train, space={"lr": [0.1, 0.2]}, epsilons=(0.5,), delta=DELTA, journal=None, progress=False)
+    assert set(by_dict.params or {}) == {"lr"}
+    with pytest.raises(ValueError, match="space = None is not valid: the mechanism has no default"):
+        frontier(train, epsilons=(0.5,), delta=DELTA, journal=None)
     with pytest.raises(ValueError, match=r"mechanism = .* is not valid: declare the function"):
         frontier(lambda params, *, seed: None, epsilons=(0.5, 2.0), delta=DELTA, journal=None)
 

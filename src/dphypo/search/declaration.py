@@ -444,6 +444,15 @@ def _changes(name: str, was: Any, now: Any) -> Iterator[str]:
         yield f"{printable(name, 80)} was {before} and is {after} now"
 
 
+def read_space(space: Space | Mapping[str, Any] | None, mechanism: Mechanism) -> Space:
+    """The argument ``space``: a space, the dict that makes one, or None for that of the mechanism."""
+    found = mechanism.default_space() if space is None else Space(space) if isinstance(space, Mapping) else space
+    if found is None:
+        remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
+        raise _validate.fail("space", None, remedy)
+    return found
+
+
 def check_space(space: object) -> None:
     """Refuse a value that is not a space, and say how to make one."""
     if not isinstance(space, Space):

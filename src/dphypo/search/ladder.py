@@ -31,7 +31,7 @@ from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
-from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space, cost_of
+from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space, cost_of, read_space
 from dphypo.search.progress import solving
 from dphypo.search.proposer import middle, moved_into
 from dphypo.search.release import Release, SurveyTable, table_of
@@ -283,7 +283,7 @@ def frontier(
     epsilons: Sequence[float],
     delta: float,
     epsilon: float | None = None,
-    space: Space | None = None,
+    space: Space | Mapping[str, Any] | None = None,
     progress: bool = True,
     executor: str | Factory | concurrent.futures.Executor | None = None,
     checkpoint_every: Every = FIVE_MINUTES,
@@ -316,9 +316,8 @@ def frontier(
     """
     check_entropy(entropy)
     check_is_mechanism(mechanism)
-    over = mechanism.default_space() if space is None else space
     with keeping(journal, name) as keep, solving(show=progress):
-        solver = _Solver.of(over, mechanism, delta, keep)  # type: ignore[arg-type]
+        solver = _Solver.of(read_space(space, mechanism), mechanism, delta, keep)
         alone = [solver.rung([], one, place=place, models=True) for place, one in enumerate(increasing(epsilons), 1)]
     climb = Climb(tuple(alone), epsilon)
     declared = climb.declare(solver.space, delta, maximize=maximize, private=entropy.private, data_name=data_name)

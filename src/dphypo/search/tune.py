@@ -27,7 +27,7 @@ from dphypo.journal.journal import keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, SampledGaussian, over_space
 from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
-from dphypo.search.declaration import Declaration, FitCount, Part, check_space, cost_of, total_in_gaussians
+from dphypo.search.declaration import Declaration, FitCount, Part, check_space, cost_of, read_space, total_in_gaussians
 from dphypo.search.ladder import Climb, Ladder, plan_ladder
 from dphypo.search.progress import solving
 from dphypo.search.proposer import Evenly, Parabola, Within
@@ -208,11 +208,7 @@ def _subject(
         remedy = "the mechanism comes last: tune(space, mechanism, ...) or tune(mechanism, ...)"
         raise _validate.fail("mechanism", mechanism, remedy)
     check_is_mechanism(mechanism)
-    found = mechanism.default_space() if space is None else Space(space) if isinstance(space, Mapping) else space
-    if found is None:
-        remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
-        raise _validate.fail("space", None, remedy)
-    return found, mechanism, space is None
+    return read_space(space, mechanism), mechanism, space is None
 
 
 @dataclass(frozen=True)
