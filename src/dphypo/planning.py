@@ -32,7 +32,7 @@ from dphypo.laws import Geometric, Law, NegativeBinomial, Pmf, Poisson
 from dphypo.mechanisms import Mechanism, OwnTraining, SampledGaussian
 from dphypo.mechanisms.mechanism import check_is_mechanism, records_of
 from dphypo.search import LastRun, Part, PriorAround, Stage, Survey, SurveyPlan, plan_tuning
-from dphypo.search.declaration import cost_of, total_in_gaussians
+from dphypo.search.declaration import cost_of, read_space, total_in_gaussians
 from dphypo.search.ladder import increasing
 from dphypo.search.rates import GAIN, SPREAD, Prospect, noise_of_scale, spread_at
 from dphypo.search.survey import FRACTION, RUNS
@@ -396,7 +396,7 @@ def plan(
     runs: int | None = None,
     fraction: float | None = None,
     bands: Sequence[Band] = BANDS,
-    space: Space | None = None,
+    space: Space | Mapping[str, Any] | None = None,
 ) -> Comparison | EpsilonCurve:
     """Compare ways to tune a private training run under a total (ε, δ): surveys, searches, bands, stages.
 
@@ -442,8 +442,7 @@ def plan(
     given = {"records": records, "batch_size": batch_size, "epochs": epochs, "steps": steps}
     notes = () if mechanism is None else tuple(_notes_of(mechanism))
     run, mechanism = _training(mechanism, given)
-    over = mechanism.default_space() if space is None else space
-    over = SPACE if over is None else over
+    over = read_space(mechanism.default_space() or SPACE if space is None else space, mechanism)
     planned = _planned(mechanism, over, epsilon, delta, compute)
     asked = _asked(runs, fraction)
     wanted = designs(compute, steps_of(mechanism, over), (*planned, *asked), bands)

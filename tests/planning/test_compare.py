@@ -157,6 +157,14 @@ def test_a_mechanism_of_ones_own_is_planned_for():
         plan(mechanism, epsilon=2.0, delta=DELTA, records=5)
 
 
+def test_a_space_is_read_as_tune_reads_it():
+    mechanism = OwnTraining(untrained, SampledGaussian(rate=0.02, steps=300, noise_multiplier=1.0), scores="public")
+    small = {"epsilon": 2.0, "delta": DELTA, "compute": 1, "bands": ()}
+    assert plan(mechanism, space={"lr": [0.1, 0.2]}, **small).best.name == "no tuning"
+    with pytest.raises(ValueError, match=r"space = 0\.1 is not valid: give a dphypo\.Space"):
+        plan(mechanism, space=0.1, **small)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -450,6 +450,7 @@ def read_space(space: Space | Mapping[str, Any] | None, mechanism: Mechanism) ->
     if found is None:
         remedy = 'the mechanism has no default: give one, such as Space({"lr": loguniform(1e-3, 10)})'
         raise _validate.fail("space", None, remedy)
+    check_space(found)
     return found
 
 
