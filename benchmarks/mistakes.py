@@ -219,11 +219,28 @@ CASES: dict[str, Callable[[Path], Any]] = {
         CLASSIFIER, {"learning_rate": [0.5, 1.0]}, cv=2
     ).fit(FRAME, Y),
     "an estimator that is not private": table(LogisticRegression()),
+    "a search without epsilon": table(CLASSIFIER, epsilon=None, survey=None),
+    "the class of an estimator": table(DPSGDClassifier),
+    "a share as hold-out": lambda ledger: PrivateSearch(CLASSIFIER, epsilon=4, ledger=ledger).fit(
+        FRAME,
+        Y,
+        holdout=0.2,  # type: ignore[arg-type]
+    ),
     "cv= of scikit-learn": lambda ledger: PrivateSearch(CLASSIFIER, {"learning_rate": [1.0]}, cv=5),
     "a scorer that is not private": table(CLASSIFIER, scoring="precision"),
     "class_weight='balanced'": table(DPSGDClassifier(hidden=(), classes=(0, 1), class_weight="balanced")),  # type: ignore[arg-type]
     "classes of another type": table(DPSGDClassifier(hidden=(), classes=("no", "yes"))),
     "a regression without bounds": table(DPSGDRegressor(hidden=()), X[:, 0]),
+    "the largest target as bounds": table(DPSGDRegressor(hidden=(), target_bounds=9), X[:, 0]),  # type: ignore[arg-type]
+    "one constant for all missing values": table(
+        Schema({"c0": (-3, 4)}, missing=0).pipeline(CLASSIFIER),  # type: ignore[arg-type]
+        space={"estimator__learning_rate": [0.5]},
+    ),
+    "a column that is in the table twice": table(
+        Schema({"c0": (-3, 4)}).pipeline(CLASSIFIER),
+        frame=FRAME[["c0", "c0"]],
+        space={"estimator__learning_rate": [0.5]},
+    ),
     "incomes from zero": lambda ledger: Schema({"income": (0, 1_000_000)}).fit(pd.DataFrame({"income": [3e4]})),
     "years from zero": lambda ledger: Schema({"born": (0, 2030)}).fit(pd.DataFrame({"born": [1970.0]})),
     "a schema with a column that is missing": table(Schema({"age": (18, 90)}).pipeline(CLASSIFIER)),

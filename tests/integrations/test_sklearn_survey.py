@@ -119,6 +119,18 @@ def test_a_survey_is_planned_where_none_is_given() -> None:
 
 
 @pytest.mark.slow
+def test_a_search_whose_cost_nobody_chose_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"needs epsilon: give epsilon=.* survey=False .*noise_multiplier=1$"):
+        PrivateSearch(classifier()).fit(X, Y)
+    short = classifier(epochs=1)
+    for chosen in (
+        {"survey": False},
+        {"space": {"noise_multiplier": [1.0]}},
+        {"estimator": classifier(epochs=1, noise_multiplier=2.0)},
+    ):
+        assert PrivateSearch(**{"estimator": short, "progress": False} | chosen).fit(X, Y).certificate_.epsilon > 0
+
+
 def test_a_law_of_t_makes_a_study() -> None:
     studied = search(survey=False, runs=Pmf({1: 1.0}), score_noise_multiplier=10.0).fit(X, Y)
     assert not hasattr(studied, "cv_results_")

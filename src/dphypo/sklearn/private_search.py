@@ -97,7 +97,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             default the learning rate, and :func:`dphypo.tune` decides from public values whether to search it.
         runs: of a study, the law of the number of runs; negative binomial with shape 8 and mean 10 by default.
         band, sampler: of a study, how to search, as for :class:`dphypo.Study`; uniformly by default.
-        epsilon: the total ε, for which the estimator's ``noise_multiplier`` is solved; None leaves it as it is.
+        epsilon: the total ε, for which the estimator's ``noise_multiplier`` is solved; None leaves it as it is, and is
+            refused unless that noise, or a study, was chosen.
         delta: the total δ.
         survey: a :class:`dphypo.SurveyPlan`, or the number of short runs; None plans it, False runs a study.
         compute: of a survey, the largest compute, in full fits.
@@ -193,6 +194,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         data = last.read(X if schema is None else schema.transform(X), y)
         space = self._own_space(last, prefix)
+        self._refuse_unknown_cost(last, space)
         surveys = self._surveys()
         mechanism = self._mechanism(whole, X, y, data, holdout, person, CALIBRATE if surveys else _STUDY_SCORE_NOISE)
         if (deviation := mechanism.score_deviation) is not None:
@@ -279,6 +281,16 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"the space has {unknown[0]!r}, which is not a parameter of {type(last).__name__} by this name{meant}"
             )
         return given.renamed(known)
+
+    def _refuse_unknown_cost(self, last: Any, space: Space | None) -> None:
+        """Refuse a search whose cost nobody chose: neither ε, nor the noise, nor a study."""
+        asked = (self.epsilon, self.survey, self.compute, self.runs, self.band, self.sampler)
+        tuned = space is not None and "noise_multiplier" in space.names
+        if not tuned and last.noise_multiplier == type(last).noise_multiplier and all(one is None for one in asked):
+            raise TypeError(
+                "PrivateSearch needs epsilon: give epsilon=, the total privacy cost, such as 4; or survey=False for a "
+                f"study with the noise of the estimator, noise_multiplier={last.noise_multiplier:g}"
+            )
 
     def _surveys(self) -> bool:
         """Whether to survey: by default where noise is solved for."""
