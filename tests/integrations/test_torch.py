@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from dphypo.accounting.events import ideal
 from dphypo.errors import UnsupportedModelError
+from dphypo.laws import Poisson
 from dphypo.mechanisms import Mechanism, Saver
 from dphypo.mechanisms.mechanism import attempt
 from dphypo.torch import DPSGD, PublicAccuracy, own_loop
@@ -231,6 +232,8 @@ def test_an_optimiser_that_cannot_work_is_refused() -> None:
 def test_uncalibrated_noise_says_what_to_call() -> None:
     with pytest.raises(ValueError, match=r"calibrated\(space, runs, epsilon=..., delta=...\)"):
         dpsgd(noise_multiplier="calibrate").event({})
+    with pytest.raises(ValueError, match=r"space = Poisson\(mean=2\) is not valid: give a dphypo\.Space"):
+        dpsgd().calibrated(Poisson(2), Poisson(2), epsilon=4, delta=1e-5)  # type: ignore[arg-type]
 
 
 def test_a_setting_without_noise_of_its_own_is_an_error_of_the_declaration() -> None:

@@ -8,8 +8,9 @@ import pytest
 from support.study_world import LAW, RELATION, SPACE, make, train
 
 import dphypo
-from dphypo.band import Band
+from dphypo.band import L2, Band
 from dphypo.errors import Refusal
+from dphypo.samplers import GaussianProcess
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,12 @@ def test_options_of_optuna_are_answered_one_by_one(option, error, words):
 def test_a_raw_sampler_of_optuna_is_told_its_wrapper():
     with pytest.raises(ValueError, match=r"OptunaSampler\(TPESampler\(\.\.\.\)\)"):
         dphypo.Study(SPACE, train, LAW, Band(0.5, 2), optuna.samplers.TPESampler(), delta=1e-6, journal=None)
+
+
+@pytest.mark.parametrize("given", [{"sampler": GaussianProcess}, {"projection": L2}])
+def test_a_class_in_place_of_its_instance_is_refused(given):
+    with pytest.raises(ValueError, match=r"it is a class: give (GaussianProcess|L2)\(\.\.\.\)"):
+        dphypo.Study(SPACE, train, LAW, Band(0.5, 2), delta=1e-6, journal=None, **given)
 
 
 class HalfALaw:

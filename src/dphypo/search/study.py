@@ -94,6 +94,13 @@ class Policy:
         return prior.grid(**self.cells) if self.cells is not None else prior.grid() if small else None
 
 
+def _refuse_class(**named: object) -> None:
+    """Refuse a class in place of its instance: it has the methods, and no run could call them."""
+    for name, given in named.items():
+        if isinstance(given, type):
+            raise _validate.fail(name, given, f"it is a class: give {given.__name__}(...)")
+
+
 def _checked_sampler(sampler: object) -> Sampler:
     if isinstance(sampler, Sampler):
         return sampler
@@ -232,6 +239,7 @@ class Stage(Part):
     def search_policy(self) -> Policy:
         """The search rule, held to the band; what was left out is filled in."""
         band, into = Band.of(self.band), self.projection
+        _refuse_class(sampler=self.sampler, projection=into)
         sampler = default_sampler(band) if self.sampler is None else _checked_sampler(self.sampler)
         into = named_projection(into) if isinstance(into, str) else into
         if not isinstance(into, Projection):

@@ -28,6 +28,7 @@ from dphypo.laws import Law
 from dphypo.mechanisms import Declared, Mechanism, SampledGaussian, over_space, sampled_gaussian
 from dphypo.mechanisms.mechanism import CALIBRATE as CALIBRATE
 from dphypo.mechanisms.mechanism import records_of
+from dphypo.search.declaration import check_space
 from dphypo.search.progress import solving
 from dphypo.space import Space
 from dphypo.training.setting import Run
@@ -178,6 +179,7 @@ def calibrated(
     library, ``policy="history", first_from_prior=1`` needs less noise. A ``journal`` stores the noise, so that a
     resumed search finds it. On a terminal, progress is shown after two seconds.
     """
+    check_space(space)
     _validate.warn_of_delta(delta, records_of(mechanism))
     found = mechanism.kinds(space)
     if len(found) > MOST_KINDS:
