@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 import dphypo
 from dphypo.errors import UnsupportedModelError
 from dphypo.torch import PrivateAccuracy, PrivateLoss, data
-from dphypo.torch.data import Domain
+from dphypo.torch.domain import Domain
 
 TOKENS = np.random.default_rng(1).integers(0, 20, (60, 4))
 

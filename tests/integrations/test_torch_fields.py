@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from dphypo.torch import DPSGD, PrivateLoss, split_by_hash
-from dphypo.torch.data import Domain, as_records
+from dphypo.torch.data import as_records
+from dphypo.torch.domain import Domain
 from dphypo.torch.fields import Fields, called
 from dphypo.training.split import SideDataset, sides_of
 

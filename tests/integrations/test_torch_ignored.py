@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dphypo.torch import DPSGD, PrivateAccuracy, PrivateConfusion, PrivateLoss
-from dphypo.torch.data import Domain, as_records
+from dphypo.torch.data import as_records
+from dphypo.torch.domain import Domain
 from dphypo.torch.record_values import per_record
 
 TORCH = torch.Generator().manual_seed(0)

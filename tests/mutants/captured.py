@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         "a batch holds the memory that its records were read into",
         "reading a record changes nothing for the others",
-        "torch/data.py",
+        "torch/domain.py",
         "self.example[0].dtype, copy=True), targets.to(self.example[1].dtype, copy=True)\n",
         "self.example[0].dtype), targets.to(self.example[1].dtype)\n",
         (f"{_HOSTILE}::test_a_data_set_may_read_all_records_into_one_memory",),

@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "words beside numbers may be any",
         "a record outside the domain is left out",
-        "torch/data.py",
+        "torch/domain.py",
         "((sizes == _ANY) | ((flat >= 0) & (flat < sizes)))\n",
         "((sizes == _ANY) | (flat >= 0))\n",
         ("integrations/test_torch_fields.py::test_records_of_mixed_fields_that_do_not_fit_are_left_out",),
@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant(
         "one ignored position leaves out its record",
         "ignored positions count for nothing, and the record stays",
-        "torch/data.py",
+        "torch/domain.py",
         "        counts = labels != self.ignored\n",
         "        counts = labels == labels\n",
         ("integrations/test_torch_ignored.py::test_a_record_with_an_ignored_pixel_stays",),

@@ -47,7 +47,7 @@ class DPSGD(GradientTraining):
     holds to the last bit, up to the slack that the event states (``training/sum_on_grid.py``), assuming an ideal random
     generator and a deterministic device. Training executes a graph of PyTorch's operators that is captured once from
     the model, the loss and the augmentation, for one record of made-up numbers (``engine/capture.py``). No record
-    can make a run fail: those outside the domain of the model and the loss (``data.py``) are left out.
+    can make a run fail: those outside the domain of the model and the loss (``domain.py``) are left out.
 
     Args:
         model: builds the untrained model: a function of the hyperparameters that it names, and of nothing private. A

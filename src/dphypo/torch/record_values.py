@@ -28,7 +28,8 @@ from dphypo import _validate
 from dphypo.errors import UnsupportedModelError
 from dphypo.mechanisms.mechanism import or_none
 from dphypo.torch import engine
-from dphypo.torch.data import DatasetRecords, Domain, TorchRecords, as_records, is_single
+from dphypo.torch.data import DatasetRecords, TorchRecords, as_records
+from dphypo.torch.domain import Domain, is_single
 from dphypo.torch.engine import batch_rows, synthetic_records
 from dphypo.torch.engine.batch_rows import Batch, Loss
 from dphypo.torch.engine.capture import RecordGraph, place_of, reads_values

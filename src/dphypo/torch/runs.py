@@ -30,7 +30,8 @@ from dphypo.mechanisms.fingerprint import SIZE, sum_of
 from dphypo.mechanisms.mechanism import current_follower
 from dphypo.search.rates import some_rows
 from dphypo.torch import engine, hyperparameters, saver
-from dphypo.torch.data import DigestRequest, Domain, PersonRows, TensorRecords, TorchRecords, as_records
+from dphypo.torch.data import DigestRequest, PersonRows, TensorRecords, TorchRecords, as_records
+from dphypo.torch.domain import Domain
 from dphypo.torch.engine import distributed, memory
 from dphypo.torch.engine.batch_rows import Batch
 from dphypo.torch.engine.capture import RecordGraph
