@@ -174,7 +174,7 @@ def test_batches_and_noise_of_the_device_train(monkeypatch):
     assert all(bool(value.isfinite().all()) for end in ends for value in end.parameters())
 
 
-def _in_turn(batches, step, steps, *, capture, told):
+def _in_turn(batches, step, steps, *, capture, on_step):
     for number in steps:
         batches.draw(number)
         step()
@@ -216,7 +216,7 @@ def test_graphs_make_the_steps_that_they_captured_with_fresh_noise(name, size, m
         return torch.cat([value.detach().flatten() for value in models[0].parameters()])
 
     replayed = end()
-    monkeypatch.setattr(run, "replay", lambda *given, capture, told: cuda_graph.replay(*given, capture=False))
+    monkeypatch.setattr(run, "replay", lambda *given, capture, on_step: cuda_graph.replay(*given, capture=False))
     assert torch.equal(replayed, end())
     assert not torch.equal(replayed, end(seed=8))
 

@@ -76,7 +76,7 @@ def test_short_fits_have_matched_noise_and_the_learning_rate_of_their_optimiser(
     train = runs.train
 
     def noted(group: Any, share: Any = None) -> Any:
-        seen.extend(one.told for one in group)
+        seen.extend(one.run for one in group)
         return train(group, share)
 
     monkeypatch.setattr(runs, "train", noted)

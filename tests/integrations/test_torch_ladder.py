@@ -93,7 +93,7 @@ def test_rungs_that_go_on_have_the_signal_and_the_noise_of_one_run_with_all_of_i
 def _told(mechanism: DPSGD, params: dict) -> tuple[float, float, int, int]:
     assert mechanism.batch_size is not None
     run = mechanism.cost.run(params)
-    told, _, _ = mechanism._run(params, 0)._told(run)
+    told, _, _ = mechanism._run(params, 0)._engine_run(run)
     return told.learning_rate, run.noise_multiplier, mechanism.batch_size, run.steps
 
 

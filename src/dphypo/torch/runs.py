@@ -57,7 +57,7 @@ class Begun:
     program: engine.Program
     records: TorchRecords
     model: nn.Module
-    told: engine.Run
+    run: engine.Run
     setting: engine.Setting
     untrained: bytes
     arguments: Mapping[str, Any]
@@ -77,7 +77,7 @@ class TorchRun:
 
     def begin(self, cost: SampledGaussian | None = None) -> Begun:
         """Build the untrained model on its device; :class:`UnsupportedModelError` if it cannot be trained."""
-        told, setting, views = self._told(self.mechanism.cost.run(self.params) if cost is None else cost)
+        run, setting, views = self._engine_run(self.mechanism.cost.run(self.params) if cost is None else cost)
         model = self._untrained()
         built = plain(model)
         untrained = saver.fingerprint(built)
@@ -86,7 +86,7 @@ class TorchRun:
             saver.start_from(built, replace(self, seed=_UNTRAINED)._built())
         saver.start_from(built, self.mechanism.start, 1.0 if kept is None else kept)
         share_frozen(model, program.model)
-        return Begun(program, records, model, told, setting, untrained, self._arguments())
+        return Begun(program, records, model, run, setting, untrained, self._arguments())
 
     def prepare(self) -> None:
         """Refuse a model that cannot be trained, and remember how to train one that can."""
@@ -96,16 +96,16 @@ class TorchRun:
 
     def _refuse_larger(self, program: engine.Program) -> None:
         """Refuse batches, or pieces of them, that need more memory than the device has."""
-        made = self.mechanism
-        count, batch = cast(int, made.records), made.cost.batch(cast(int, made.batch_size))
+        mechanism = self.mechanism
+        count, batch = cast(int, mechanism.records), mechanism.cost.batch(cast(int, mechanism.batch_size))
         rate = min(1.0, batch / count)
-        memory.refuse_larger(program, piece_size(count, rate, self._at_most(count, rate), made.shards or 1))
+        memory.refuse_larger(program, piece_size(count, rate, self._at_most(count, rate), mechanism.shards or 1))
 
     def _at_most(self, records: int, rate: float) -> int | None:
         """How many records a piece may hold."""
-        made = self.mechanism
-        shared = made.physical_batch_size is None and made.devices is not None and made.shards is None
-        return shared_piece(records, rate) if shared else made.physical_batch_size
+        size, devices, shards = self.mechanism.physical_batch_size, self.mechanism.devices, self.mechanism.shards
+        shared = size is None and devices is not None and shards is None
+        return shared_piece(records, rate) if shared else size
 
     def refuse_targets(self, model: nn.Module) -> None:
         """Refuse targets that a score cannot use."""
@@ -152,8 +152,8 @@ class TorchRun:
         begun = self.begin(SampledGaussian(rate=1.0, steps=2, noise_multiplier=1.0))
         self.refuse_targets(begun.model)
         records = TensorRecords(*engine.synthetic_records(self._example(), 8), self._example())
-        told = replace(begun.told, records=8, batch_size=8, learning_rate=1e-6)
-        (model,) = train([replace(begun, told=told, records=records)])
+        run = replace(begun.run, records=8, batch_size=8, learning_rate=1e-6)
+        (model,) = train([replace(begun, run=run, records=records)])
         score = scores.on_synthetic(self.mechanism.score, lambda _: records)
         model = copy.deepcopy(model).eval()
         scored, metrics = self._scored(score, model, begun.program)  # on its device, as in a run
@@ -194,15 +194,21 @@ class TorchRun:
         with self._alone("scoring"), torch.no_grad(), keeping(program.scores, program.model):
             return scores.scored(score, TorchModel(model), self.seed)
 
-    def _told(self, run: SampledGaussian) -> tuple[engine.Run, engine.Setting, int]:
+    def _engine_run(self, cost: SampledGaussian) -> tuple[engine.Run, engine.Setting, int]:
         """The run and the setting for the engine, and how many views of a record are averaged."""
-        made, cost = self.mechanism, self.mechanism.cost
-        given, schedule = made.given_at(self.params, run)
+        mechanism = self.mechanism
+        given, schedule = mechanism.given_at(self.params, cost)
         more = {"optimizer": given["optimizer"], "options": hyperparameters.options(given), "schedule": schedule}
-        told = cost.engine_run(run, given, self.seed, **more)
-        pieces: dict[str, Any] = {"physical_batch_size": self._at_most(told.records, told.rate), "shards": made.shards}
-        setting = engine.Setting(**pieces, threads=made.threads, clipping=given["clipping"], average=given["average"])
-        return told, setting, made.rows_per_person or _validate.integer(at_least=1, views=given["views"])
+        run = mechanism.cost.engine_run(cost, given, self.seed, **more)
+        at_most = self._at_most(run.records, run.rate)
+        setting = engine.Setting(
+            physical_batch_size=at_most,
+            shards=mechanism.shards,
+            threads=mechanism.threads,
+            clipping=given["clipping"],
+            average=given["average"],
+        )
+        return run, setting, mechanism.rows_per_person or _validate.integer(at_least=1, views=given["views"])
 
     def _alone(self, purpose: str) -> contextlib.AbstractContextManager[None]:
         """A block in which the seed alone decides what is drawn, whatever other threads of the process do."""
@@ -235,22 +241,22 @@ class TorchRun:
     def _fit(
         self, model: nn.Module, views: int, refuse: Callable[[engine.Program], None] | None = None
     ) -> tuple[engine.Program, TorchRecords]:
-        made = self.mechanism
+        mechanism = self.mechanism
         key = repr((sorted(self._arguments().items()), views))
         if key not in self.fits:
-            example, loss = self._example(), per_record(made.loss)
+            example, loss = self._example(), per_record(mechanism.loss)
             if self.seed != _UNTRAINED:  # a constant that the model's code draws is the same for all runs
                 model = replace(self, seed=_UNTRAINED)._untrained()
             with replace(self, seed=_UNTRAINED)._alone("trial"), warnings.catch_warnings(action="ignore"):
-                casts = None if made.autocast is None else torch.bfloat16
-                program = captured(model, loss, example, autocast=casts, views=views, augment=made.augment)
+                autocast = None if mechanism.autocast is None else torch.bfloat16
+                program = captured(model, loss, example, autocast=autocast, views=views, augment=mechanism.augment)
             share_frozen(model, program.model)  # before the free memory of the device is read
             if refuse is not None:
                 refuse(program)  # before private records are read
             held = {**dict(program.model.named_buffers()), **program.record.constants}
-            for declared in {made.records, made.records if made.whole is None else made.whole.records}:
+            for declared in {mechanism.records, (mechanism.whole or mechanism).records}:
                 check_constants(held, cast(int, declared))
-            self.fits[key] = program, made.data.within(Domain.of(model, example, loss)).to(self._device)
+            self.fits[key] = program, mechanism.data.within(Domain.of(model, example, loss)).to(self._device)
         return cast(tuple[engine.Program, TorchRecords], self.fits[key])
 
     def _remember_graph(self, model: nn.Module, program: engine.Program) -> None:
@@ -306,8 +312,8 @@ def train(group: Sequence[Begun], share: Share | None = None) -> list[nn.Module]
         share.announce(group)
     first, models = group[0], iter([one.model for one in group])
     how: dict[str, Any] = {"follower": current_follower(), "team": None if share is None else share.team}
-    rows, told = _rows(first.records, first.program), [one.told for one in group]
-    return engine.train(first.program, lambda: next(models), rows, told, first.setting, **how)
+    rows, runs = _rows(first.records, first.program), [one.run for one in group]
+    return engine.train(first.program, lambda: next(models), rows, runs, first.setting, **how)
 
 
 def _rows(records: TorchRecords, program: engine.Program) -> Any:
@@ -329,11 +335,11 @@ def _team(mechanism: DPSGD) -> Iterator[distributed.Team | None]:
 
 def _to_send(mechanism: DPSGD, device: str) -> DPSGD:
     """The part of a mechanism that another process needs: the model, the loss and the records."""
-    made = copy.copy(mechanism)
-    vars(made).update(
+    sent = copy.copy(mechanism)
+    vars(sent).update(
         score=scores.no_score, start=None, whole=None, _fits={}, device=torch.device(device), devices=(device,)
     )
-    return made
+    return sent
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -348,7 +354,7 @@ class Task:
     arguments: Mapping[str, Any]
     views: int
     states: Sequence[Mapping[str, torch.Tensor]]
-    told: Sequence[engine.Run]
+    runs: Sequence[engine.Run]
     setting: engine.Setting
 
 
@@ -368,12 +374,12 @@ class Share:
     def announce(self, group: Sequence[Begun]) -> None:
         """Announce the next runs to the other processes."""
         states = [{name: value.cpu() for name, value in plain(one.model).state_dict().items()} for one in group]
-        told = [  # the other processes have the user's function themselves
-            one.told if isinstance(one.told.schedule, Schedule) else replace(one.told, schedule=None) for one in group
+        runs = [  # the other processes have a schedule that is the user's function
+            one.run if isinstance(one.run.schedule, Schedule) else replace(one.run, schedule=None) for one in group
         ]
         first, key = group[0], _key()
         found, views = self.run.fingerprint(key), first.program.views
-        self.team.leaders(Task(key, found, first.arguments, views, states, told, first.setting))
+        self.team.leaders(Task(key, found, first.arguments, views, states, runs, first.setting))
         self.team.agree(found.to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
 
 
@@ -410,9 +416,9 @@ def _serve(team: distributed.Team, *mechanisms: DPSGD) -> None:
         team.agree((0 if found is None else task.records).to_bytes(SIZE, "big"), "their records", _SAME_RECORDS)
         assert found is not None
         models, program, records = replace(found, params=task.arguments).restored(task)
-        told = [replace(one, schedule=one.schedule or found.mechanism.schedule) for one in task.told]
+        given = [replace(one, schedule=one.schedule or found.mechanism.schedule) for one in task.runs]
         with contextlib.suppress(distributed.RunFailedError):  # the leader has the outcome
-            engine.train(program, partial(next, iter(models)), _rows(records, program), told, task.setting, team=team)
+            engine.train(program, partial(next, iter(models)), _rows(records, program), given, task.setting, team=team)
 
 
 def _with_records(runs: list[TorchRun], task: Task) -> TorchRun | None:
@@ -420,8 +426,8 @@ def _with_records(runs: list[TorchRun], task: Task) -> TorchRun | None:
     for run in runs:
         if run.fingerprint(task.key) == task.records:
             return run
-    for made in [run.mechanism.on_all_records() for run in runs]:
-        if made is not None and (run := TorchRun(made, {}, 0, {})).fingerprint(task.key) == task.records:
+    for whole in [run.mechanism.on_all_records() for run in runs]:
+        if whole is not None and (run := TorchRun(whole, {}, 0, {})).fingerprint(task.key) == task.records:
             runs.append(run)
             return run
     return None

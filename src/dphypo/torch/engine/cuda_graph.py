@@ -219,9 +219,9 @@ def replay(
     steps: range,
     *,
     capture: bool,
-    told: Callable[[int], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
 ) -> None:
-    """Execute the steps of a group by replaying captured ones; ``told`` is called with the number of steps so far.
+    """Execute the steps of a group by replaying captured ones; ``on_step`` is called with the number of steps so far.
 
     There is a graph for each number of pieces. The first steps of each number are executed without a graph, and so are
     all steps if ``capture`` is false. Graphs share their memory: a step leaves nothing there that another one reads.
@@ -245,6 +245,6 @@ def replay(
                     finally:
                         graph.capture_end()
                 graphs[batches.count].replay()
-            if told is not None:
-                told(number + 1)
+            if on_step is not None:
+                on_step(number + 1)
     torch.cuda.current_stream().wait_stream(stream)

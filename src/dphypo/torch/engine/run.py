@@ -119,17 +119,17 @@ class Group:
             checkpoint = None if content is None else io.BytesIO(content)
         steps = range(self._load(checkpoint), self._steps)
 
-        def told(made: int) -> None:
+        def on_step(made: int) -> None:
             if follower is not None:
                 follower.step(made, partial(self._dump, made))
 
         if isinstance(self._batches, DeviceBatches):
             capture = team is None and not self.program.alone and not isinstance(self._optimiser, optimisers.Foreign)
-            replay(self._batches, self.step, steps, capture=capture, told=told)
+            replay(self._batches, self.step, steps, capture=capture, on_step=on_step)
         else:
             for step in steps:
                 self.step(step)
-                told(step + 1)
+                on_step(step + 1)
         if team is not None:
             team.agree(_digest(self.rows), "their weights after the last step")
         return self._mean
