@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from dphypo import _validate
 from dphypo.torch import DPSGD, PrivateLoss
+from dphypo.torch import columns as torch_columns
 from dphypo.torch import data as torch_data
 from dphypo.torch.engine.optimisers import known
 from dphypo.training.cost import CALIBRATE, batch_size
@@ -60,7 +61,7 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         _validate.integer(at_least=1, max_length=max_length)
     args, model, dataset = trainer.args, trainer.model, trainer.train_dataset
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    taken = torch_data.taken_by(model, None) if args.remove_unused_columns else None
+    taken = torch_columns.taken_by(model, None) if args.remove_unused_columns else None
     declared = getattr(dataset, "features", None) or {}
     features = {name: one for name, one in declared.items() if taken is None or name in taken}
     tokens = type(inner).__name__.endswith(_TOKENS)
@@ -71,7 +72,7 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         more["loss"] = loss
     elif "loss" not in more:
         problems.append(f"{type(inner).__name__}: its loss is not known. Give loss=, one value per record")
-    if max_length is None and any(torch_data.length(one) == -1 for one in features.values()):
+    if max_length is None and any(torch_columns.length(one) == -1 for one in features.values()):
         problems.append("records differ in length, which is private. Give max_length=128, a public number of tokens")
     if "example" not in more and not features:
         problems.append("the data set declares no features. Give example=, one made-up record as the data set gives it")
@@ -82,8 +83,8 @@ def from_trainer(trainer: Any = None, *, max_length: int | None = None, **more: 
         raise ValueError(f"this Trainer cannot be made private as it is:\n{listed}")
     given: dict[str, Any] = {**_taken_over(trainer), "collate": _collator(trainer, taken, max_length), "data": dataset}
     if "example" not in more:
-        length = max_length or torch_data.LENGTH
-        given["example"] = {name: torch_data.made_up(one, length) for name, one in features.items()}
+        length = max_length or torch_columns.LENGTH
+        given["example"] = {name: torch_columns.made_up(one, length) for name, one in features.items()}
     given["model"] = trainer.model_init or partial(_same, copy.deepcopy(model).cpu())
     given |= more
     if tokens and "score" not in more:
@@ -192,7 +193,7 @@ def _column_problems(declared: Mapping[str, Any], taken: frozenset[str] | None, 
     known = ", ".join(map(repr, declared))
     if declared and "input_ids" in (taken or ()) and "input_ids" not in declared:
         yield f"the data set has no column 'input_ids', only {known}. Tokenise it first"
-    if declared and labelled and not torch_data.LABELS & declared.keys():
+    if declared and labelled and not torch_columns.LABELS & declared.keys():
         yield f"the data set has no column 'label', only {known}. Rename the one that holds the labels"
 
 
@@ -304,7 +305,7 @@ class _Padded:
     masked: bool
 
     def __call__(self, records: list[Any]) -> dict[str, Any]:
-        found = dict(self.collator([torch_data.only(one, self.taken) for one in records]))
+        found = dict(self.collator([torch_columns.only(one, self.taken) for one in records]))
         for name in {"label", "label_ids"} & found.keys():
             found["labels"] = found.pop(name)
         ids = found.get("input_ids")

@@ -18,7 +18,8 @@ from dphypo.mechanisms import Mechanism, Outcome, SampledGaussian, sampled_gauss
 from dphypo.space import Space
 from dphypo.space.dimension import Finite
 from dphypo.torch import hyperparameters, runs
-from dphypo.torch.data import DatasetRecords, TorchRecords, as_records, taken_by
+from dphypo.torch.columns import taken_by
+from dphypo.torch.data import DatasetRecords, TorchRecords, as_records
 from dphypo.torch.engine import distributed
 from dphypo.torch.engine.device import seeded, with_settings_kept
 from dphypo.torch.record_values import TorchModel, is_regression, per_record

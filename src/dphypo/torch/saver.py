@@ -301,7 +301,7 @@ class Loaded(nn.Module):
             self.register_buffer(f"tensor_{place}", tensors[name])
         self._graphs = {torch.device("cpu"): self._graph(torch.device("cpu"))}
 
-    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: Any, **named: torch.Tensor) -> torch.Tensor:
         if self._fields is None:
             (rows,) = inputs
             if not isinstance(rows, torch.Tensor):
