@@ -376,8 +376,8 @@ MUTANTS = (
         "records outside the domain are used",
         "one bad record cannot fail a run",
         "torch/runs.py",
-        "made.data.within(Domain.of(model, example, loss)).to(self._device)\n",
-        "made.data.to(self._device)\n",
+        "mechanism.data.within(Domain.of(model, example, loss)).to(self._device)\n",
+        "mechanism.data.to(self._device)\n",
         ("integrations/test_torch_data.py::test_one_record_outside_the_domain_changes_nothing",),
     ),
     Mutant(
