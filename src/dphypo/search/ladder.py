@@ -31,7 +31,7 @@ from dphypo.journal.journal import Record, keeping
 from dphypo.journal.store import Store
 from dphypo.mechanisms import Mechanism, over_space
 from dphypo.mechanisms.mechanism import SILENT, check_is_mechanism, records_of
-from dphypo.search.declaration import Declaration, FitCount, PartSetting, check_space, cost_of, read_space
+from dphypo.search.declaration import Declaration, FitCount, PartSetting, cost_of, read_space
 from dphypo.search.progress import solving
 from dphypo.search.proposer import middle, moved_into
 from dphypo.search.release import Release, SurveyTable, table_of
@@ -245,7 +245,6 @@ class _Solver:
 
     @classmethod
     def of(cls, space: Space, mechanism: Mechanism, delta: float, keep: Keep | None) -> _Solver:
-        check_space(space)
         _validate.warn_of_delta(_validate.positive_delta(delta=delta), records_of(mechanism))
         over_space.check_fit(mechanism, space)
         return cls(space, mechanism, delta, keep)
