@@ -181,4 +181,12 @@ MUTANTS = (
         '    return f"{delta:.{digits}g}"\n',
         ("accounting/test_tradeoff.py::test_what_is_said_of_delta_is_never_less_than_what_is_certified",),
     ),
+    Mutant(
+        "two threads silence Optuna at once",
+        "no log shows how many runs were drawn",
+        "samplers/optuna.py",
+        "    with _SILENT:\n",
+        "    if True:\n",
+        ("samplers/test_samplers_optuna.py::test_one_of_two_studies_in_threads_does_not_end_the_silence_of_the_other",),
+    ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
+import time
 
 import numpy as np
 import optuna
@@ -192,6 +194,33 @@ def test_nothing_is_printed_and_the_given_sampler_and_settings_stay_as_they_were
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
     assert pickle.dumps(sampler) == state
+
+
+def test_one_of_two_studies_in_threads_does_not_end_the_silence_of_the_other(caplog):
+    """Optuna logs every study that is created: how many there are shows T."""
+    inside, history = threading.Event(), told(SQUARE, 4)
+
+    class Waits(optuna.samplers.RandomSampler):
+        def __deepcopy__(self, memo):
+            inside.set()
+            time.sleep(0.5)  # the other thread may go in now, and out after this one
+            return optuna.samplers.RandomSampler(seed=0)
+
+    class Follows(optuna.samplers.RandomSampler):
+        def __deepcopy__(self, memo):
+            other.join()
+            return optuna.samplers.RandomSampler(seed=0)
+
+    other = threading.Thread(target=lambda: OptunaSampler(Waits()).proposed(SQUARE, history))
+    optuna.logging.enable_propagation()
+    try:
+        with caplog.at_level(logging.INFO):
+            other.start()
+            inside.wait()
+            OptunaSampler(Follows()).proposed(SQUARE, history)
+    finally:
+        optuna.logging.disable_propagation()
+    assert caplog.records == []
 
 
 def test_arguments_are_checked():

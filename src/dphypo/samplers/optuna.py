@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -162,15 +163,22 @@ def _suggested(trial: Trial, space: Space) -> Floats:
     return point.ravel()
 
 
+_SILENT = threading.RLock()
+
+
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Optuna without its log and warnings, which would show scores."""
+    """Optuna without its log and warnings, which would show scores, and how many runs were drawn.
+
+    Both are settings of the process: the first of two threads to leave would end the silence of the other.
+    """
     from optuna import logging
 
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
+    with _SILENT:
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity(logging.CRITICAL)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                yield
+        finally:
+            logging.set_verbosity(verbosity)
