@@ -51,6 +51,7 @@ def account(
     """Compute what a search costs: T runs of which the best is released, or everything that a certificate states."""
     from dphypo._validate import printable
     from dphypo.accounting import account as account_for
+    from dphypo.accounting.profiles import show_delta
 
     no_run = (run, noise_multiplier) == (RunOptions(), None)
     title, stated = "privacy of the whole search", {}
@@ -69,7 +70,7 @@ def account(
     else:
         delta = 1e-5 if delta is None else delta
         guarantee = account_for(run.checked(noise_multiplier), search.law(), search.to_band())
-    _show(guarantee, delta, f"{title} at δ = {shown_delta(delta)}", as_json, certificate, run.records, **stated)
+    _show(guarantee, delta, f"{title} at δ = {show_delta(delta)}", as_json, certificate, run.records, **stated)
 
 
 @o.grouped
@@ -84,11 +85,12 @@ def calibrate(
 ) -> None:
     """Find the noise multiplier for a total (ε, δ), and show what the paper's theorem would charge for it."""
     from dphypo.accounting import calibrate as calibrate_noise
+    from dphypo.accounting.profiles import show_delta
     from dphypo.search.progress import solving
 
     with solving():
         found = calibrate_noise(run.at_noise, search.law(), search.to_band(), epsilon=epsilon, delta=delta)
-    title = f"noise for a total of ε = {epsilon:g} at δ = {shown_delta(delta)}"
+    title = f"noise for a total of ε = {epsilon:g} at δ = {show_delta(delta)}"
     _show(found.guarantee, delta, title, as_json, certificate, run.records, noise_multiplier=found.noise_multiplier)
 
 
@@ -127,13 +129,6 @@ def shown(value: float, decimals: int = 4) -> str:
     from dphypo.accounting.profiles import round_up
 
     return f"{round_up(value, decimals):.{decimals}f}" if value < math.inf else "inf"
-
-
-def shown_delta(delta: float) -> str:
-    """δ, rounded up."""
-    from dphypo.accounting.profiles import show_delta
-
-    return show_delta(delta)
 
 
 def _show(
@@ -287,6 +282,7 @@ def compose(
     """Compute what several searches on the same data cost together, if they were declared together."""
     from dphypo._files import is_folder
     from dphypo.accounting import Composition
+    from dphypo.accounting.profiles import show_delta
 
     files = [(path / "certificate.json" if is_folder(path) else path).resolve() for path in certificates]
     for path, file in zip(certificates, files, strict=True):
@@ -301,7 +297,7 @@ def compose(
     if delta is None:
         delta = max((one for one in stated if one is not None), default=1e-5)
     together = Composition.of(*guarantees)
-    total = f"ε = {shown(together.epsilon(delta))} at δ = {shown_delta(delta)}"
+    total = f"ε = {shown(together.epsilon(delta))} at δ = {show_delta(delta)}"
     if len(guarantees) == 1:
         print(total)
         return
