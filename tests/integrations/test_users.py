@@ -101,6 +101,16 @@ def test_a_model_whose_function_requires_the_only_hyperparameter_that_is_searche
         dphypo.tune(dphypo.Space({"learning_rate": [0.1, 0.2], "widht": [4]}), searched, **given)
 
 
+def test_a_model_that_no_process_can_be_sent_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    """Before, the survey was executed in this process, and the last run failed in another."""
+    mechanism = dpsgd(model=lambda: MLP(4), noise_multiplier="calibrate", score=lambda model: 0.5)
+    given: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "survey": 2, "progress": False, "journal": tmp_path / "t.db"}
+    with pytest.raises(TypeError, match=r"cannot be sent to another process .*run with workers=1"):
+        dphypo.tune(dphypo.Space({"learning_rate": [0.1, 0.2]}), mechanism, workers=2, **given)
+    with pytest.raises(ValueError, match="the journal holds nothing yet"):
+        dphypo.open_journal(tmp_path / "t.db")
+
+
 def test_records_in_place_of_a_score_are_refused() -> None:
     with pytest.raises(ValueError, match=r"score = 'tuple' is not valid: .*PrivateAccuracy\(records"):
         dpsgd(score=(INPUTS, LABELS))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import inspect
+import io
 import itertools
 import multiprocessing
 import os
@@ -30,6 +31,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from multiprocessing import connection as pipes
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from dphypo import _validate
@@ -187,6 +189,13 @@ class Execution:
         """Whether the death of one process may end runs of others, as in a pool of ``concurrent.futures``."""
         pool = isinstance(self.executor, concurrent.futures.Executor) and not self.here
         return self.workers > 1 and (pool or bool(getattr(self.executor, "breaks", False)))
+
+    def spawns(self, mechanism: Mechanism, *, single: bool) -> bool:
+        """Whether processes of this library execute the runs, one at a time, and are sent the mechanism."""
+        if self.start_method == "fork" or self.devices is not None:
+            return False
+        own = self.executor is None and self.workers > 1 and (single or not mechanism.makes_many)
+        return own or self.executor == "processes"
 
     def open(self, mechanism: Mechanism) -> AbstractContextManager[Executor]:
         """An executor for the runs of a mechanism, which is closed when the block ends."""
@@ -365,10 +374,7 @@ class Processes:
         try:
             process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise TypeError(
-                f"the mechanism cannot be sent to another process ({error}): define it at the top of a module, run "
-                'with workers=1, or, if the process has no threads, with start_method="fork"'
-            ) from None
+            raise _not_sendable(error) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -379,6 +385,30 @@ class Processes:
         workers, self._waiting, self._working = [*self._waiting, *self._working], [], {}
         for worker in workers:
             _end(worker)
+
+
+def _not_sendable(error: Exception) -> TypeError:
+    return TypeError(
+        f"the mechanism cannot be sent to another process ({error}): define it at the top of a module, run with "
+        'workers=1, or, if the process has no threads, with start_method="fork"'
+    )
+
+
+class _WithoutArrays(ForkingPickler):
+    """Pickles a mechanism without its arrays, which can be sent and may be large."""
+
+    def persistent_id(self, value: object) -> str | None:
+        return "array" if hasattr(type(value), "__array__") else None
+
+
+def check_sendable(mechanism: Mechanism) -> None:
+    """Refuse a mechanism that cannot be sent to a worker process, before anything is drawn."""
+    try:
+        _WithoutArrays(io.BytesIO()).dump(mechanism)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise _not_sendable(error) from None
+    except Exception:  # what can only be sent while a process starts
+        return
 
 
 def _watch(pid: int) -> int | None:

@@ -50,7 +50,7 @@ from dphypo.accounting.certificate import where_it_stopped
 from dphypo.entropy import Entropy, bits
 from dphypo.errors import Refusal, Stopped
 from dphypo.executors import Executor, Withdrawn
-from dphypo.executors.executor import Execution, Groups, GroupSizes, Lost, Processes, checked
+from dphypo.executors.executor import Execution, Groups, GroupSizes, Lost, Processes, check_sendable, checked
 from dphypo.journal import Ledger
 from dphypo.journal.journal import KEEPS_MODELS, MAX_ATTEMPTS, Journal, Record, Stop, Trial, refuse_without_ledger
 from dphypo.journal.ledger import LEDGER, Reservation
@@ -64,6 +64,7 @@ from dphypo.search.curator import Curator
 from dphypo.search.declaration import Declaration, PartSetting, Past, refuse_changed
 from dphypo.search.progress import NOWHERE, WATCH_SUFFIX, CheckpointFile, LiveFile, LiveSteps, ReportsSteps, erase
 from dphypo.search.release import Ending, OnRun, Release, SurveyTable, with_models
+from dphypo.search.survey import LastRun
 
 _FOREIGN = "this trial does not belong to this search: pass tell() what ask() returned"
 HOPELESS = 5
@@ -142,6 +143,8 @@ class Runner:
                 if finished:
                     _progress.say_made_before(self.address if progress else None, released=True)
                     return self.release(again=True)
+                if execution.spawns(last := parts[-1].mechanism, single=isinstance(parts[-1], LastRun)):
+                    check_sendable(last)
                 cost = _progress.cost(declaration.certificate, [part.compute() for part in parts])
                 self.live.erase()
                 self.live.update(cost=cost)
