@@ -23,20 +23,20 @@ def network(width: int) -> nn.Module:
 
 def main(folder: Path) -> None:
     pixels, labels = load_digits(return_X_y=True)
-    trains, scores = split_by_hash(pixels / 16, labels)  # which side a record is on is decided by a hash of it
+    trains, scores = split_by_hash(pixels / 16, labels)  # a hash of each record decides its side
     train = DPSGD(
         model=network,
         data=trains,
         score=PrivateAccuracy(scores, noise_multiplier="calibrate"),
-        noise_multiplier="calibrate",  # what the total asks for
+        noise_multiplier="calibrate",  # tune solves for it
         epochs=3,
     )
     space = dphypo.Space({"learning_rate": loguniform(0.1, 10), "width": [16, 32]})
-    # The journal keeps the search: started again after an interrupt, it goes on.
+    # The journal keeps the search: after an interrupt, run the program again and it resumes.
     release = dphypo.tune(space, train, epsilon=8, delta=1e-5, survey=3, journal=folder / "tune.db")
     release.save(folder / "release")
 
-    loaded = dphypo.load_release(folder / "release", model=network)  # on another machine: what builds the model
+    loaded = dphypo.load_release(folder / "release", model=network)  # on another machine; model= is optional
     digit = loaded.model(torch.tensor(pixels[:1] / 16, dtype=torch.float32)).argmax()
     print(f"The first picture shows a {int(digit)}; the model was trained with {dict(loaded.params or {})}.")
     print(loaded.certificate.statement())

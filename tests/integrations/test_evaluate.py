@@ -11,13 +11,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import dphypo
 from dphypo import Ledger
 from dphypo.accounting.certificate import breaks
 from dphypo.accounting.tradeoff import paper_sentence
 from dphypo.accounting.verify import verify
 from dphypo.errors import LedgerError
 from dphypo.sklearn import DPSGDClassifier, DPSGDRegressor
-from dphypo.torch import PrivateConfusion, PrivateLoss, PublicAccuracy, private_test
+from dphypo.torch import DPSGD, PrivateConfusion, PrivateLoss, PublicAccuracy, private_test
 
 X = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -50,6 +51,18 @@ def test_the_ledger_is_charged_before_a_score_and_refuses_one_too_many(tmp_path:
     assert [entry.name for entry in Ledger(tmp_path / "data.db").entries] == ["first"]
     with pytest.raises(LedgerError):
         private_test(model(), (X, Y), **given)
+
+
+def test_a_folder_and_rows_of_a_model_for_persons_are_noticed(tmp_path: Path) -> None:
+    keys = np.arange(400) // 4
+    train = DPSGD(model=model, data=(X[:400], Y[:400]), person=keys, score="accuracy", epochs=2, batch_size=20)
+    release = dphypo.tune(train, epsilon=8, delta=1e-5, search="never", journal=None, progress=False)
+    with pytest.warns(UserWarning, match="guarantee for persons, and this score protects single rows.*person="):
+        private_test(release, (X, Y), epsilon=0.5, delta=1e-6)
+    private_test(release, (X, Y), epsilon=0.5, delta=1e-6, person=np.arange(4000) // 4)
+    folder = release.save(tmp_path / "release")
+    with pytest.raises(ValueError, match=r"model = .*give the release, dphypo.load_release\(folder\)"):
+        private_test(str(folder), (X, Y), epsilon=0.5, delta=1e-6)
 
 
 @pytest.mark.parametrize("score", ["auc", "f1", "balanced_accuracy", "loss"])

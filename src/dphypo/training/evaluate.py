@@ -66,7 +66,10 @@ def private_test(
     >>> found.certificate.epsilon <= 0.5, found.deviation < 0.01
     (True, True)
     """
+    of_persons = isinstance(model, Release) and model.certificate.document["public"].get("unit") == "person"
     model = model.model if isinstance(model, Release) else model
+    if isinstance(model, str | Path):
+        raise _validate.fail("model", model, "give the release, dphypo.load_release(folder), or its model")
     if hasattr(model, "get_params"):  # an estimator: its side of the scores is registered where it is imported
         import dphypo.sklearn.estimators  # noqa: F401
     trained = as_trained(model)
@@ -77,6 +80,11 @@ def private_test(
     refuse_targets(given, trained)
     if isinstance(given, PrivateLoss):
         given.bound_for(trained, given.records_for(trained))  # before anything is spent
+    if of_persons and given.rows_per_person is None:
+        _validate.warn(
+            "the model was released with a guarantee for persons, and this score protects single rows: if a person has "
+            "several, give person=, the key of each row"
+        )
 
     def at(noise: float) -> Composition:
         return Composition(
