@@ -25,7 +25,9 @@ database, or where the claims were deleted too, the ledger lets one continue.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import inspect
 import json
 import math
 import secrets
@@ -207,6 +209,7 @@ class OptunaSurvey:
             raise _validate.fail("catch", "...", "every exception is a failed trial here: leave it out")
         from optuna import TrialPruned
 
+        _refuse_other_arguments("objective", objective, "a trial")
         claims = self._begin(study)
         if claims.used_up:
             _validate.warn(_TOO_MANY)
@@ -240,7 +243,9 @@ class OptunaSurvey:
         scored = [trial for trial in TrialClaims(study, self.runs).trials if _score(trial) is not None]
         if not scored:
             if fallback is None:
-                raise _validate.fail("fallback", None, "every trial failed: give the parameters of the last run")
+                tried = TrialClaims(study, self.runs).trials
+                why = "every trial failed" if tried else "no trial was executed: call optimize first"
+                raise _validate.fail("fallback", None, f"{why}; or give the parameters of the last run")
             return dict(fallback)
         common = set.intersection(*(set(trial.params) for trial in scored))
         if not common:
@@ -277,7 +282,7 @@ class OptunaSurvey:
                 remedy = "it holds the release of another survey: give a new folder, or open that survey's study"
                 raise _validate.fail("folder", str(folder), remedy)
             return found.model, dict(found.params or {}), found.certificate
-        self.params(study, fallback)  # an error now closes nothing
+        _refuse_other_arguments("train", train, **self.params(study, fallback))  # an error now closes nothing
         claims.close()
         params = self.params(study, fallback)
         claims.claim_last_run(self.last_runs)
@@ -315,6 +320,8 @@ class OptunaSurvey:
     def _begin(self, study: Study) -> TrialClaims:
         """Claim a new study; refuse one that this survey did not begin."""
         refuse_in_worker_start()
+        if not hasattr(study, "directions"):
+            raise _validate.fail("study", study, "give the study of Optuna first, and then the function")
         if len(study.directions) > 1:
             remedy = "it has several objectives: a survey has one. Give the others as trial.set_user_attr(...)"
             raise _validate.fail("study", study.study_name, remedy)
@@ -349,6 +356,19 @@ class OptunaSurvey:
             scores = account_published(self.score_event, self.runs * (1 + self.reports))
             terms.append(Term(scores, scoring, scores=True))
         return Composition((*terms, Term(account_published(full.event, self.last_runs), training)))
+
+
+def _refuse_other_arguments(name: str, function: object, *values: object, **named: object) -> None:
+    """Refuse a function that cannot be called like this: its first call would be paid for and fail."""
+    shown = ", ".join([*map(str, values), *(f"{one}=..." for one in named)])
+    if not callable(function):
+        raise _validate.fail(name, function, f"give a function, called as {name}({shown})")
+    with contextlib.suppress(ValueError):  # of built-in functions that state no arguments
+        arguments = inspect.signature(function)
+        try:
+            arguments.bind(*values, **named)
+        except TypeError as error:
+            raise TypeError(f"{name} is called as {name}({shown}), and takes {arguments}: {error}") from None
 
 
 def _own(run: SampledGaussian) -> OwnRun:

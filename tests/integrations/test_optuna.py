@@ -82,6 +82,23 @@ def test_a_finished_script_gets_its_release_back(tmp_path):
     assert len(made) == 1
 
 
+def test_functions_that_cannot_be_called_are_refused_before_anything_is_spent():
+    driven = study()
+    with pytest.raises(TypeError, match=r"objective is called as objective\(a trial\), and takes \(\)"):
+        SURVEY.optimize(driven, lambda: 0.5)
+    with pytest.raises(ValueError, match=r"objective = .* give a function"):
+        SURVEY.optimize(objective, driven)
+    with pytest.raises(ValueError, match="no trial was executed: call optimize first"):
+        SURVEY.last_run(driven, lambda lr: lr)
+    assert not driven.trials
+    SURVEY.optimize(driven, objective)
+    with pytest.raises(TypeError, match=r"train is called as train\(lr=\.\.\.\), and takes \(rate\)"):
+        SURVEY.last_run(driven, lambda rate: rate)
+    with pytest.raises(ValueError, match="give the study of Optuna first"):
+        SURVEY.last_run(lambda lr: lr, driven)
+    assert SURVEY.last_run(driven, lambda lr: lr)[0] > 0
+
+
 def test_an_interrupted_study_goes_on_and_counts_what_was_begun():
     driven = study()
 

@@ -230,3 +230,9 @@ def test_arguments_are_checked():
         OptunaSampler(optuna.samplers.RandomSampler(), fraction=0)
     with pytest.raises(ValueError, match=r"history_only = 1 is not valid: give True or False"):
         OptunaSampler(optuna.samplers.RandomSampler(), history_only=1)
+
+
+@pytest.mark.parametrize("given", [optuna.samplers.TPESampler, "tpe"])
+def test_what_is_no_sampler_is_refused_where_it_is_given(given):
+    with pytest.raises(ValueError, match=r"sampler = .* give a sampler of Optuna, such as TPESampler\(\)"):
+        OptunaSampler(given)

@@ -94,6 +94,8 @@ class OptunaSampler:
     history_only: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.sampler, type) or not hasattr(self.sampler, "sample_relative"):
+            raise _validate.fail("sampler", self.sampler, "give a sampler of Optuna, such as TPESampler()")
         object.__setattr__(self, "proposals", _validate.integer(at_least=1, proposals=self.proposals))
         object.__setattr__(self, "fraction", _validate.positive(fraction=self.fraction))
         object.__setattr__(self, "history_only", _validate.flag(history_only=self.history_only))
