@@ -204,6 +204,12 @@ def test_a_malformed_certificate_is_answered_no(document, changes, words, tmp_pa
 STEP = {"type": "PoissonSampledDpEvent", "sampling_probability": 0.5, "event": {"type": "GaussianDpEvent"}}
 
 
+@pytest.mark.parametrize("law", [None, [], {"law": "pmf"}, {"law": "pmf", "probabilities": None}])
+def test_a_malformed_law_is_refused_where_a_certificate_is_composed(document, law):
+    with pytest.raises(ValueError, match=r"the certificate does not state a guarantee|a pmf law also needs"):
+        guarantee_of(changed(document, runs={"law": law, "mean": 3.0}))
+
+
 @pytest.mark.parametrize("count", [10**9, 10**20])
 def test_a_training_without_end_is_not_recomputed(document, count, tmp_path):
     event = {

@@ -321,7 +321,7 @@ def guarantee_of(certificate: Certificate | Json | str | os.PathLike[str]) -> Co
     try:
         whole = from_json(document, BUDGET)
         return Composition(tuple(replace(term, side=term.side.of_records(name)) for term in whole.terms))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the certificate does not state a guarantee that this version reads ({error})") from None
 
 
