@@ -64,5 +64,5 @@ def test_no_number_that_people_read_is_less_than_what_is_certified(seed, tmp_pat
 def test_the_totals_of_a_ladder_are_shown_as_what_they_are_or_more():
     rungs = [replace(rung, epsilon=8 / 2 ** (place / 2)) for place, rung in enumerate(climb().rungs)]
     shown = replace(climb(), rungs=tuple(rungs)).summary
-    totals = [float(one) for one in re.findall("total is ε = ([^a-zA-Z]+)[.] ", shown)[0].split(", ")]
+    totals = [float(one) for one in re.findall("each of them is ε = ([^a-zA-Z]+)[.] ", shown)[0].split(", ")]
     assert all(rung.epsilon <= total < rung.epsilon + 1e-4 for rung, total in zip(rungs, totals, strict=True))
