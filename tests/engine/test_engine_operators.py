@@ -569,6 +569,47 @@ def test_places_of_a_larger_picture_stay_in_a_smaller_one(adaptive: bool) -> Non
         assert bool(wrong) or not outside
 
 
+ONES, MASK = torch.ones(1, 1, 1, 1), [True, True, True]
+ZEROS, ROWS = torch.zeros(1, 8, 4, 4), torch.zeros(8, 4)
+PLACES, LINE = torch.zeros(1, 1, 1, 1, dtype=torch.int64), torch.zeros(8, 1)
+OTHER_SHAPES: dict[str, tuple[Any, ...]] = {
+    "_softmax_backward_data": (ROWS, LINE, 1, torch.float32),
+    "_log_softmax_backward_data": (ROWS, LINE, 1, torch.float32),
+    "native_layer_norm_backward": (LINE[:1], ROWS, [4], LINE, LINE, None, None, MASK),
+    "native_layer_norm_backward of one mean": (ROWS, ROWS, [4], LINE[:1], LINE, None, None, MASK),
+    "native_layer_norm_backward of one scale": (ROWS, ROWS, [4], LINE, LINE[:1], None, None, MASK),
+    "reflection_pad1d_backward": (torch.ones(1, 6), ROWS, [1, 1]),
+    "reflection_pad2d_backward": (torch.ones(1, 1, 6, 6), ZEROS, [1, 1, 1, 1]),
+    "replication_pad1d_backward": (torch.ones(1, 6), ROWS, [1, 1]),
+    "replication_pad2d_backward": (torch.ones(1, 1, 6, 6), ZEROS, [1, 1, 1, 1]),
+    "convolution_backward": (
+        *(torch.ones(0, 2, 4, 4), ZEROS, torch.ones(2, 8, 1, 1)),
+        *(None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]),
+    ),
+    "_adaptive_avg_pool2d_backward": (ONES, ZEROS),
+    "adaptive_max_pool2d_backward": (ONES, ZEROS, PLACES),
+    "max_pool2d_with_indices_backward": (ONES, ZEROS, [4, 4], [4, 4], [0, 0], [1, 1], False, PLACES),
+    "grid_sampler_2d_backward": (ONES, ZEROS, torch.zeros(1, 1, 1, 2), 0, 0, False, MASK[:2]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SHAPES)
+def test_a_derivative_of_other_shapes_is_refused(name: str) -> None:
+    """Kernels do not check: they read the memory of other records, of which one moved a step by 15 C."""
+    given = OTHER_SHAPES[name]
+    places = [place for place, one in enumerate(given) if isinstance(one, torch.Tensor)]
+
+    def called(*tensors: torch.Tensor) -> Any:
+        arguments = list(given)
+        for place, one in zip(places, tensors, strict=True):
+            arguments[place] = one
+        made = overload(name.partition(" ")[0])(*arguments)
+        return made if isinstance(made, torch.Tensor) else made[0]
+
+    with pytest.raises(UnsupportedModelError, match=r"would read other memory|(?i:expect|shape|size)"):
+        total_of(called, *(given[place] for place in places))
+
+
 def test_a_number_may_be_converted_within_vmap() -> None:
     gm = total_of(lambda x: torch.vmap(torch.vmap(lambda one: one.tanh() * 2))(x), torch.rand(2, 3))
     assert torch.equal(gm(torch.ones(2, 3))[0], torch.ones(2, 3).tanh() * 2)

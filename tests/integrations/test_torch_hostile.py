@@ -387,6 +387,13 @@ def filled(inputs: torch.Tensor) -> torch.Tensor:
     return inputs.index_fill(1, inputs[0, :1].long(), 9.0)
 
 
+def shorter(inputs: torch.Tensor) -> torch.Tensor:
+    """Asks a derivative for more channels than it is given: it read those of seven other records."""
+    slopes, pictures = inputs[:, None, :1].expand(-1, 1, 6).contiguous(), inputs.new_zeros(len(inputs), 8, 4)
+    others = torch.ops.aten.reflection_pad1d_backward(slopes, pictures, [1, 1]).nan_to_num()
+    return inputs * torch.where((others == 60).flatten(1).any(1, keepdim=True), -1.0, 1.0)
+
+
 def pooled(inputs: torch.Tensor) -> torch.Tensor:
     """Derivatives at places of its own choice."""
     place, slope = inputs[:, :1].long().reshape(-1, 1, 1, 1), inputs[:, :1].reshape(-1, 1, 1, 1)
@@ -567,6 +574,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "memory that was never written": before(unwritten),
     "index_fill outside": before(filled),
     "places of a maximum": before(pooled),
+    "a derivative of other shapes": before(shorter),
     "a constant that holds the records": Bank,
     "a buffer that holds the records": BankBuffer,
     "a tensor subclass": before(lambda x: x.as_subclass(Subclass).neg().as_subclass(torch.Tensor)),
@@ -614,7 +622,7 @@ REFUSED = {
     *("the memory of neighbours", "a constant that holds the records", "a buffer that holds the records", "resize"),
     *("cond", "least squares", "nonzero", "unique", "operators in a thread", "dlpack", "a capsule", "a pointer"),
     *("a pointer to a storage", "apply_", "a sorter", "the sum of earlier outputs", "an operator of its own"),
-    *("a scan", "an attribute that counts", "an update of many"),
+    *("a scan", "an attribute that counts", "an update of many", "a derivative of other shapes"),
 }
 """What cannot be captured."""
 FAST = {

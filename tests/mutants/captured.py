@@ -219,6 +219,14 @@ MUTANTS = (
         (f"{_HOSTILE}::test_what_reading_a_record_leaves_behind_changes_no_other",),
     ),
     Mutant(
+        "derivatives may have other shapes than their forward pass",
+        "a record reads no memory of others",
+        "torch/engine/rewrites.py",
+        "        if not alike:\n",
+        "        if alike is None:\n",
+        ("engine/test_engine_operators.py::test_a_derivative_of_other_shapes_is_refused",),
+    ),
+    Mutant(
         "a saved graph may give a type by a number",
         "loading a release does not end the process",
         "torch/saver.py",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from dphypo.torch.engine.operators import BY_ADDRESS, CPU, called, held, refusal
+from dphypo.torch.engine.operators import BY_ADDRESS, CPU, called, held, refusal, shaped
 
 A = torch.ops.aten
 
@@ -375,17 +375,77 @@ def _searched(edit: _Editor, node: fx.Node) -> None:
         raise refusal(node, "raises if a sorter is no permutation: sort with torch.gather before")
 
 
+_OTHER_SHAPES = "is given other shapes than its forward pass has, and would read other memory: let PyTorch call it"
+
+
 def _pooled(edit: _Editor, node: fx.Node) -> None:
     """The rule of the derivative of a maximum over windows, if its places are not those of the forward pass."""
     place = len(node.args) - 1
-    index, planes = node.args[place], edit.value(node.args[1]).shape[-2:]
+    index, (*lead, height, width) = node.args[place], edit.value(node.args[1]).shape
+    slopes = edit.value(node.args[0]).shape
+    if slopes != edit.value(index).shape or [*slopes[:-2]] != lead:
+        raise refusal(node, _OTHER_SHAPES)
+    planes = torch.Size((height, width))
     source: Any = index.args[0] if isinstance(index, fx.Node) and index.target is operator.getitem else None
     pooled = getattr(source, "target", None) in (A.max_pool2d_with_indices.default, A.adaptive_max_pool2d.default)
     if not pooled or edit.value(source.args[0]).shape[-2:] != planes:
         node.update_arg(place, edit.clamp(index, 0, int(planes.numel())))  # type: ignore[arg-type]
 
 
+def _derivative(forward: Callable[..., Iterable[tuple[torch.Tensor, torch.Tensor]]]) -> Rule:
+    """The rule of a derivative whose kernel does not check shapes: where they differ, it reads memory of other records.
+
+    ``forward`` gives arguments of the derivative, each with what the forward pass gives in its place.
+    """
+
+    def rule(edit: _Editor, node: fx.Node) -> None:
+        given = fx.node.map_arg(node.args, edit.value)
+        try:
+            alike = all(one.shape == made.shape for one, made in forward(*given))
+        except Exception:  # of shapes that no forward pass has
+            alike = False
+        if not alike:
+            raise refusal(node, _OTHER_SHAPES)
+
+    return rule
+
+
+def _of_softmax(slopes: Any, made: Any, *_: Any) -> Any:
+    return [(slopes, made)]
+
+
+def _of_norm(slopes: Any, value: Any, sizes: Any, mean: Any, scale: Any, weight: Any, bias: Any, _: Any) -> Any:
+    made = shaped(A.native_layer_norm.default, (value, sizes, weight, bias, 1e-5), {})
+    return zip((slopes, mean, scale), made, strict=True)
+
+
+def _of_padding(target: OpOverload) -> Callable[..., Any]:
+    return lambda slopes, value, edges: [(slopes, shaped(target, (value, edges), {}))]
+
+
+def _of_convolution(slopes: Any, pictures: Any, weight: Any, _: Any, *more: Any) -> Any:
+    return [(slopes, shaped(A.convolution.default, (pictures, weight, None, *more[:-1]), {}))]
+
+
+def _of_average(slopes: Any, pictures: Any) -> Any:
+    return [(slopes, shaped(A._adaptive_avg_pool2d.default, (pictures, slopes.shape[-2:]), {}))]
+
+
+def _of_grid(slopes: Any, pictures: Any, grid: Any, *more: Any) -> Any:
+    return [(slopes, shaped(A.grid_sampler_2d.default, (pictures, grid, *more[:-1]), {}))]
+
+
 _RULES: dict[Any, Any] = {
+    A._softmax_backward_data.default: _derivative(_of_softmax),
+    A._log_softmax_backward_data.default: _derivative(_of_softmax),
+    A.native_layer_norm_backward.default: _derivative(_of_norm),
+    A.reflection_pad1d_backward.default: _derivative(_of_padding(A.reflection_pad1d.default)),
+    A.reflection_pad2d_backward.default: _derivative(_of_padding(A.reflection_pad2d.default)),
+    A.replication_pad1d_backward.default: _derivative(_of_padding(A.replication_pad1d.default)),
+    A.replication_pad2d_backward.default: _derivative(_of_padding(A.replication_pad2d.default)),
+    A.convolution_backward.default: _derivative(_of_convolution),
+    A._adaptive_avg_pool2d_backward.default: _derivative(_of_average),
+    A.grid_sampler_2d_backward.default: _derivative(_of_grid),
     A.embedding.default: _indexed(1, lambda edit, node: len(edit.value(node.args[0]))),
     A.embedding_dense_backward.default: _scattered,
     A.gather.default: _indexed(2, _along),
