@@ -270,7 +270,7 @@ class _Finder:
         return _Product(part, object(), pictures, slopes, math.prod(slopes.meta["val"].shape[1:]))
 
     def biases(self, outputs: Sequence[fx.Node], products: dict[int, list[_Product]]) -> dict[int, int]:
-        """Weights of one position, and the biases whose gradient is that of their layer's outputs."""
+        """The place of each weight of one position, and that of its bias: their gradients are a part together."""
         taken: dict[int, int] = {}
         for weight, found in products.items():
             if len(found) > 1 or found[0].positions > 1 or found[0].key is not Outer:

@@ -58,7 +58,7 @@ class Alive(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _one_way() -> Iterator[None]:
-    """A block in which products are plain ones: tests that choose a way need numbers. No other thread trains here."""
+    """A block with plain products: to choose a way of a product needs numbers. No other thread trains meanwhile."""
     with process_lock():
         kept = layers._way, layers.steady
         layers._way, layers.steady = lambda *_: torch.mm, lambda *_: True  # type: ignore[assignment]

@@ -213,7 +213,7 @@ def _finish(gm: fx.GraphModule) -> None:
 
 
 def _indexed(place: int, size: Callable[[_Editor, fx.Node], int], negative: bool = False) -> Rule:
-    """The rule of an operator whose argument at ``place`` is an index below ``size``; maybe a ``negative`` one."""
+    """The rule of an operator whose argument at ``place`` is an index below ``size``, or ``negative``, from the end."""
 
     def rule(edit: _Editor, node: fx.Node) -> None:
         limit = size(edit, node)
