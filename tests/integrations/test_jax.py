@@ -321,6 +321,14 @@ shown.defvjp(lambda values: (values, values), lambda values, up: (jax.debug.prin
             },
             "callback",
         ),
+        (  # arguments in the other order, and a loss of a batch
+            {"predict": lambda inputs, params: inputs @ params["in"]},
+            r"predict\(params, input\) fails .* without the dimension of a batch: shapes \(64,\)",
+        ),
+        (
+            {"loss": lambda params, record: jnp.sum(record[0], axis=1).mean() + params["in"].sum()},
+            r"loss\(params, record\) fails .* shapes \(\(64,\), \(\)\)",
+        ),
         ({"init": lambda key: {"in": jnp.zeros(3, jnp.int32)}}, "nothing to train"),
         ({"init": lambda key: [jnp.zeros(3, jnp.bfloat16)]}, "bfloat16"),
         ({"clipping": "cut"}, "clipping = 'cut'"),

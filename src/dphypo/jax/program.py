@@ -298,7 +298,17 @@ class Program:
         """Refuse a loss that does not give a number, or that could show records to other code."""
         record = self.records.synthetic_row()
         row = jnp.zeros(self.size, self.dtype)
-        code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
+        called, shapes = "loss(params, record)", jax.tree.map(np.shape, record)
+        if self._is_cross_entropy:
+            self._refuse_labels(record)
+            called, shapes = "predict(params, input)", np.shape(record[0])
+        try:
+            code = jax.make_jaxpr(self.loss)(row, record, jax.random.key(0))
+        except Exception as error:
+            raise UnsupportedModelError(
+                f"{called} fails on a made-up record ({type(error).__name__}: {error}). It gets what init returns and "
+                f"one record, without the dimension of a batch: shapes {shapes}"
+            ) from error
         if [(value.shape, value.dtype.kind) for value in code.out_avals] != [((), "f")]:
             raise UnsupportedModelError("the loss of a record must be one real number: loss(params, record) -> scalar")
         for function in (self.loss, jax.grad(self.loss)):
@@ -351,12 +361,15 @@ class Program:
         losses = jax.vmap(partial(self.loss_of, leaves))(rows, keys)
         return jnp.sum(losses.astype(weights.dtype) * weights)
 
-    def _cross_entropy(self, params: Tree, record: Tree) -> Any:
-        assert self._predict is not None
+    def _refuse_labels(self, record: Tree) -> None:
         labels = record[1]
         if labels.ndim or labels.dtype.kind not in "iu":
             remedy = "the default loss takes one whole number per record, its class: encode them so, or give a loss"
             raise _validate.fail("data", f"targets of {labels.dtype}, {labels.size} a record", remedy)
+
+    def _cross_entropy(self, params: Tree, record: Tree) -> Any:
+        assert self._predict is not None
+        self._refuse_labels(record)
         return optax.softmax_cross_entropy_with_integer_labels(self._predict(params, record[0]), record[1])
 
     def predict(self, row: Any, inputs: Any) -> Any:
