@@ -14,6 +14,7 @@ from dphypo.accounting import account
 from dphypo.accounting.profiles import round_up
 from dphypo.accounting.verify import guarantee_of
 from dphypo.cli import app
+from dphypo.errors import FileError
 from dphypo.laws import Geometric
 
 RUN = CliRunner()
@@ -85,6 +86,16 @@ def test_explain_says_what_is_assumed_and_what_would_break_it(certificates: list
     for words in ("What it guarantees", "What it assumes", "What would break it", "drawn once", "dphypo verify"):
         assert words in done.output
     assert "For a paper\n  All training runs, including those that chose the hyperparameters" in done.output
+
+
+@pytest.mark.parametrize("damage", [{"statement": None}, {"public": {}}])
+def test_explain_names_what_it_cannot_read(damage: dict[str, object], certificates: list[Path]) -> None:
+    document = {**json.loads(certificates[0].read_text()), **damage}
+    certificates[0].write_text(json.dumps({name: value for name, value in document.items() if value is not None}))
+    done = RUN.invoke(app, ["explain", str(certificates[0])])
+    assert done.output.startswith("THIS DOES NOT VERIFY: do not rely on it.")
+    with pytest.raises(FileError, match="the certificate cannot be explained"):
+        raise done.exception or AssertionError
 
 
 def test_explain_marks_a_certificate_that_does_not_verify(certificates: list[Path]) -> None:

@@ -315,6 +315,7 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
 
     The certificate is verified first. The exit status is that of dphypo verify.
     """
+    from dphypo import _files
     from dphypo._validate import printable
     from dphypo.accounting import Certificate
     from dphypo.accounting import verify as verify_certificate
@@ -325,17 +326,18 @@ def explain(certificate: Annotated[Path, typer.Argument(help="A certificate, or 
     checked = verify_certificate(certificate)
     if checked.problems:
         print(f"THIS DOES NOT VERIFY: do not rely on it. {checked}\n")
-    print("What it guarantees" if checked else "What it states")
-    for line in found.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines():
-        print(f"  {printable(line, 2000)}")
-    if checked and (stopped := where_it_stopped(found.document)):
-        print(f"  Where it stopped: {stopped}")
-    for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
-        print(f"\n{title}")
-        for line in lines(found.document):
-            print(f"  - {line}")
-    if found.warning:
-        print(f"\nWarning: {printable(found.warning, 2000)}")
+    with _files.parsing(certificate, "the certificate cannot be explained"):
+        print("What it guarantees" if checked else "What it states")
+        for line in found.statement().partition(f"\n{ASSUMPTIONS}")[0].splitlines():
+            print(f"  {printable(line, 2000)}")
+        if checked and (stopped := where_it_stopped(found.document)):
+            print(f"  Where it stopped: {stopped}")
+        for title, lines in (("What it assumes", assumptions), ("What would break it", breaks)):
+            print(f"\n{title}")
+            for line in lines(found.document):
+                print(f"  - {line}")
+        if found.warning:
+            print(f"\nWarning: {printable(found.warning, 2000)}")
     if checked:
         print(f"\nFor a paper\n  {paper_sentence(found.document)}")
         print(f"\nIts numbers were recomputed. Again: dphypo verify {certificate}")
@@ -373,8 +375,8 @@ def plot(
 
     plots.require_matplotlib()
     stated = Certificate.load(certificate)
-    attack = epsilon_from_below(guarantee_of(stated), stated.delta)
     with _files.parsing(certificate, "the certificate cannot be drawn"):
+        attack = epsilon_from_below(guarantee_of(stated), stated.delta)
         figure = plots.certificate_profile(stated, attack=attack)
     print(plots.save(figure, out))
 
