@@ -173,12 +173,22 @@ def test_types_are_given_by_their_names(given: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.Tensor", "_unsafe_index.Tensor", "index_put", "_unsafe_index_put"])
-def test_a_look_up_without_an_index_is_an_error(name: str) -> None:
+def test_a_look_up_without_an_index_or_by_a_mask_is_an_error(name: str) -> None:
     """For a batch PyTorch's operator does not check: it ended the process."""
     rest = ["values"] if "put" in name else []
-    loaded = SavedGraph().load(graph_of({"values": torch.ones(5)}, name, {"node": 1}, [None, None], *rest))
-    with pytest.raises(IndexError, match="and has none"):
-        loaded(torch.zeros(1, 3))
+    tensors = {"values": torch.ones(5), "mask": torch.zeros((), dtype=torch.uint8)}
+    for indices in ([None, None], [{"node": 1}, None]):
+        loaded = SavedGraph().load(graph_of(tensors, name, {"node": 2}, indices, *rest))
+        with pytest.raises(IndexError, match="has none, or a mask"):
+            loaded(torch.zeros(1, 3))
+
+
+def test_a_convolution_without_groups_is_an_error() -> None:
+    """For a batch PyTorch's operator divides by their number: it ended the process."""
+    rest = [None, [1], [0], [1], False, [0], 0]
+    loaded = SavedGraph().load(graph_of({"kernel": torch.ones(1, 1, 1)}, "convolution", {"node": 1}, "kernel", *rest))
+    with pytest.raises(ValueError, match="has 0 groups"):
+        loaded(torch.zeros(1, 1, 4))
 
 
 class Differentiates(nn.Module):

@@ -228,20 +228,29 @@ _BY_INDEX = ("index.Tensor", "_unsafe_index.Tensor", "index_put", "_unsafe_index
 
 
 def _by_index(target: Callable[..., Any]) -> Callable[..., Any]:
-    """For batches PyTorch's operator does not check that there is an index."""
+    """For batches PyTorch's operator does not check its indices. A captured graph has no masks among them."""
 
     def called(values: torch.Tensor, indices: list[torch.Tensor | None], *rest: Any) -> Any:
-        if all(one is None for one in indices):
-            raise IndexError("an operator looks up by indices, and has none")
+        kinds = {one.dtype for one in indices if one is not None}
+        if not kinds or not kinds.isdisjoint((torch.bool, torch.uint8)):
+            raise IndexError("an operator looks up by indices, and has none, or a mask")
         return target(values, indices, *rest)
 
     return called
+
+
+def _convolution(*given: Any) -> torch.Tensor:
+    """For batches PyTorch's operator divides by the number of groups before it looks at it."""
+    if given[-1] < 1:
+        raise ValueError(f"a convolution has {given[-1]} groups: it must have one or more")
+    return torch.ops.aten.convolution.default(*given)  # type: ignore[no-any-return]
 
 
 # No derivatives: some write to memory at unchecked indices.
 _OPERATORS: dict[str, Any] = {name_of(one): one for one in ALLOWED if "backward" not in name_of(one)}
 _OPERATORS |= {"getitem": operator.getitem}
 _CHECKED: dict[Any, Any] = {torch.ops.aten._safe_softmax.default: _safe_softmax}
+_CHECKED |= {torch.ops.aten.convolution.default: _convolution}
 _CHECKED |= {_OPERATORS[name]: _by_index(_OPERATORS[name]) for name in _BY_INDEX}
 _LEFT_OUT = ("layout", "pin_memory")  # how new tensors are stored
 _NAMED = ("dtype", "memory_format")  # PyTorch takes any number for one of them, and looks it up in its memory
