@@ -176,6 +176,10 @@ CASES: dict[str, Callable[[Path], Any]] = {
     "the class of an optimiser": dpsgd(optimizer=torch.optim.AdamW),
     "an unknown schedule": dpsgd(schedule="step"),
     "a batch larger than the data": dpsgd(batch_size=4000),
+    "two workers and a model that is a lambda": lambda ledger: tune(
+        ledger, dataclasses.replace(MECHANISM, model=lambda: net()), workers=2
+    ),
+    "arrays in shards": dpsgd(shards=4, score=lambda model: 0.5),
     "a misspelt argument": dpsgd(learning_rates=0.1),
     "a hyperparameter that nothing takes": tuned(space=dphypo.Space({"lr": loguniform(0.1, 1)})),
     "a hyperparameter that the model requires is missing": lambda ledger: tune(

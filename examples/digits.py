@@ -6,10 +6,10 @@ About a fifth of the digits, by a hash of each, is held out to report the accura
 at it; no guarantee covers that number). The rest is private. The library sets some of it apart to score models, by
 accuracy with Gaussian noise on the count, if it searches the learning rate at all.
 
-It says first whether a search pays. If not, the learning rate follows from public values and from the scale of the
-inputs, which is measured with noise, and one run trains on all records. With ``--runs 8`` there is a survey: short runs
-with more noise, all of whose results are published, then one full run at what they recommend. Kill it in the middle and
-start it again: it goes on where it was. Once it has released, it shows that release.
+It first says whether a search is worth its cost. If not, the learning rate follows from public values and from the
+scale of the inputs, which is measured with noise, and one run trains on all records. With ``--runs 8`` there is a
+survey: short runs with more noise, all of whose results are published, then one full run at what they recommend. If it
+is killed, run it again: it resumes. After the release it shows that release.
 """
 
 from __future__ import annotations

@@ -87,6 +87,12 @@ def in_shards(log: Path, **changes: Any) -> DPSGD:
     return dpsgd(data=Noted(log), example=(torch.zeros(5), 0), shards=4, **changes)
 
 
+def test_records_that_every_process_holds_have_no_shards():
+    """Before, shards of arrays were ignored without a word."""
+    with pytest.raises(ValueError, match="shards = 4 is not valid: every process holds all of these records"):
+        dpsgd(shards=4)
+
+
 def read(log: Path) -> list[set[int]]:
     """The records that each process has read."""
     return [set(map(int, one.read_text().split())) for one in log.iterdir()]

@@ -177,9 +177,12 @@ class DPSGD(GradientTraining):
 
     def _divided(self, records: TorchRecords) -> TorchRecords:
         """The records, of which a process reads only its shards; refused if it would have to read all of them."""
-        if self.shards is None or not isinstance(records, DatasetRecords):
+        if self.shards is None:
             return records
         _validate.integer(at_least=1, shards=self.shards)
+        if not isinstance(records, DatasetRecords):
+            remedy = "every process holds all of these records: leave it out, or give a data set that is read by index"
+            raise _validate.fail("shards", self.shards, remedy)
         if isinstance(self.score, str | tuple | list):
             remedy = (
                 "a hash of each record would decide whether it trains or scores, and every process would read all: "
