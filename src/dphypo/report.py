@@ -24,7 +24,7 @@ from dphypo import __version__, _files, _validate, plots
 from dphypo._files import is_folder
 from dphypo._validate import printable
 from dphypo.accounting import Certificate, verify
-from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks, where_it_stopped
+from dphypo.accounting.certificate import ASSUMPTIONS, CITATIONS, assumptions, breaks, unsearched, where_it_stopped
 from dphypo.accounting.lower_bound import epsilon_from_below
 from dphypo.accounting.profiles import round_up, show_delta
 from dphypo.accounting.tradeoff import RATES, lines, paper_sentence, percent
@@ -329,10 +329,11 @@ def _one_run(certificate: Certificate) -> Html:
         for name, epsilon in certificate.document["one_run"].items()
     ]
     rows.append(("everything released", _epsilon(certificate.epsilon)))
-    words = (
-        "Papers usually report this number: the cost of one training run, as if nothing had been tuned. It does not "
-        "cover the choice of the hyperparameters, which also used the private data."
-    )
+    words = "Papers usually report this number: the cost of one training run, as if nothing had been tuned. "
+    if unsearched(certificate.document["public"].get("releases", [])):
+        words += "Nothing was searched here; it does not cover what else was released."
+    else:
+        words += "It does not cover the choice of the hyperparameters, which also used the private data."
     return join(
         tag("p", words), table(f"ε at δ = {show_delta(certificate.delta)}", ["what is counted", "ε"], rows, numbers=1)
     )

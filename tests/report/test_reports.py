@@ -17,7 +17,7 @@ from support.markup import tags
 from support.report_world import SCRIPT, study, surveyed_release
 from typer.testing import CliRunner
 
-from dphypo.accounting import verify
+from dphypo.accounting import Certificate, verify
 from dphypo.cli import app
 from dphypo.entropy import SYSTEM
 from dphypo.report import release_page, short, write, write_folder_report
@@ -185,6 +185,16 @@ def test_a_survey_of_failures_has_a_page(release):
     table = SurveyTable((Row({"lr": 1.0}, None), Row({"lr": 2.0}, None)))
     read = visible(release_page(replace(release, surveys=(table, table))))
     assert read.count("2 of them failed.") == 2
+
+
+def test_a_page_blames_the_choice_of_hyperparameters_only_where_there_was_one(release):
+    choice = "It does not cover the choice of the hyperparameters, which also used the private data."
+    assert choice in visible(release_page(release))
+    document = release.certificate.to_dict()
+    public = {**document["public"], "releases": [{"part": "last run", "search": "none"}]}
+    alone = replace(release, surveys=(), certificate=Certificate.from_dict({**document, "public": public}))
+    assert choice not in visible(release_page(alone))
+    assert "Nothing was searched here" in visible(release_page(alone))
 
 
 def test_a_report_is_written_whole_and_replaces_reports_only(release, page, tmp_path):

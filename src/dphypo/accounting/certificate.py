@@ -312,7 +312,7 @@ def statement(document: Json) -> str:
     counts = max(counts - scales, 0)
     measured = " The scale of the inputs was measured first, with noise." if scales else ""
     chosen = " and the scale of the inputs" if scales else ""
-    chosen = f" No search: the rate follows from public values{chosen}." if _unsearched(parts) else ""
+    chosen = f" No search: the rate follows from public values{chosen}." if unsearched(parts) else ""
     last = any(part.get("part") == "last run" for part in parts)
     ladder = _ladder([part for part in parts if part.get("part") == "rung"])
     released = _released(runs, len(searches), counts, unit, last=last, ladder=bool(ladder))
@@ -340,9 +340,10 @@ def is_test(public: Json) -> bool:
     return any(_mapping(part).get("part") == "private test" for part in _list(public.get("releases")))
 
 
-def _unsearched(parts: Sequence[Json]) -> bool:
-    """Whether hyperparameters follow from public values."""
-    return any(part.get("part") == "last run" and part.get("search") == "none" for part in parts)
+def unsearched(parts: Sequence[Any]) -> bool:
+    """Whether hyperparameters follow from public values, as the stated parts of a search say."""
+    known = [part for part in parts if isinstance(part, Mapping)]
+    return any(part.get("part") == "last run" and part.get("search") == "none" for part in known)
 
 
 def _text(value: object) -> str:
