@@ -244,7 +244,8 @@ class OptunaSurvey:
         if not scored:
             if fallback is None:
                 tried = TrialClaims(study, self.runs).trials
-                why = "every trial failed" if tried else "no trial was executed: call optimize first"
+                failed = "every trial failed, and exceptions are not kept: try the objective on made-up records"
+                why = failed if tried else "no trial was executed: call optimize first"
                 raise _validate.fail("fallback", None, f"{why}; or give the parameters of the last run")
             return dict(fallback)
         common = set.intersection(*(set(trial.params) for trial in scored))
