@@ -126,7 +126,7 @@ def test_a_failed_trial_leaves_no_message():
     kept = json.dumps([[trial.user_attrs, trial.system_attrs] for trial in driven.trials], default=str)
     assert SECRET not in kept
     assert [row.score for row in SURVEY.table(driven).rows] == [None] * 8
-    with pytest.raises(ValueError, match="fallback = None .* every trial failed, .* try the objective on made-up"):
+    with pytest.raises(ValueError, match=r"fallback = None .* every trial failed, .* try the objective on made-up"):
         SURVEY.params(driven)
     assert SURVEY.params(driven, {"lr": 0.5}) == {"lr": 0.5}
 
