@@ -586,6 +586,7 @@ OTHER_SHAPES: dict[str, tuple[Any, ...]] = {
         *(torch.ones(0, 2, 4, 4), ZEROS, torch.ones(2, 8, 1, 1)),
         *(None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]),
     ),
+    "avg_pool2d_backward": (torch.ones(2, 8, 2, 2), ZEROS, [2, 2], [2, 2], [0, 0], False, True, None),
     "_adaptive_avg_pool2d_backward": (ONES, ZEROS),
     "adaptive_max_pool2d_backward": (ONES, ZEROS, PLACES),
     "max_pool2d_with_indices_backward": (ONES, ZEROS, [4, 4], [4, 4], [0, 0], [1, 1], False, PLACES),

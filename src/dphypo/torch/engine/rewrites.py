@@ -419,8 +419,8 @@ def _of_norm(slopes: Any, value: Any, sizes: Any, mean: Any, scale: Any, weight:
     return zip((slopes, mean, scale), made, strict=True)
 
 
-def _of_padding(target: OpOverload) -> Callable[..., Any]:
-    return lambda slopes, value, edges: [(slopes, shaped(target, (value, edges), {}))]
+def _of(target: OpOverload) -> Callable[..., Any]:
+    return lambda slopes, *given: [(slopes, shaped(target, given, {}))]
 
 
 def _of_convolution(slopes: Any, pictures: Any, weight: Any, _: Any, *more: Any) -> Any:
@@ -439,11 +439,13 @@ _RULES: dict[Any, Any] = {
     A._softmax_backward_data.default: _derivative(_of_softmax),
     A._log_softmax_backward_data.default: _derivative(_of_softmax),
     A.native_layer_norm_backward.default: _derivative(_of_norm),
-    A.reflection_pad1d_backward.default: _derivative(_of_padding(A.reflection_pad1d.default)),
-    A.reflection_pad2d_backward.default: _derivative(_of_padding(A.reflection_pad2d.default)),
-    A.replication_pad1d_backward.default: _derivative(_of_padding(A.replication_pad1d.default)),
-    A.replication_pad2d_backward.default: _derivative(_of_padding(A.replication_pad2d.default)),
+    A.reflection_pad1d_backward.default: _derivative(_of(A.reflection_pad1d.default)),
+    A.reflection_pad2d_backward.default: _derivative(_of(A.reflection_pad2d.default)),
+    A.replication_pad1d_backward.default: _derivative(_of(A.replication_pad1d.default)),
+    A.replication_pad2d_backward.default: _derivative(_of(A.replication_pad2d.default)),
     A.convolution_backward.default: _derivative(_of_convolution),
+    A.avg_pool2d_backward.default: _derivative(_of(A.avg_pool2d.default)),
+    A.avg_pool3d_backward.default: _derivative(_of(A.avg_pool3d.default)),
     A._adaptive_avg_pool2d_backward.default: _derivative(_of_average),
     A.grid_sampler_2d_backward.default: _derivative(_of_grid),
     A.embedding.default: _indexed(1, lambda edit, node: len(edit.value(node.args[0]))),
