@@ -72,6 +72,8 @@ def test_a_saved_model_is_loaded_elsewhere_with_the_class_that_builds_it(tmp_pat
     assert torch.allclose(graph(torch.tensor(INPUTS)), expected, atol=1e-6)
     with pytest.raises(TypeError, match=r"the model was given a ndarray: give it .* as a tensor"):
         graph(INPUTS)
+    with pytest.raises(TypeError, match=r"given a tensor of torch.float64; .*give x.float\(\)"):
+        graph(torch.tensor(INPUTS).double())
     for how in ({"model": MLP}, {"model": MLP(6)}, {"saver": Safetensors(MLP)}):
         loaded = dphypo.load_release(tmp_path / "release", **how)  # type: ignore[arg-type]
         assert torch.equal(loaded.model(torch.tensor(INPUTS)), expected)

@@ -325,8 +325,15 @@ class Loaded(nn.Module):
         if rows.device not in self._graphs:
             self._graphs[rows.device] = self._graph(rows.device)
         tensors = list(self.buffers())
-        with torch.no_grad():
-            outputs, outside = vmap(self._graphs[rows.device], in_dims=(0, *[None] * len(tensors)))(rows, *tensors)
+        called = vmap(self._graphs[rows.device], in_dims=(0, *[None] * len(tensors)))
+        try:
+            with torch.no_grad():
+                outputs, outside = called(rows, *tensors)
+        except RuntimeError as error:
+            if rows.dtype is torch.float64 and all(one.dtype is not torch.float64 for one in tensors):
+                remedy = "it works in single precision: give x.float()"
+                raise TypeError(f"the model was given a tensor of {rows.dtype}; {remedy}") from error
+            raise
         if isinstance(outside, FakeTensor):  # captured for a score: an index beyond a table leaves a record out
             beyond = functional.embedding(outside.long(), outputs.new_zeros(1, 1))
             return outputs + beyond.view(-1, *[1] * (outputs.dim() - 1))  # type: ignore[no-any-return]
