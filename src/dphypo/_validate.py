@@ -247,13 +247,17 @@ def warn(message: str) -> None:
         warnings.warn(message, stacklevel=level)
 
 
-def warn_of_score_noise(noise: float) -> None:
+def warn_of_score_noise(noise: float, *, search: bool = True) -> None:
     """Warn if noise dominates a score; ``noise`` is its standard deviation, in units of the score's range."""
     if noise > _LOUD:
-        warn(
-            f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range, so noise "
-            "decides which run is best. Score on more records, allow a larger epsilon, or use a smaller "
+        ranks = (
+            "noise decides which run is best. Score on more records, allow a larger epsilon, or use a smaller "
             'noise_multiplier of the score (with "calibrate", dphypo.tune chooses it)'
+        )
+        alone = "it says little about the model. Score on more records, or allow a larger epsilon"
+        warn(
+            f"the noise of the score has a standard deviation of {noise:.2g} of the score's whole range, so "
+            f"{ranks if search else alone}"
         )
 
 

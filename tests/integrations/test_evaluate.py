@@ -164,3 +164,10 @@ def test_public_accuracy_of_an_estimator_is_a_share_of_the_records() -> None:
     assert found == np.mean(fitted.predict(X.numpy()) == Y.numpy())
     with pytest.raises(TypeError, match=r"a pair \(X, y\)"):
         PublicAccuracy(X.numpy())(fitted)
+
+
+def test_a_number_that_is_mostly_noise_is_warned_of_in_words_of_a_test(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path / "ledger.db", epsilon=1, delta=1e-5)
+    with pytest.warns(UserWarning, match=r"whole range, so it says little about the model. Score on more records"):
+        private_test(model(), (X[:20], Y[:20]), epsilon=0.1, delta=1e-6, ledger=ledger)
+    assert len(ledger.entries) == 1

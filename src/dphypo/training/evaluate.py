@@ -93,8 +93,10 @@ def private_test(
 
     with warnings.catch_warnings(action="ignore"):  # the solver tries large noise
         solved = solve_noise(at, epsilon=epsilon, delta=_validate.positive_delta(delta=delta))
-        final = replace(given, noise_multiplier=solved.value)  # a large noise is stated as the deviation
-    guarantee, cap = at(solved.value), final.rows_per_person
+        final, guarantee = replace(given, noise_multiplier=solved.value), at(solved.value)
+    deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
+    _validate.warn_of_score_noise(deviation or 0.0, search=False)
+    cap = final.rows_per_person
     unit = {"unit": "record"} if cap is None else {"unit": "person", "rows per person": cap}
     stated: dict[str, Any] = {**unit, "records": final.declared}
     if ledger is not None:
@@ -102,7 +104,6 @@ def private_test(
         stated["ledger"] = {"epsilon": book.epsilon, "delta": book.delta}
         book.reserve(guarantee, name=name, delta=delta, unit=stated["unit"])
     number = final(trained, seed=bits(SEED_BITS, SYSTEM))
-    deviation = final.deviation(trained.classes(trained.records(final.data, final.example)) or 2)
     if isinstance(final, PrivateLoss):
         known = final.bound is not None and final.measure == "loss"
         deviation = deviation * final.bound if known else None
