@@ -74,7 +74,7 @@ def jax_arrays(rows: Any) -> Any:
 
 def own_loop(rows: Any) -> Any:
     run = SampledGaussian.of(records=300, batch_size=30, epochs=1, noise_multiplier=5.0)
-    return OwnTraining(lambda params, *, seed, run: ({"w": 1.0}, 0.5), run, scores="public", data=(rows, LABELS))
+    return OwnTraining(lambda params, *, seed, run: ({"w": run.steps}, 0.5), run, scores="public", data=(rows, LABELS))
 
 
 MAKERS = [torch_arrays, torch_score, torch_data_set, jax_arrays, own_loop]
