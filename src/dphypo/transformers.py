@@ -127,6 +127,9 @@ def _problems(trainer: Any) -> list[str]:
     sampling = str(getattr(args, "train_sampling_strategy", "random"))
     listed = {
         "train_dataset: there is none. Give the private records": trainer.train_dataset is None,
+        "train_dataset: it has no length, as a stream has none. Give a data set that is read by index": (
+            trainer.train_dataset is not None and not hasattr(trainer.train_dataset, "__len__")
+        ),
         "the Trainer has been trained, without noise: its weights hold records. Create a new one": (
             trainer.state.global_step > 0
         ),

@@ -219,6 +219,12 @@ def test_columns_that_no_model_can_take_are_named(tmp_path: Path) -> None:
             side.from_trainer(given, max_length=LENGTH)
 
 
+def test_a_stream_of_records_is_refused(tmp_path: Path) -> None:
+    given = trainer(tmp_path, train_dataset=texts().to_iterable_dataset(), max_steps=4)
+    with pytest.raises(ValueError, match="train_dataset: it has no length, as a stream has none"):
+        side.from_trainer(given, max_length=LENGTH)
+
+
 def test_what_is_no_trainer_no_length_and_no_function_of_a_row_is_named(tmp_path: Path) -> None:
     given = trainer(tmp_path)
     with pytest.raises(ValueError, match="trainer = 'BertForSequenceClassification' is not valid: give a transformers"):
