@@ -611,6 +611,17 @@ def test_a_derivative_of_other_shapes_is_refused(name: str) -> None:
         total_of(called, *(given[place] for place in places))
 
 
+def test_a_look_up_among_no_classes_is_refused() -> None:
+    """Its derivative wrote before its memory."""
+    target, total = torch.zeros(3, dtype=torch.int64), torch.ones(())
+
+    def slopes(given: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return A.nll_loss_backward(given, scores, target, None, 0, -100, total)  # type: ignore[no-any-return]
+
+    with pytest.raises(UnsupportedModelError, match="dimension of size 0"):
+        total_of(slopes, torch.ones(3), torch.zeros(3, 0))
+
+
 def test_a_number_may_be_converted_within_vmap() -> None:
     gm = total_of(lambda x: torch.vmap(torch.vmap(lambda one: one.tanh() * 2))(x), torch.rand(2, 3))
     assert torch.equal(gm(torch.ones(2, 3))[0], torch.ones(2, 3).tanh() * 2)

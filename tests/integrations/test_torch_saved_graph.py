@@ -177,9 +177,9 @@ def test_a_look_up_without_an_index_or_by_a_mask_is_an_error(name: str) -> None:
     """For a batch PyTorch's operator does not check: it ended the process."""
     rest = ["values"] if "put" in name else []
     tensors = {"values": torch.ones(5), "mask": torch.zeros((), dtype=torch.uint8)}
-    for indices in ([None, None], [{"node": 1}, None]):
+    for indices in ([None, None], [{"node": 1}], [None, {"node": 2}]):
         loaded = SavedGraph().load(graph_of(tensors, name, {"node": 2}, indices, *rest))
-        with pytest.raises(IndexError, match="has none, or a mask"):
+        with pytest.raises(IndexError, match="has none, too many, or a mask"):
             loaded(torch.zeros(1, 3))
 
 

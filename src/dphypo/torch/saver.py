@@ -232,8 +232,8 @@ def _by_index(target: Callable[..., Any]) -> Callable[..., Any]:
 
     def called(values: torch.Tensor, indices: list[torch.Tensor | None], *rest: Any) -> Any:
         kinds = {one.dtype for one in indices if one is not None}
-        if not kinds or not kinds.isdisjoint((torch.bool, torch.uint8)):
-            raise IndexError("an operator looks up by indices, and has none, or a mask")
+        if not kinds or len(indices) > values.dim() or not kinds.isdisjoint((torch.bool, torch.uint8)):
+            raise IndexError("an operator looks up by indices, and has none, too many, or a mask")
         return target(values, indices, *rest)
 
     return called

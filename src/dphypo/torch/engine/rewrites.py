@@ -61,10 +61,11 @@ class _Editor:
         self.gm, self.graph = gm, gm.graph
         self.outside: list[fx.Node] = []
         self._clamped: dict[tuple[fx.Node, int, int, int | None], fx.Node] = {}
+        self._node: Any = None
         self._trace: str | None = None
 
     def at(self, node: fx.Node) -> Any:
-        self._trace = node.meta.get("stack_trace")
+        self._node, self._trace = node, node.meta.get("stack_trace")
         return self.graph.inserting_before(node)
 
     def value(self, node: Any) -> Any:
@@ -88,6 +89,8 @@ class _Editor:
     def clamp(self, index: fx.Node, low: int, size: int, ignored: int | None = None) -> fx.Node:
         """An index whose values are clamped to [low, size), or are ``ignored``."""
         key = (index, low, size, ignored)
+        if size < 1 and self.value(index).numel():  # kernels would write before their memory
+            raise refusal(self._node, "looks up in a dimension of size 0, which no index is in")
         if key not in self._clamped:
             clamped = self.call(A.clamp.default, index, low, size - 1)
             if ignored is not None and not 0 <= ignored < size:
