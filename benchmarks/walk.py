@@ -152,7 +152,7 @@ def _calls() -> dict[str, Callable[[], Any]]:
     from dphypo.mechanisms import OwnTraining, SampledGaussian
 
     def train(params: Any, *, seed: int, run: SampledGaussian) -> tuple[dict[str, float], float]:
-        return {"lr": params["lr"]}, -abs(math.log(params["lr"] / 0.1))
+        return {"lr": params["lr"], "noise": run.noise_multiplier}, -abs(math.log(params["lr"] / 0.1))
 
     space = dphypo.Space({"lr": loguniform(1e-3, 1.0)})
     full = OwnTraining(train, SampledGaussian(rate=0.01, steps=400, noise_multiplier=1.0), scores="public")
