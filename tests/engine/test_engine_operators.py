@@ -571,13 +571,13 @@ def test_places_of_a_larger_picture_stay_in_a_smaller_one(adaptive: bool) -> Non
 
 ONES, MASK = torch.ones(1, 1, 1, 1), [True, True, True]
 ZEROS, ROWS = torch.zeros(1, 8, 4, 4), torch.zeros(8, 4)
-PLACES, LINE = torch.zeros(1, 1, 1, 1, dtype=torch.int64), torch.zeros(8, 1)
+PLACES, COLUMN = torch.zeros(1, 1, 1, 1, dtype=torch.int64), torch.zeros(8, 1)
 OTHER_SHAPES: dict[str, tuple[Any, ...]] = {
-    "_softmax_backward_data": (ROWS, LINE, 1, torch.float32),
-    "_log_softmax_backward_data": (ROWS, LINE, 1, torch.float32),
-    "native_layer_norm_backward": (LINE[:1], ROWS, [4], LINE, LINE, None, None, MASK),
-    "native_layer_norm_backward of one mean": (ROWS, ROWS, [4], LINE[:1], LINE, None, None, MASK),
-    "native_layer_norm_backward of one scale": (ROWS, ROWS, [4], LINE, LINE[:1], None, None, MASK),
+    "_softmax_backward_data": (ROWS, COLUMN, 1, torch.float32),
+    "_log_softmax_backward_data": (ROWS, COLUMN, 1, torch.float32),
+    "native_layer_norm_backward": (COLUMN[:1], ROWS, [4], COLUMN, COLUMN, None, None, MASK),
+    "native_layer_norm_backward of one mean": (ROWS, ROWS, [4], COLUMN[:1], COLUMN, None, None, MASK),
+    "native_layer_norm_backward of one scale": (ROWS, ROWS, [4], COLUMN, COLUMN[:1], None, None, MASK),
     "reflection_pad1d_backward": (torch.ones(1, 6), ROWS, [1, 1]),
     "reflection_pad2d_backward": (torch.ones(1, 1, 6, 6), ZEROS, [1, 1, 1, 1]),
     "replication_pad1d_backward": (torch.ones(1, 6), ROWS, [1, 1]),
