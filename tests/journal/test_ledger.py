@@ -340,6 +340,9 @@ def test_entries_say_what_they_state_and_when(tmp_path: Path) -> None:
     ledger.advance(key, "study", "", "a" * 64)
     ledger.close(key, "study", "a" * 64)
     assert str(ledger).count(", released") == 1
+    assert ", released: study" in str(ledger)
+    ledger.advance(ledger.reserve(search, name="third"), "a, stage 1", "", "a" * 64)
+    assert str(ledger).count(", released") == 1, "it began, and has released nothing"
 
 
 def test_ledgers_in_a_database_are_told_apart_by_name(postgres: str) -> None:

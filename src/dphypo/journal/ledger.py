@@ -169,7 +169,7 @@ class Entry:
         return self.declared if self.settled is None else self.settled
 
     def __str__(self) -> str:
-        end = ", released" if self.released else ""
+        end = f", released: {printable('; '.join(self.released))}" if self.released else ""
         if self.settled is not None:
             end += "; it stopped early and is charged for what was run"
         at = show_delta(self.delta) + ("" if self.unit == "record" else f" for each {self.unit}")

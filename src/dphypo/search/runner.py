@@ -902,7 +902,7 @@ def interruptible(journal: str | None) -> Iterator[None]:
         return
     where = "its journal is in memory" if journal is None else f"everything committed is in {journal}"
     again = "call run() again in this process" if journal is None else "run the same program, or call run(), again"
-    said = f"{why}The search was interrupted. Nothing was released, and {where}.\nTo resume, {again}."
+    said = f"{why}The search was interrupted, and {where}.\nTo resume, {again}."
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
