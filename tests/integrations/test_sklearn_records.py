@@ -109,7 +109,7 @@ def test_values_are_read_by_their_type_and_one_by_one() -> None:
     kinds = [holds(np.array(["a"])), holds(np.array([1.5])), holds(days)]
     assert kinds == [Holds.TEXTS, Holds.NUMBERS, Holds.TIMES]
     assert np.array_equal(numbers([["1.5", 2], [None, "two"]]), [[1.5, 2.0], [np.nan, np.nan]], equal_nan=True)
-    scaled = to_unit([[0.0, 5.0, 30.0, np.nan]], (0, 20))
+    scaled = to_unit([[0.0, 5.0, 30.0, np.nan]], bounds=(0, 20))
     assert (scaled.tolist(), scaled.dtype) == ([[-1.0, -0.5, 1.0, 0.0]], np.float32)
 
 
