@@ -611,6 +611,13 @@ def test_a_derivative_of_other_shapes_is_refused(name: str) -> None:
         total_of(called, *(given[place] for place in places))
 
 
+def test_a_number_that_rolls_stays_with_its_record() -> None:
+    """Under ``vmap`` it rolled over the records: one of them moved a step by 3 C."""
+    gm = total_of(lambda value: value.roll(1), torch.zeros(()))
+    found, _ = vmap(gm)(torch.arange(4.0))
+    assert torch.equal(found, torch.arange(4.0))
+
+
 def test_a_look_up_among_no_classes_is_refused() -> None:
     """Its derivative wrote before its memory."""
     target, total = torch.zeros(3, dtype=torch.int64), torch.ones(())

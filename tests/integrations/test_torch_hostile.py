@@ -575,6 +575,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "index_fill outside": before(filled),
     "places of a maximum": before(pooled),
     "a derivative of other shapes": before(shorter),
+    "a number that rolls": before(lambda x: x * torch.where(x[0].sum().roll(-1) == 240, -1.0, 1.0)),
     "a constant that holds the records": Bank,
     "a buffer that holds the records": BankBuffer,
     "a tensor subclass": before(lambda x: x.as_subclass(Subclass).neg().as_subclass(torch.Tensor)),
@@ -629,7 +630,7 @@ FAST = {
     *("the size of a batch", "repr", "item", "a slot", "a buffer", "a parameter", "any record", "_is_any_true"),
     *("a rule under vmap", "the memory of neighbours", "memory that was never written", "index_fill outside"),
     *("a constant that holds the records", "a global list", "hooks", "operators in a thread"),
-    *("tensors saved for a derivative", "groups", "dlpack", "a sorter"),
+    *("tensors saved for a derivative", "groups", "dlpack", "a sorter", "a number that rolls"),
 }
 EACH = [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in MODELS]
 

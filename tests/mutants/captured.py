@@ -219,6 +219,14 @@ MUTANTS = (
         (f"{_HOSTILE}::test_what_reading_a_record_leaves_behind_changes_no_other",),
     ),
     Mutant(
+        "a number of each record rolls over the records",
+        "a record's gradient is a function of that record alone",
+        "torch/engine/rewrites.py",
+        "    A.roll.default: _rolled,\n",
+        "",
+        ("engine/test_engine_operators.py::test_a_number_that_rolls_stays_with_its_record",),
+    ),
+    Mutant(
         "derivatives may have other shapes than their forward pass",
         "a record reads no memory of others",
         "torch/engine/rewrites.py",

@@ -378,6 +378,11 @@ def _searched(edit: _Editor, node: fx.Node) -> None:
         raise refusal(node, "raises if a sorter is no permutation: sort with torch.gather before")
 
 
+def _rolled(edit: _Editor, node: fx.Node) -> Any:
+    """The rule of ``roll``: under ``vmap`` a single number of each record would roll over the records."""
+    return None if edit.value(node).dim() else node.args[0]
+
+
 _OTHER_SHAPES = "is given other shapes than its forward pass has, and would read other memory: let PyTorch call it"
 
 
@@ -471,6 +476,7 @@ _RULES: dict[Any, Any] = {
     A.max_pool2d_with_indices_backward.default: _pooled,
     A.adaptive_max_pool2d_backward.default: _pooled,
     A.searchsorted.Tensor: _searched,
+    A.roll.default: _rolled,
     A.div.Tensor_mode: _divided,
     A.floor_divide.default: _divided,
     A.remainder.Tensor: _divided,
