@@ -109,9 +109,9 @@ def test_04_a_score_that_is_computed_is_paid_for(row: Row) -> None:
     sigma, sides = 0.25, Split("records whose number ends in 9 score").sides
 
     def searched(correct: int) -> Stages:
-        def train(params: Any, *, seed: int, run: object) -> tuple[Any, float]:
+        def train(params: Any, *, seed: int, run: Any) -> tuple[Any, float]:
             count = noise.noisy_count(correct, sigma, noise.Words.of_seed(seed).stream("score"))
-            return {"w": 0.0}, math.log(count)
+            return {"w": run.noise_multiplier}, math.log(count)
 
         run = SampledGaussian.of(records=10_000, batch_size=100, epochs=1, noise_multiplier=20.0)
         full = OwnTraining(train, run, score_event=dp_accounting.GaussianDpEvent(sigma), split=sides)
@@ -281,7 +281,7 @@ def test_11_a_worker_that_imports_the_script_searches_nothing(row: Row, tmp_path
     assert ended == 1
     assert "A search cannot begin while a worker process starts" in done.stderr
     assert "ExecutorError" in done.stderr
-    assert done.stderr.rstrip().endswith("if __name__ == '__main__'")
+    assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1]
     row(11, "searches that workers=2 repeats without a guard", "2 or more", str(ended - 1))
 
 
@@ -329,7 +329,7 @@ def test_13_a_larger_ledger_never_holds_less(row: Row, tmp_path: Path) -> None:
     held = []
     for total in (8, 12, 16, 20, 40):
         ledger = Ledger.open(tmp_path / str(total), epsilon=total, delta=1e-5)
-        with pytest.raises(LedgerError, match=r"asks for epsilon=4; epsilon=\d\.\d+ fits"):
+        with pytest.raises(LedgerError, match=r"asks for epsilon=4\.001; epsilon=\d\.\d+ fits"):
             [ledger.reserve(search, name=f"copy {number}") for number in range(100)]
         held.append(len(ledger.entries))
     assert held == sorted(held)
