@@ -283,7 +283,8 @@ def test_wrong_declarations_are_refused(changes, words):
 
 
 def test_keys_and_numbers_of_persons_do_not_decide_how_a_search_ends(capfd):
-    """Same exit, same declaration, same output but for the noisy numbers in it."""
+    """Same exit, declaration and output, but for the noisy numbers in it and lines that a slow machine adds."""
+    timed = "ETA", "solving for the noise", "how long runs take"
     rows = np.random.default_rng(3).normal(size=(60, 4))
     plain = [key % 20 for key in range(60)]
     variants: dict[str, list[Any]] = {
@@ -304,8 +305,9 @@ def test_keys_and_numbers_of_persons_do_not_decide_how_a_search_ends(capfd):
         document = release.certificate.to_dict()
         public = {key: value for key, value in document["public"].items() if key != "released"}
         printed = "".join(capfd.readouterr())
-        shape = sorted({re.sub(r"[-+0-9.,e ]+|[^\x20-\x7e]", "", line) for line in printed.splitlines()})
-        found[name] = {**document, "public": public, "release": None}, [line for line in shape if "ETA" not in line]
+        lines = [line for line in printed.splitlines() if not any(word in line for word in timed)]
+        shape = sorted({re.sub(r"[-+0-9.,e ]+|[^\x20-\x7e]", "", line) for line in lines})
+        found[name] = {**document, "public": public, "release": None}, shape
     for name, one in found.items():
         assert one[0] == found["plain"][0], name
         assert one[1] == found["plain"][1], name
