@@ -12,6 +12,7 @@ from typing import Any
 
 import dp_accounting as dp
 import numpy as np
+from optuna.samplers import TPESampler
 from scipy.stats import loguniform
 from support.study_world import EVENT, RELATION, Nearest, train
 
@@ -221,7 +222,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"params": {"lr": 0.1}, "model": [1.0], "score": 0.5, "folder": "/nowhere/at/all\0"},
     ),
     "GaussianProcess with": (samplers.GaussianProcess, {"tau": 1.0, "beta": 4.0, "start": 2}),
-    "OptunaSampler": (samplers.OptunaSampler, {"sampler": None, "proposals": 1, "fraction": 0.2}),
+    "OptunaSampler": (samplers.OptunaSampler, {"sampler": TPESampler(), "proposals": 1, "fraction": 0.2}),
     "Mixed": (Mixed, {"nu": 0.5}),
     "noisy_count": (
         lambda **given: noise.noisy_count(**given, words=noise.Words(b"k" * 32)),

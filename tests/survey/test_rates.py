@@ -56,7 +56,7 @@ def dpsgd(rows: Any = ROWS, **given: Any) -> DPSGD:
 
 
 def told(mechanism: DPSGD, params: dict[str, Any]) -> float:
-    return mechanism._run(params)._told(mechanism.cost.run(params))[0].learning_rate
+    return mechanism._run(params)._engine_run(mechanism.cost.run(params))[0].learning_rate
 
 
 # The law.
@@ -107,14 +107,14 @@ def test_the_rate_of_a_run_follows_from_its_noise_and_a_short_run_has_the_same()
 def test_a_linear_model_with_little_noise_ends_with_small_steps() -> None:
     def schedule(made: DPSGD, **params: Any) -> Any:
         run = made.cost.run({})
-        return made._run({DRIFT: 0.3, "clipping": "normalise", **params})._told(run)[0].schedule
+        return made._run({DRIFT: 0.3, "clipping": "normalise", **params})._engine_run(run)[0].schedule
 
     made = dpsgd(noise_multiplier=0.5, batch_size=200, score=lambda model: 0.0)
     run = made.cost.run({})
     assert rate_of_drift(1.0, run, batch_size=200) > rates.LITTLE_NOISE
     assert schedule(made)(0.0) == 1.0
     assert schedule(made)(0.75) == pytest.approx(rates.END + 0.25 * (1 - rates.END))
-    begins = made._run({DRIFT: 0.3, "clipping": "normalise"})._told(run)[0]
+    begins = made._run({DRIFT: 0.3, "clipping": "normalise"})._engine_run(run)[0]
     further = rate_of_drift(rates.FURTHER * 0.3, run, batch_size=200, schedule=begins.schedule)
     assert begins.learning_rate == pytest.approx(further)
     assert schedule(made.at(fraction=0.5, match=True)) == schedule(made)  # a short run is as quiet as its full one
@@ -124,7 +124,7 @@ def test_a_linear_model_with_little_noise_ends_with_small_steps() -> None:
     louder = made.at(noise_multiplier=5.0)
     for other, params in ((deep, {}), (louder, {}), (made, {"clipping": "clip"}), (made, {"optimizer": "adam"})):
         assert schedule(other, **params) is None
-    assert made._run({"learning_rate": 0.3, "clipping": "normalise"})._told(run)[0].schedule is None
+    assert made._run({"learning_rate": 0.3, "clipping": "normalise"})._engine_run(run)[0].schedule is None
 
 
 def test_larger_inputs_have_a_smaller_drift_and_a_network_that_normalises_needs_no_scale() -> None:
