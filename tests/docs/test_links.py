@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if "_build" not in path.parts)
 THEORY = [ROOT / "docs" / "theory.md", *sorted((ROOT / "docs" / "theory").glob("*.md"))]
 THEOREMS = [
     path
