@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 from support.slow import mostly_slow
 from support.solver_tries import watch
@@ -195,6 +197,16 @@ def test_an_answer_is_remembered_and_checked(at):
         other = solve_noise(at_two, epsilon=2.0, delta=1e-6)
         assert len(tried) > tries
         assert 1.99 <= other.epsilon <= 2.0
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, Fraction])
+def test_numbers_of_every_kind_ask_the_same_question(kind):
+    tried = list[float]()
+    with watch(tried.append):
+        first = solve_noise(gaussian, epsilon=2.0, delta=1e-6, start=1.0)
+        tries = len(tried)
+        assert solve_noise(gaussian, epsilon=kind(2), delta=1e-6, start=kind(1)).value == first.value
+    assert len(tried) == tries > 0
 
 
 @pytest.mark.parametrize("at", [gaussian, search])

@@ -130,11 +130,9 @@ def solve_noise(
     >>> round(found.value, 2), 1.999 <= found.guarantee.epsilon(1e-6) <= 2.0
     (2.34, True)
     """
-    _validate.positive(epsilon=epsilon)
-    _validate.positive(close=close)
-    _validate.positive(smallest=smallest)
-    _validate.positive(largest=largest)
-    _validate.positive_delta(delta=delta)
+    epsilon, delta = _validate.positive(epsilon=epsilon), _validate.positive_delta(delta=delta)
+    close, smallest = _validate.positive(close=close), _validate.positive(smallest=smallest)
+    largest, start = _validate.positive(largest=largest), None if start is None else _validate.positive(start=start)
 
     def cost(made: Made) -> float:
         return made.epsilon(delta) if side is None else Composition.of(made).cost(side, delta)
